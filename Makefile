@@ -1,0 +1,23 @@
+# Thin wrappers: everything happens in scripts/, which also works where make is missing.
+.PHONY: help run test check bench setup clean
+
+help: ## what can be done here
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+run: ## set up what is missing and run the main job
+	@scripts/run
+
+test: ## set up what is missing and run every test
+	@scripts/test
+
+check: ## the quick part: style, types, layers, fast tests
+	@scripts/check
+
+bench: ## the benchmarks, one table and one JSON line each
+	@scripts/bench $(ARGS)
+
+setup: ## make .venv with everything a developer needs
+	@scripts/setup dev
+
+clean: ## remove .venv and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

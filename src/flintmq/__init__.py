@@ -1,0 +1,1 @@
+"""FlintMQ: a message broker you can import."""
