@@ -1,10 +1,25 @@
 """Every error FlintMQ raises, ordered by what the caller can do next.
 
     FlintError
-      InvalidRequest (ValueError)   fix the call
+      InvalidRequest (ValueError)     fix the call
+        MessageTooLarge
+        MissingExtra (ImportError)    install the named extra
+      TopicNotFound                   create the topic, or allow auto_create
+        TopicDeleted                  it was deleted under you; open anew if that was expected
+      TopicExists                     choose the same options, or configure_topic
+      TopicFull                       wait for readers, or choose another overflow policy
+      QueueFull                       the same for a live queue or a publisher's own buffer
+      FilterFailed                    mend the filter; the reader can go on behind the message
+      Closed                          open it again
+      Corrupt                         the bytes are damaged; never served as data
+        UnsupportedFormat             not damaged: written by a newer FlintMQ
+
+Each carries its facts as attributes, and its text is made from them.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class FlintError(Exception):
@@ -13,3 +28,89 @@ class FlintError(Exception):
 
 class InvalidRequest(FlintError, ValueError):
     """The call itself is wrong; the text says what is allowed."""
+
+
+class MessageTooLarge(InvalidRequest):
+    """One message, or one batch of them, is over a size limit. Nothing of it was published."""
+
+    def __init__(self, what: str, size: int, limit: int, limit_name: str) -> None:
+        super().__init__(f"{what} is {size:,} bytes; {limit_name} allows {limit:,}")
+        self.size, self.limit, self.limit_name = size, limit, limit_name
+
+
+class MissingExtra(InvalidRequest, ImportError):
+    """A part that is not in the core was asked for."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an extra: pip install 'flintmq[{extra}]'")
+        self.extra = extra
+
+
+class TopicNotFound(FlintError, LookupError):
+    """There is no such topic, and it may not be made on the fly."""
+
+    def __init__(self, topic: str, hint: str = "create_topic makes it") -> None:
+        super().__init__(f"topic {topic!r} does not exist; {hint}")
+        self.topic = topic
+
+
+class TopicDeleted(TopicNotFound):
+    """The topic was deleted while this reader, feed or publish was open. What it had is gone."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            topic, "it was deleted while in use; open it again if it has been made anew"
+        )
+
+
+class TopicExists(FlintError):
+    """The topic is there already, with other options than the ones asked for."""
+
+    def __init__(self, topic: str, differing: dict[str, tuple[Any, Any]]) -> None:
+        differences = ", ".join(
+            f"{name} is {ours!r}, not {theirs!r}" for name, (ours, theirs) in differing.items()
+        )
+        super().__init__(f"topic {topic!r} exists: {differences}; configure_topic changes options")
+        self.topic, self.differing = topic, differing
+
+
+class TopicFull(FlintError):
+    """The topic is at its limit and its readers have not passed enough. Nothing was published."""
+
+    def __init__(self, topic: str, limit: str, why: str) -> None:
+        super().__init__(f"topic {topic!r} is full ({limit}): {why}")
+        self.topic, self.limit = topic, limit
+
+
+class QueueFull(FlintError):
+    """A bounded queue is full: a live subscriber's, or a publisher's own. Nothing was added."""
+
+    def __init__(self, queue: str, capacity: int, remedy: str) -> None:
+        super().__init__(f"{queue} is full ({capacity:,}); {remedy}")
+        self.queue, self.capacity = queue, capacity
+
+
+class FilterFailed(FlintError):
+    """A filter raised on one message, which was passed over; the next read goes on behind it."""
+
+    def __init__(self, topic: str, offset: int, cause: BaseException) -> None:
+        super().__init__(
+            f"the filter raised {type(cause).__name__} on {topic!r} offset {offset}: {cause}"
+        )
+        self.topic, self.offset = topic, offset
+
+
+class Closed(FlintError):
+    """This connection, reader, feed or publisher was closed; open a new one."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is closed")
+        self.what = what
+
+
+class Corrupt(FlintError):
+    """Bytes that do not hold what they should. They are never served as data."""
+
+
+class UnsupportedFormat(Corrupt):
+    """Intact as far as we can tell, but of a version or kind this FlintMQ does not know."""

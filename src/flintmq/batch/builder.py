@@ -1,0 +1,369 @@
+"""From single messages to a record batch, and from batches to parts and wholes of them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, repeat
+from typing import Any
+
+from ..errors import InvalidRequest
+from .columns import binary_parts, headers_length, text_or_bytes_parts, utf8_length
+from .compression import compress_payload
+from .format import (
+    COMPRESSION_NAMES,
+    COMPRESSIONS,
+    CONTENT_TYPES,
+    DELIVER_AT,
+    EXPIRY,
+    HEADER_KINDS,
+    HEADERS,
+    KEY_HASH,
+    KEY_KINDS,
+    KEYS,
+    NOT_PLAIN,
+    PRIORITY,
+    PRODUCER,
+    TIMES,
+    TYPES_VARY,
+    U32,
+    U32_PAIR,
+    UNSTAMPED,
+    HeaderValue,
+    Key,
+    RowSource,
+    key_hash,
+    pad,
+)
+from .record_batch import RecordBatch
+
+
+class BatchBuilder:
+    """Rows that are still being gathered. Appending costs a few hundred nanoseconds.
+
+    Values stay the very objects that were appended, until `seal` lays them out as columns. Every
+    other column is sparse: a row that does not use it costs nothing.
+
+    Invariant: rows are only ever added at the end, so a range of rows, once there, never changes.
+    """
+
+    __slots__ = (
+        "_extras", "_values", "append_time", "base_offset", "byte_count", "columns", "times",
+    )  # fmt: skip
+
+    def __init__(self, base_offset: int = UNSTAMPED) -> None:
+        self._values: list[Any] = []
+        self._extras: _Extras | None = None
+        self.columns = 0
+        self.byte_count = 0
+        self.base_offset = base_offset
+        self.append_time = 0
+        self.times: list[int] | None = None
+
+    @classmethod
+    def of(cls, values: list[bytes]) -> BatchBuilder:
+        """The rows of a list of values, which the builder takes over."""
+        builder = cls()
+        builder._values = values
+        builder.byte_count = sum(map(len, values))
+        return builder
+
+    @property
+    def row_count(self) -> int:
+        return len(self._values)
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.columns & NOT_PLAIN
+
+    def append(self, value: bytes) -> None:
+        """Add one message that is nothing but its value."""
+        self._values.append(value)
+        self.byte_count += len(value)
+
+    def append_row(
+        self,
+        value: bytes,
+        *,
+        key: Key | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        priority: int = 0,
+        expiry: int = 0,
+        deliver_at: int = 0,
+        content_type: str | None = None,
+    ) -> None:
+        """Add one message. Expiry and deliver-at are milliseconds since 1970."""
+        row = len(self._values)
+        extras = self._extras
+        if extras is None:
+            extras = self._extras = _Extras()
+        if key is not None:
+            extras.keys[row] = key
+            self.columns |= KEYS | KEY_HASH
+            self.byte_count += utf8_length(key)
+        if headers:
+            extras.headers[row] = dict(headers)
+            self.columns |= HEADERS
+            self.byte_count += headers_length(headers)
+        if priority:
+            extras.priorities[row] = priority
+            self.columns |= PRIORITY
+        if expiry:
+            extras.expiries[row] = expiry
+            self.columns |= EXPIRY
+        if deliver_at:
+            extras.deliver_ats[row] = deliver_at
+            self.columns |= DELIVER_AT
+        if content_type:
+            extras.content_types[row] = content_type
+            self.columns |= CONTENT_TYPES
+        self._values.append(value)
+        self.byte_count += len(value)
+
+    def extend(self, rows: RowSource, start: int, stop: int) -> None:
+        """Add a range of rows of another batch, with the times they have there."""
+        at = len(self._values)
+        self._note_times(rows, at, start, stop)
+        if not rows.columns & ~(TIMES | PRODUCER):
+            values = rows.values(start, stop)
+            self._values.extend(values)
+            self.byte_count += sum(map(len, values))
+            return
+        for row, value in enumerate(rows.values(start, stop), start):
+            self.append_row(
+                value,
+                key=rows.key(row),
+                headers=rows.headers(row),
+                priority=rows.priority(row),
+                expiry=rows.expiry(row),
+                deliver_at=rows.deliver_at(row),
+                content_type=rows.content_type(row),
+            )
+
+    def extend_at(self, rows: BatchBuilder, time: int) -> None:
+        """Add all rows of another builder as appended at `time`."""
+        at = len(self._values)
+        count = len(rows._values)
+        if not at:
+            self.append_time = time
+        if self.times is not None:
+            self.times.extend(repeat(time, count))
+        elif time != self.append_time:
+            self.times = [self.append_time] * at
+            self.times.extend(repeat(time, count))
+            self.columns |= TIMES
+        self._values.extend(rows._values)
+        self.byte_count += rows.byte_count
+        if rows._extras is not None:
+            if self._extras is None:
+                self._extras = _Extras()
+            self._extras.extend(rows._extras, at)
+            self.columns |= rows.columns
+
+    def _note_times(self, rows: RowSource, at: int, start: int, stop: int) -> None:
+        first = rows.time(start)
+        if not at:
+            self.append_time = first
+        uniform = not rows.columns & TIMES
+        if self.times is None and uniform and first == self.append_time:
+            return
+        if self.times is None:
+            self.times = [self.append_time] * at
+            self.columns |= TIMES
+        self.times.extend(
+            repeat(first, stop - start) if uniform else map(rows.time, range(start, stop))
+        )
+
+    # --- the rows so far, as a RowSource
+
+    def values(self, start: int = 0, stop: int | None = None) -> list[Any]:
+        return self._values[start:stop]
+
+    def value(self, row: int) -> Any:
+        return self._values[row]
+
+    def key(self, row: int) -> Key | None:
+        return self._extras.keys.get(row) if self._extras else None
+
+    def headers(self, row: int) -> dict[str, HeaderValue]:
+        return dict(self._extras.headers.get(row, ())) if self._extras else {}
+
+    def content_type(self, row: int) -> str | None:
+        return self._extras.content_types.get(row) if self._extras else None
+
+    def priority(self, row: int) -> int:
+        return self._extras.priorities.get(row, 0) if self._extras else 0
+
+    def expiry(self, row: int) -> int:
+        return self._extras.expiries.get(row, 0) if self._extras else 0
+
+    def deliver_at(self, row: int) -> int:
+        return self._extras.deliver_ats.get(row, 0) if self._extras else 0
+
+    def key_hash(self, row: int) -> int:
+        key = self.key(row)
+        return 0 if key is None else key_hash(key)
+
+    def time(self, row: int) -> int:
+        return self.append_time if self.times is None else self.times[row]
+
+    def size(self, start: int, stop: int) -> int:
+        size = sum(map(len, self._values[start:stop]))
+        if self._extras:
+            size += self._extras.size(start, stop)
+        return size
+
+    # --- from rows to columns
+
+    def seal(
+        self, *, compression: str = "none", producer: str | None = None, base_sequence: int = 0
+    ) -> RecordBatch:
+        """Lay the rows out as a record batch. The builder itself stays as it is."""
+        rows = len(self._values)
+        if rows == 0:
+            raise InvalidRequest("a record batch needs at least one row")
+        columns = self.columns & ~TIMES
+        control = b""
+        payload = binary_parts(self._values)
+        if self._extras is not None or producer is not None:
+            extras = self._extras or _Extras()
+            control, columns = extras.control(rows, columns, producer)
+            columns |= extras.payload(rows, columns, payload)
+        times = self.times
+        if times is not None and times.count(self.append_time) != rows:
+            payload.append(array("q", times).tobytes())
+            columns |= TIMES
+        if compression == "none":
+            body = b"".join((control, *payload))
+            raw_length = payload_length = len(body) - len(control)
+        else:
+            raw = b"".join(payload)
+            stored = compress_payload(compression, raw)
+            raw_length, payload_length = len(raw), len(stored)
+            body = b"".join((control, stored, bytes(-payload_length & 7)))
+        return RecordBatch(
+            columns=columns,
+            row_count=rows,
+            body=body,
+            control_length=len(control),
+            payload_length=payload_length,
+            raw_length=raw_length,
+            compression=COMPRESSIONS[compression],
+            base_sequence=base_sequence,
+            base_offset=self.base_offset,
+            append_time=self.append_time,
+        )
+
+
+class _Extras:
+    """The columns beside the values, by row, for the rows that have them."""
+
+    __slots__ = ("content_types", "deliver_ats", "expiries", "headers", "keys", "priorities")
+
+    def __init__(self) -> None:
+        self.keys: dict[int, Key] = {}
+        self.headers: dict[int, dict[str, HeaderValue]] = {}
+        self.priorities: dict[int, int] = {}
+        self.expiries: dict[int, int] = {}
+        self.deliver_ats: dict[int, int] = {}
+        self.content_types: dict[int, str] = {}
+
+    def extend(self, other: _Extras, at: int) -> None:
+        for name in self.__slots__:
+            column = getattr(other, name)
+            if column:
+                getattr(self, name).update((at + row, item) for row, item in column.items())
+
+    def size(self, start: int, stop: int) -> int:
+        rows = range(start, stop)
+        size = sum(utf8_length(self.keys[row]) for row in rows if row in self.keys)
+        return size + sum(headers_length(self.headers[row]) for row in rows if row in self.headers)
+
+    def control(self, rows: int, columns: int, producer: str | None) -> tuple[bytes, int]:
+        parts: list[bytes] = []
+        if columns & PRIORITY:
+            parts.append(pad(bytes(map(self.priorities.get, range(rows), repeat(0)))))
+        if columns & EXPIRY:
+            parts.append(array("q", map(self.expiries.get, range(rows), repeat(0))).tobytes())
+        if columns & DELIVER_AT:
+            parts.append(array("q", map(self.deliver_ats.get, range(rows), repeat(0))).tobytes())
+        if columns & KEY_HASH:
+            keys = self.keys
+            hashes = array("I", (key_hash(keys[row]) if row in keys else 0 for row in range(rows)))
+            parts.append(pad(hashes.tobytes()))
+        if producer is not None:
+            name = producer.encode()
+            parts.append(pad(U32.pack(len(name)) + name))
+            columns |= PRODUCER
+        return b"".join(parts), columns
+
+    def payload(self, rows: int, columns: int, parts: list[bytes]) -> int:
+        """Add the columns behind the values to `parts`; the bits that qualify them."""
+        bits = 0
+        keys = [self.keys.get(row) for row in range(rows)] if columns & KEYS else None
+        if keys is not None and text_or_bytes_parts(keys, parts):
+            bits |= KEY_KINDS
+        if columns & HEADERS and self._header_parts(rows, parts):
+            bits |= HEADER_KINDS
+        if columns & CONTENT_TYPES and self._content_type_parts(rows, parts):
+            bits |= TYPES_VARY
+        return bits
+
+    def _header_parts(self, rows: int, parts: list[bytes]) -> bool:
+        by_row = [self.headers.get(row, {}) for row in range(rows)]
+        parts.append(pad(array("i", accumulate(map(len, by_row), initial=0)).tobytes()))
+        parts.extend(binary_parts([name.encode() for entries in by_row for name in entries]))
+        return text_or_bytes_parts([v for entries in by_row for v in entries.values()], parts)
+
+    def _content_type_parts(self, rows: int, parts: list[bytes]) -> bool:
+        distinct = set(self.content_types.values())
+        vary = len(distinct) > 1 or len(self.content_types) < rows
+        names = ["", *sorted(distinct)] if vary else list(distinct)
+        parts.append(U32_PAIR.pack(len(names), 0))
+        parts.extend(binary_parts([name.encode() for name in names]))
+        if vary:
+            entry_of = {name: entry for entry, name in enumerate(names)}
+            entries = array("i", (entry_of[self.content_types.get(r, "")] for r in range(rows)))
+            parts.append(pad(entries.tobytes()))
+        return vary
+
+
+def concat(batches: Sequence[RecordBatch], compression: str = "none") -> RecordBatch:
+    """One batch of all the rows, in order. Stamped batches must follow each other without a gap.
+
+    Producer ids and sequences are not kept: they have done their work when rows are joined.
+    """
+    if not batches:
+        raise InvalidRequest("concat needs at least one batch")
+    first = batches[0]
+    expected = first.base_offset
+    builder = BatchBuilder(base_offset=first.base_offset)
+    for batch in batches:
+        if batch.base_offset != expected:
+            raise InvalidRequest(
+                f"concat: offset {batch.base_offset} does not follow on; expected {expected}"
+            )
+        if expected != UNSTAMPED:
+            expected += batch.row_count
+        builder.extend(batch, 0, batch.row_count)
+    return builder.seal(compression=compression)
+
+
+def slice_batch(batch: RecordBatch, start: int, stop: int) -> RecordBatch:
+    """A batch of the rows `start` to `stop`, with the offsets and sequences they have here."""
+    if not 0 <= start < stop <= batch.row_count:
+        raise InvalidRequest(f"slice {start}:{stop} of a batch of {batch.row_count} rows")
+    if stop - start == batch.row_count:
+        return batch
+    builder = BatchBuilder(base_offset=batch.base_offset)
+    builder.extend(batch, start, stop)
+    part = builder.seal(
+        compression=COMPRESSION_NAMES[batch.compression],
+        producer=batch.producer,
+        base_sequence=(batch.base_sequence + start) % 2**64,
+    )
+    if batch.base_offset != UNSTAMPED:
+        part.base_offset = batch.base_offset + start
+    if not part.columns & TIMES and not batch.columns & TIMES:
+        part.append_time = batch.append_time
+    return part

@@ -1,0 +1,95 @@
+"""What every way of running a broker offers to the layers above it.
+
+The engine in the process, the broker behind a socket and the replicated one implement `BrokerApi`;
+the client's verbs and the servers' front ends are written against it alone. It speaks of plain
+topics and of rows; formats and partitions are the client's business.
+
+Taking and waiting are two calls: `take` never waits, `wait` never takes. So a call that is
+cancelled while it waits has taken nothing, and nothing can be lost between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .batch import BatchBuilder, RecordBatch
+from .clock import Clock
+from .model import Overflow, Receipt, Start, TopicInfo, TopicStats
+from .rows import Message, Rows
+
+Filter = Callable[[Message], bool]
+
+
+class FeedApi(Protocol):
+    """A live subscription's queue."""
+
+    @property
+    def dropped(self) -> int: ...
+    def take(self, max_rows: int) -> Rows: ...
+    def take_one(self) -> Message | None: ...
+    async def wait(self, timeout: float | None) -> bool:
+        """Whether there is something to take; False when the time is up."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class ReaderApi(Protocol):
+    """One reader's hold on a topic. Positions are always the next offset to read."""
+
+    @property
+    def missed(self) -> int: ...
+    def take(self, max_rows: int) -> Rows: ...
+    def take_one(self) -> Message | None: ...
+    async def wait(self, timeout: float | None) -> bool:
+        """Whether there is something to take; False when the time is up."""
+        ...
+
+    async def seek(self, to: Start) -> None: ...
+    async def commit(self, offset: int | None) -> int: ...
+    async def position(self) -> int: ...
+    async def lag(self) -> int: ...
+    async def close(self) -> None: ...
+
+
+class BrokerApi(Protocol):
+    @property
+    def clock(self) -> Clock: ...
+
+    def publish_nowait(
+        self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
+    ) -> Receipt | None:
+        """Publish at once, or None where that would mean to wait. The rows become the broker's."""
+        ...
+
+    async def publish(
+        self,
+        topic: str,
+        rows: BatchBuilder | RecordBatch,
+        *,
+        qos: int,
+        auto_create: bool,
+        timeout: float | None,
+    ) -> Receipt: ...
+
+    async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo: ...
+    async def configure_topic(self, name: str, options: dict[str, Any]) -> TopicInfo: ...
+    async def delete_topic(self, name: str) -> None: ...
+    async def topics(self, pattern: str) -> list[str]: ...
+    async def topic_info(self, name: str) -> TopicInfo: ...
+    async def topic_stats(self, name: str) -> TopicStats: ...
+
+    async def open_reader(
+        self,
+        topic: str,
+        *,
+        name: str | None,
+        start: Start | None,
+        filter: Filter | None,
+        auto_create: bool,
+    ) -> ReaderApi: ...
+
+    async def open_feed(self, pattern: str, *, capacity: int, overflow: Overflow) -> FeedApi: ...
+
+    async def close(self) -> None: ...

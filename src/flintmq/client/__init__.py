@@ -1,0 +1,1 @@
+"""What users hold: the verbs, publishers, readers and feeds, over any BrokerApi."""

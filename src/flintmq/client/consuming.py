@@ -1,0 +1,157 @@
+"""What readers and live feeds have in common: taking what is there, waiting for what is not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from ..broker_api import FeedApi, ReaderApi
+from ..clock import Clock
+from ..errors import Closed, InvalidRequest
+from ..model import Seconds, timeout_seconds
+from ..rows import Message, Rows
+from .turns import Turns
+
+Api = TypeVar("Api", ReaderApi, FeedApi)
+
+
+class Owner(Protocol):
+    """The connection that a reader or feed belongs to."""
+
+    clock: Clock
+
+    def opened(self, part: Consumer[Any]) -> None: ...
+    def closed(self, part: Consumer[Any]) -> None: ...
+
+
+class Consumer(Generic[Api], AsyncIterator[Message]):
+    """A stream of messages. Open it with `async with`, or with `await` and close it yourself.
+
+    Cancelling any call loses nothing: messages are taken in the same step that returns them.
+    """
+
+    def __init__(self, owner: Owner, turns: Turns, what: str) -> None:
+        self._owner = owner
+        self._clock = owner.clock
+        self._turns = turns
+        self._what = what
+        self._opened: Api | None = None
+        self._closed = False
+
+    async def _open(self) -> Api:
+        raise NotImplementedError
+
+    @property
+    def _api(self) -> Api:
+        api = self._opened
+        if api is None:
+            if self._closed:
+                raise Closed(f"the {self._what}")
+            raise InvalidRequest(
+                f"the {self._what} is not open: use `async with` or `await` it first"
+            )
+        return api
+
+    def read_nowait(self) -> Message | None:
+        """The next message if there is one right now."""
+        return self._api.take_one()
+
+    def read_batch_nowait(self, max: int = 1000) -> Rows:
+        """Up to `max` messages that are there right now."""
+        return self._api.take(_checked_max(max))
+
+    async def read(self, timeout: Seconds | None = None) -> Message | None:
+        """The next message; waits for one, and returns None once `timeout` seconds have passed."""
+        if self._turns.spend():
+            await self._turns.pause()
+        message = self._api.take_one()
+        if message is not None:
+            return message
+        rows = await self._wait_for_rows(1, timeout)
+        return rows[0] if rows else None
+
+    async def read_batch(self, max: int = 1000, timeout: Seconds | None = None) -> Rows:
+        """Up to `max` messages: waits for the first, never for more. Empty once time is up."""
+        if self._turns.spend():
+            await self._turns.pause()
+        rows = self._api.take(_checked_max(max))
+        if rows.runs:
+            return rows
+        return await self._wait_for_rows(max, timeout, rows)
+
+    async def _wait_for_rows(
+        self, max: int, timeout: Seconds | None, rows: Rows | None = None
+    ) -> Rows:
+        left = timeout_seconds(timeout)
+        deadline = None if left is None else self._clock.monotonic() + left
+        if rows is None:
+            rows = Rows()
+        gap = rows.gap
+        while left is None or left > 0:
+            if not await self._api.wait(left):
+                break
+            rows = self._api.take(max)
+            gap = rows.gap or gap
+            if rows.runs:
+                break
+            if self._turns.spend():  # a filter or expiry left nothing: look on, but let others run
+                await self._turns.pause()
+            if deadline is not None:
+                left = deadline - self._clock.monotonic()
+        rows.gap = gap
+        return rows
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._closed:
+            raise StopAsyncIteration
+        if self._turns.spend():
+            await self._turns.pause()
+        message = self._api.take_one()
+        if message is None:
+            try:
+                message = (await self._wait_for_rows(1, None))[0]
+            except Closed:
+                if self._closed:
+                    raise StopAsyncIteration from None
+                raise
+        return message
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._enter().__await__()
+
+    async def _enter(self) -> Self:
+        if self._closed:
+            raise Closed(f"the {self._what}")
+        if self._opened is None:
+            self._opened = await self._open()
+            self._owner.opened(self)
+        return self
+
+    async def __aenter__(self) -> Self:
+        return await self._enter()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Give back what is held. Iterators over it end; closing twice is fine."""
+        self._closed = True
+        api, self._opened = self._opened, None
+        if api is not None:
+            self._owner.closed(self)
+            await api.close()
+
+
+def _checked_max(max: int) -> int:
+    if max < 1:
+        raise InvalidRequest(f"max is at least 1, not {max!r}")
+    return max

@@ -1,0 +1,36 @@
+"""A live feed: what is published from now on to the topics that match a pattern."""
+
+from __future__ import annotations
+
+from ..broker_api import BrokerApi, FeedApi
+from ..model import Overflow
+from .consuming import Consumer, Owner
+from .turns import Turns
+
+
+class Feed(Consumer[FeedApi]):
+    """Made by `Client.live`. At most once and in order, through a bounded queue of its own."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        turns: Turns,
+        broker: BrokerApi,
+        pattern: str,
+        *,
+        capacity: int,
+        overflow: Overflow,
+    ) -> None:
+        super().__init__(owner, turns, f"live feed {pattern!r}")
+        self._broker = broker
+        self.pattern, self.capacity, self.overflow = pattern, capacity, overflow
+
+    async def _open(self) -> FeedApi:
+        return await self._broker.open_feed(
+            self.pattern, capacity=self.capacity, overflow=self.overflow
+        )
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were dropped because this feed's queue was full."""
+        return self._api.dropped

@@ -1,0 +1,198 @@
+"""A publisher: gathers what is sent into batches, without an await or a future per message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+from ..batch import BatchBuilder, HeaderValue, Key, RecordBatch
+from ..broker_api import BrokerApi
+from ..clock import Timer
+from ..errors import Closed, FlintError, QueueFull
+from ..model import Receipt, Seconds
+from .values import RowOptions, Value, add_row, encoded
+
+BATCH_ROWS_MAX = 1000
+BATCH_BYTES_MAX = 256 * 1024
+BUFFER_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Publisher:
+    """Made by `Client.publisher`; use it as `async with`.
+
+    `send` adds a message to the open batch. The batch goes out when it is full, when `linger`
+    seconds have passed, or (linger 0) at the end of this turn of the event loop. `flush` returns
+    once everything sent is acknowledged, and raises if something is not.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerApi,
+        topic: str,
+        *,
+        linger: float,
+        qos: int,
+        auto_create: bool,
+        timeout: float | None,
+        batch_compression: str,
+        on_close: Callable[[Publisher], None],
+    ) -> None:
+        self.topic = topic
+        self.sent = 0
+        self.acknowledged = 0
+        self.last_receipt: Receipt | None = None
+        self._broker = broker
+        self._clock = broker.clock
+        self._linger = linger
+        self._qos, self._auto_create, self._timeout = qos, auto_create, timeout
+        self._compression = batch_compression
+        self._rows = BatchBuilder()
+        self._armed: Timer | asyncio.Handle | None = None
+        self._waiting: deque[tuple[BatchBuilder | RecordBatch, int]] = deque()
+        self._waiting_bytes = 0
+        self._sender: asyncio.Task[None] | None = None
+        self._failed: list[tuple[FlintError, int]] = []
+        self._closed = False
+        self._on_close = on_close
+
+    def send(
+        self,
+        value: Value,
+        *,
+        key: Key | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        priority: int = 0,
+        ttl: Seconds | None = None,
+        delay: Seconds | None = None,
+        content_type: str | None = None,
+    ) -> None:
+        """Add one message. Never waits: raises QueueFull when too much is unacknowledged."""
+        rows = self._rows
+        if self._armed is None:
+            self._arm()
+        if (
+            key is None
+            and headers is None
+            and not priority
+            and ttl is None
+            and delay is None
+            and content_type is None
+        ):
+            rows.append(value if type(value) is bytes else encoded(value))
+        else:
+            options = RowOptions(key, headers, priority, ttl, delay, content_type)
+            add_row(rows, encoded(value), options, self._clock.now_ms())
+        if rows.byte_count >= BATCH_BYTES_MAX or rows.row_count >= BATCH_ROWS_MAX:
+            self._dispatch()
+
+    async def flush(self) -> None:
+        """Wait until everything sent so far is acknowledged.
+
+        Raises the first error if something was not, with a note of how many messages that were.
+        """
+        self._dispatch()
+        while self._sender is not None:
+            await asyncio.shield(self._sender)
+        if self._failed:
+            failed, self._failed = self._failed, []
+            error = failed[0][0]
+            count = sum(count for _, count in failed)
+            error.add_note(f"{count:,} messages sent to {self.topic!r} were not published")
+            raise error
+
+    async def close(self) -> None:
+        """Flush, then refuse further sends."""
+        try:
+            await self.flush()
+        finally:
+            self._closed = True
+            self._on_close(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self.close()
+        except FlintError:
+            if error is None:  # the block's own error goes first
+                raise
+
+    def _arm(self) -> None:
+        """Begin a batch: see to it that it goes out in time."""
+        if self._closed:
+            raise Closed(f"the publisher of {self.topic!r}")
+        if self._waiting_bytes > BUFFER_BYTES_MAX:
+            raise QueueFull(
+                f"the publisher of {self.topic!r}",
+                BUFFER_BYTES_MAX,
+                "`await publisher.flush()` now and then, so that the broker can keep up",
+            )
+        if self._linger:
+            self._armed = self._clock.call_later(self._linger, self._dispatch)
+        else:
+            self._armed = asyncio.get_running_loop().call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        """Send the open batch off: at once where the broker takes it, else by a task that waits."""
+        armed, self._armed = self._armed, None
+        if armed is not None:
+            armed.cancel()
+        rows = self._rows
+        count = rows.row_count
+        if not count:
+            return
+        self._rows = BatchBuilder()
+        self.sent += count
+        try:
+            batch = (
+                rows if self._compression == "none" else rows.seal(compression=self._compression)
+            )
+            if not self._waiting:
+                receipt = self._broker.publish_nowait(
+                    self.topic, batch, qos=self._qos, auto_create=self._auto_create
+                )
+                if receipt is not None:
+                    self._acknowledge(receipt, count)
+                    return
+        except FlintError as error:
+            self._failed.append((error, count))
+            return
+        self._waiting.append((batch, rows.byte_count))
+        self._waiting_bytes += rows.byte_count
+        if self._sender is None:
+            self._sender = asyncio.get_running_loop().create_task(self._send_waiting())
+
+    async def _send_waiting(self) -> None:
+        """Publish what waits, in order."""
+        try:
+            while self._waiting:
+                batch, size = self._waiting[0]
+                count = batch.row_count
+                try:
+                    receipt = await self._broker.publish(
+                        self.topic,
+                        batch,
+                        qos=self._qos,
+                        auto_create=self._auto_create,
+                        timeout=self._timeout,
+                    )
+                    self._acknowledge(receipt, count)
+                except FlintError as error:
+                    self._failed.append((error, count))
+                self._waiting.popleft()
+                self._waiting_bytes -= size
+        finally:
+            self._sender = None
+
+    def _acknowledge(self, receipt: Receipt, count: int) -> None:
+        self.last_receipt = receipt
+        self.acknowledged += count

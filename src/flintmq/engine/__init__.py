@@ -1,0 +1,1 @@
+"""The broker itself: topics, readers, live feeds. `Broker` is where to begin."""

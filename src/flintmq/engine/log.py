@@ -1,0 +1,193 @@
+"""A topic's messages in memory: chunks of rows, addressed by offset.
+
+Small publishes gather in an open tail, which is laid out as a record batch when it has grown, so
+that a topic filled by single publishes is as compact as one filled by batches. Large values are
+kept as the objects they are: copying them would gain nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from ..batch import BatchBuilder, DecodeCache, RecordBatch, RowSource
+
+JOIN_ROWS_MAX = 64
+"""Publishes of fewer rows than this join the open tail; larger ones are chunks of their own."""
+
+CHUNK_ROWS = 1024
+CHUNK_BYTES = 256 * 1024
+"""What closes the open tail."""
+
+COLUMNAR_BYTES_MAX = 1024
+"""Rows that are larger than this on average stay single objects."""
+
+_COMPACT_AT = 512
+_DROPPED = BatchBuilder()
+
+
+class MemoryLog:
+    """The rows from `first_offset` up to `next_offset`, and how to find one.
+
+    Invariant: chunks follow each other without a gap, and times never go back.
+    """
+
+    def __init__(self, cache: DecodeCache) -> None:
+        self.first_offset = 0
+        self.next_offset = 0
+        self.byte_count = 0
+        self.last_time = 0
+        self._cache = cache
+        self._chunks: list[RowSource] = []
+        self._bases: list[int] = []
+        self._head = 0  # chunks before it are dropped, and cut off now and then
+        self._tail: BatchBuilder | None = None
+
+    # --- appending
+
+    def append(self, rows: BatchBuilder | RecordBatch, now_ms: int) -> int:
+        """Add rows at the end; the offset of the first. The rows get their place and time."""
+        base = self.next_offset
+        time = self.last_time
+        if now_ms > time:
+            time = self.last_time = now_ms
+        rows.base_offset = base
+        rows.append_time = time
+        if isinstance(rows, RecordBatch):
+            self._close_tail()
+            self.byte_count += rows.size(0, rows.row_count)
+            self._add(rows, base)
+            rows.cache = self._cache
+            self.next_offset = base + rows.row_count
+            return base
+        count = rows.row_count
+        if count < JOIN_ROWS_MAX and rows.byte_count < CHUNK_BYTES:
+            self._join(rows, base, time)
+        else:
+            self._close_tail()
+            self._add_pieces(rows, base)
+        self.byte_count += rows.byte_count
+        self.next_offset = base + count
+        return base
+
+    def _join(self, rows: BatchBuilder, base: int, time: int) -> None:
+        tail = self._tail
+        if tail is None:
+            tail = self._tail = BatchBuilder(base)
+            self._add(tail, base)
+        tail.extend_at(rows, time)
+        if tail.row_count >= CHUNK_ROWS or tail.byte_count >= CHUNK_BYTES:
+            self._close_tail()
+
+    def _add_pieces(self, rows: BatchBuilder, base: int) -> None:
+        """Add rows as one chunk, or as several: a chunk is freed when its last row is dropped."""
+        count = rows.row_count
+        if count <= 2 * CHUNK_ROWS and rows.byte_count <= 4 * CHUNK_BYTES:
+            self._add(self._laid_out(rows), base)
+            return
+        at_most = max(1, min(CHUNK_ROWS, count * CHUNK_BYTES // max(1, rows.byte_count)))
+        for start in range(0, count, at_most):
+            piece = BatchBuilder(base + start)
+            piece.append_time = rows.append_time
+            piece.extend(rows, start, min(count, start + at_most))
+            self._add(self._laid_out(piece), base + start)
+
+    def _close_tail(self) -> None:
+        tail, self._tail = self._tail, None
+        if tail is not None:
+            self._chunks[-1] = self._laid_out(tail)
+
+    def _laid_out(self, rows: BatchBuilder) -> RowSource:
+        if rows.byte_count > rows.row_count * COLUMNAR_BYTES_MAX:
+            return rows
+        batch = rows.seal()
+        batch.cache = self._cache
+        # Readers that keep up get the publisher's own objects back: nothing to decode.
+        self._cache.keep(batch, tuple(rows.values()))
+        return batch
+
+    def _add(self, chunk: RowSource, base: int) -> None:
+        self._chunks.append(chunk)
+        self._bases.append(base)
+
+    # --- finding
+
+    def locate(self, offset: int) -> tuple[RowSource, int, int]:
+        """The chunk that holds `offset`, the row there, and the row behind the chunk's last."""
+        bases = self._bases
+        chunk = len(bases) - 1
+        if offset < bases[chunk]:
+            chunk = bisect_right(bases, offset, self._head) - 1
+            return self._chunks[chunk], offset - bases[chunk], bases[chunk + 1] - bases[chunk]
+        return self._chunks[chunk], offset - bases[chunk], self.next_offset - bases[chunk]
+
+    def time_of(self, offset: int) -> int:
+        source, row, _ = self.locate(offset)
+        return source.time(row)
+
+    def offset_at_time(self, time_ms: int) -> int:
+        """The first offset that was appended at `time_ms` or later."""
+        low, high = self._head, len(self._chunks)
+        if low == high or self.last_time < time_ms:
+            return self.next_offset
+        chunk = bisect_left(self._chunks, time_ms, low, high, key=lambda source: source.time(0))
+        # The chunk before begins earlier, but its later rows may already be late enough.
+        for candidate in (chunk - 1, chunk):
+            if low <= candidate < high:
+                source = self._chunks[candidate]
+                rows = range(source.row_count)
+                row = bisect_left(rows, time_ms, key=source.time)
+                if row < len(rows):
+                    return max(self._bases[candidate] + row, self.first_offset)
+        return self.next_offset
+
+    # --- dropping
+
+    def drop_to(self, offset: int) -> int:
+        """Forget everything before `offset`; how many messages that were."""
+        dropped = offset - self.first_offset
+        if dropped <= 0:
+            return 0
+        if offset >= self.next_offset:
+            self._chunks.clear()
+            self._bases.clear()
+            self._head = 0
+            self._tail = None
+            self.byte_count = 0
+            self.first_offset = offset
+            return dropped
+        while True:
+            source, row, stop = self.locate_first()
+            end = min(stop, row + offset - self.first_offset)
+            self.byte_count -= source.size(row, end)
+            self.first_offset += end - row
+            if end == stop:
+                self._chunks[self._head] = _DROPPED
+                self._head += 1
+            if self.first_offset == offset:
+                break
+        if self._head >= _COMPACT_AT and self._head * 2 >= len(self._bases):
+            del self._chunks[: self._head], self._bases[: self._head]
+            self._head = 0
+        return dropped
+
+    def locate_first(self) -> tuple[RowSource, int, int]:
+        """The same as `locate(first_offset)`, without a search."""
+        head, bases = self._head, self._bases
+        end = bases[head + 1] if head + 1 < len(bases) else self.next_offset
+        return self._chunks[head], self.first_offset - bases[head], end - bases[head]
+
+    def offset_freeing(self, bytes_wanted: int) -> int:
+        """The lowest offset before which at least `bytes_wanted` bytes are stored."""
+        offset, freed = self.first_offset, 0
+        while freed < bytes_wanted and offset < self.next_offset:
+            source, row, stop = self.locate(offset)
+            size = source.size(row, stop)
+            if freed + size <= bytes_wanted:
+                freed += size
+                offset += stop - row
+                continue
+            rows = range(row + 1, stop + 1)
+            missing = bytes_wanted - freed
+            end = rows[bisect_left(rows, missing, key=lambda end: source.size(row, end))]
+            return offset + end - row
+        return offset

@@ -1,0 +1,242 @@
+"""Readers: positions in a topic, shared by name or one's own.
+
+Reading moves the position in the same step that hands the rows out, so members of a name split a
+topic without duplicates or gaps, and a cancelled read has taken nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ..batch import RowSource
+from ..broker_api import Filter
+from ..errors import Closed, FilterFailed, FlintError, InvalidRequest
+from ..model import Missed, Start
+from ..rows import Message, Rows, Run
+from .expiry import alive
+
+if TYPE_CHECKING:
+    from .topic import Topic
+
+_FILTER_ROWS_MAX = 4096
+"""How many rows one take looks at with a filter, so that a rare match does not hold up the loop."""
+
+
+class Cursor:
+    """A position in a topic. A named one outlives its readers and goes back to what was committed.
+
+    `position` is the next offset to read. `began` is where the name first started.
+    """
+
+    __slots__ = ("began", "committed", "filter", "label", "members", "missed", "name", "position")
+
+    def __init__(self, label: str, name: str | None, position: int, filter: Filter | None) -> None:
+        self.label, self.name = label, name
+        self.position = self.began = position
+        self.committed: int | None = None
+        self.members = 0
+        self.missed = 0
+        self.filter = filter
+
+    def rest(self) -> None:
+        """The last reader has closed: what was read but not committed will be read again."""
+        self.position = self.began if self.committed is None else self.committed
+        self.filter = None
+
+
+class Reader:
+    """One open reader. Implements ReaderApi."""
+
+    def __init__(self, topic: Topic, cursor: Cursor) -> None:
+        self._topic = topic
+        self._cursor = cursor
+        self._ended: FlintError | None = None
+        cursor.members += 1
+
+    @property
+    def missed(self) -> int:
+        return self._cursor.missed
+
+    def end(self, error: FlintError) -> None:
+        if self._ended is None:
+            self._ended = error
+
+    def take(self, max_rows: int) -> Rows:
+        if self._ended is not None:
+            raise self._ended
+        topic, cursor = self._topic, self._cursor
+        log = topic.log
+        gap = None
+        position = cursor.position
+        if position < log.first_offset:
+            gap = self._fall_behind()
+            position = cursor.position
+        runs: list[Run] = []
+        wanted = max_rows
+        budget = _FILTER_ROWS_MAX
+        while wanted and position < log.next_offset and budget:
+            source, row, stop = log.locate(position)
+            if cursor.filter is None:
+                end = min(stop, row + wanted)
+                run = self._living(source, row, end)
+            else:
+                end = min(stop, row + budget)
+                budget -= end - row
+                run, end, failed = self._filtered(source, row, end, wanted, bool(runs))
+                if failed:
+                    budget = 0
+            position += end - row
+            if run is not None:
+                wanted -= run.row_count
+                runs.append(run)
+            cursor.position = position
+        if runs or gap is not None or budget != _FILTER_ROWS_MAX:
+            topic.was_read(max_rows - wanted)
+        return Rows(runs, gap)
+
+    def take_one(self) -> Message | None:
+        cursor, topic = self._cursor, self._topic
+        log = topic.log
+        position = cursor.position
+        if (
+            self._ended is None
+            and cursor.filter is None
+            and not topic.may_expire
+            and log.first_offset <= position < log.next_offset
+        ):
+            source, row, _ = log.locate(position)
+            cursor.position = position + 1
+            topic.was_read(1)
+            return Message(source, row, topic.origin)
+        rows = self.take(1)
+        return rows[0] if rows else None
+
+    def _fall_behind(self) -> Missed | None:
+        """Retention has overtaken this reader: go to what is left, and say what is gone."""
+        cursor, topic = self._cursor, self._topic
+        first, cursor.position = cursor.position, topic.log.first_offset
+        count = topic.missed_between(first, cursor.position)
+        if not count:
+            return None
+        cursor.missed += count
+        return Missed(topic.name, first, cursor.position, count)
+
+    def _living(self, source: RowSource, start: int, stop: int) -> Run | None:
+        topic = self._topic
+        if topic.may_expire:
+            picks = alive(source, start, stop, topic.ttl_ms, topic.clock.now_ms())
+            if picks is not None:
+                return Run(source, start, stop, topic.origin, picks) if picks else None
+        return Run(source, start, stop, topic.origin)
+
+    def _filtered(
+        self, source: RowSource, start: int, stop: int, wanted: int, has_rows: bool
+    ) -> tuple[Run | None, int, bool]:
+        """The rows that pass, up to `wanted` of them, and the row behind the last one looked at.
+
+        A filter that raises is heard of at once, or by the next take where there are rows to hand
+        out first: then the third value is True.
+        """
+        wants = self._cursor.filter
+        assert wants is not None
+        topic = self._topic
+        rows = self._living(source, start, stop)
+        picks: list[int] = []
+        end = stop
+        for row in rows.rows() if rows else ():
+            message = Message(source, row, topic.origin)
+            try:
+                passed = wants(message)
+            except Exception as error:
+                if picks or has_rows:
+                    run = Run(source, start, row, topic.origin, picks) if picks else None
+                    return run, row, True
+                self._cursor.position += row + 1 - start
+                assert message.offset is not None
+                raise FilterFailed(topic.name, message.offset, error) from error
+            if passed:
+                picks.append(row)
+                if len(picks) == wanted:
+                    end = row + 1
+                    break
+        return (Run(source, start, end, topic.origin, picks) if picks else None), end, False
+
+    async def wait(self, timeout: float | None) -> bool:
+        if self._ended is not None:
+            raise self._ended
+        topic = self._topic
+        if self._cursor.position < topic.log.next_offset:
+            return True
+        rung = await topic.bell.wait(topic.clock, timeout)
+        if self._ended is not None:
+            raise self._ended
+        return rung
+
+    async def seek(self, to: Start) -> None:
+        self._check_open()
+        self._cursor.position = resolve_start(self._topic, to, self._cursor)
+        self._topic.was_read(0)
+        self._topic.bell.ring()
+
+    async def commit(self, offset: int | None) -> int:
+        self._check_open()
+        cursor = self._cursor
+        if cursor.name is None:
+            raise InvalidRequest(
+                "commit needs a name to come back to: reader(topic, name=...); "
+                "an unnamed reader keeps its position only while it is open"
+            )
+        if offset is None:
+            offset = cursor.position
+        next_offset = self._topic.log.next_offset
+        if not 0 <= offset <= max(next_offset, cursor.position):
+            raise InvalidRequest(
+                f"commit({offset}): the next offset to read is 0 to {next_offset} in this topic"
+            )
+        cursor.committed = offset
+        return offset
+
+    async def position(self) -> int:
+        self._check_open()
+        return self._cursor.position
+
+    async def lag(self) -> int:
+        self._check_open()
+        return self._topic.lag(self._cursor)
+
+    async def close(self) -> None:
+        cursor, topic = self._cursor, self._topic
+        if self._ended is None:
+            self._ended = Closed(f"the reader of {topic.name!r}")
+        topic.close_reader(self, cursor)
+
+    def _check_open(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+
+
+def resolve_start(topic: Topic, start: Start, cursor: Cursor | None = None) -> int:
+    """The offset that `start` means right now."""
+    log = topic.log
+    if isinstance(start, bool) or not isinstance(start, int | str | datetime):
+        raise InvalidRequest(_bad_start(start))
+    if isinstance(start, int):
+        if start < 0:
+            raise InvalidRequest(_bad_start(start))
+        return start
+    if isinstance(start, datetime):
+        return log.offset_at_time(-int(-start.timestamp() * 1000 // 1))
+    if start == "earliest":
+        return log.first_offset
+    if start == "latest":
+        return log.next_offset
+    if start == "committed":
+        if cursor is None or cursor.committed is None:
+            return log.first_offset
+        return cursor.committed
+    raise InvalidRequest(_bad_start(start))
+
+
+def _bad_start(start: object) -> str:
+    return f"start is 'earliest', 'latest', 'committed', an offset or a datetime, not {start!r}"

@@ -1,0 +1,511 @@
+"""One topic: its log, its limits, and everybody who waits for it.
+
+Everything here happens in single steps of the event loop: deciding, appending, fanning out and
+waking are never interrupted. What a publish needs to wait for is decided before anything is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+
+from ..batch import DELIVER_AT, EXPIRY, BatchBuilder, DecodeCache, RecordBatch, RowSource
+from ..broker_api import Filter
+from ..clock import Clock, Timer
+from ..errors import FlintError, InvalidRequest, MessageTooLarge, QueueFull, TopicFull
+from ..metrics import Meter
+from ..model import Receipt, Start, TopicInfo, TopicOptions, TopicStats
+from ..rows import Origin, Run
+from .delays import Delays
+from .expiry import FOREVER, end_of_life
+from .feeds import Feed, FeedBoard
+from .log import MemoryLog
+from .readers import Cursor, Reader, resolve_start
+from .waiting import Bell, resolve
+
+SWEEP_MS_MIN = 10
+"""Retention by time looks at a topic at most this often."""
+
+UNSTORED_DELAYED_MAX = 100_000
+"""How many delayed QoS 0 messages wait for their time; they are held in memory outside the log."""
+
+_GAPS_MAX = 64
+
+
+class Topic:
+    def __init__(
+        self,
+        name: str,
+        id: int,
+        options: TopicOptions,
+        *,
+        clock: Clock,
+        cache: DecodeCache,
+        board: FeedBoard,
+    ) -> None:
+        self.name, self.id, self.clock = name, id, clock
+        self.origin = Origin(name)
+        self.log = MemoryLog(cache)
+        self.bell = Bell()
+        self._board = board
+        self._feeds: tuple[Feed, ...] = ()
+        self._feeds_version = -1
+        self.published = Meter()
+        self.published_bytes = Meter()
+        self.delivered = Meter()
+        self._drops: Counter[str] = Counter()
+        self._waits: Counter[str] = Counter()
+        self._readers: set[Reader] = set()
+        self._cursors: dict[str, Cursor] = {}
+        self._reader_count = 0
+        self._publishers: deque[_Publisher] = deque()
+        self._expired: deque[list[int]] = deque()
+        self._delays = Delays()
+        self._sweep_timer: Timer | None = None
+        self._delay_timer: Timer | None = None
+        self._expiry_seen = False  # of a message of its own; from then on readers look for it
+        self._held_by = "topic"
+        self._ended: FlintError | None = None
+        self._take_options(options)
+
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        """The live feeds that match this topic's name."""
+        if self._feeds_version != self._board.version:
+            self._feeds = self._board.find(self.name)
+            self._feeds_version = self._board.version
+        return self._feeds
+
+    # --- options
+
+    def configure(self, options: TopicOptions) -> None:
+        self._take_options(options)
+        self._keep_limits(self.clock.now_ms())
+        self._rearm_sweep()
+        self._wake_publisher()
+
+    def _take_options(self, options: TopicOptions) -> None:
+        self.options = options
+        self.ttl_ms = None if options.ttl is None else max(1, round(options.ttl * 1000))
+        age = options.retention_age
+        self._age_ms = None if age is None else max(1, round(age * 1000))
+        self._count_max = FOREVER if options.retention_count is None else options.retention_count
+        self._bytes_max = FOREVER if options.retention_bytes is None else options.retention_bytes
+        self._drops_oldest = options.overflow == "drop_oldest"
+        self.may_expire = self.ttl_ms is not None or self._expiry_seen
+
+    def info(self) -> TopicInfo:
+        return TopicInfo(self.name, self.id, self.options)
+
+    # --- publishing
+
+    def publish(
+        self, rows: BatchBuilder | RecordBatch, qos: int, *, first_in_line: bool = False
+    ) -> Receipt | None:
+        """Take the rows in, or return None if the publisher has to wait. Raises what refuses it."""
+        if self._publishers and not first_in_line:
+            return None
+        count = rows.row_count
+        for feed in self.feeds:
+            if feed.refuses and not feed.has_room(count):
+                if feed.overflow == "reject":
+                    raise feed.full()
+                feed.on_room.add(self._wake_publisher)
+                self._held_by = "feed"
+                return None
+        if self.options.max_message_bytes is not None:
+            self._check_sizes(rows, self.options.max_message_bytes)
+        now_ms = self.clock.now_ms()
+        if qos == 0:
+            self._check_waiting_room(rows)
+            rows.append_time = now_ms
+            self._fan_out(rows, now_ms, None)
+            self.published.add(count, now_ms)
+            return Receipt(self.name, None, count, durability="none")
+        dropped = 0
+        if not self._drops_oldest:
+            room = self._room(rows)
+            if room < count:
+                if self.options.overflow != "drop_new":
+                    self._held_by = "topic"
+                    return None
+                dropped = count - room
+                self._drops["overflow"] += dropped
+                if room == 0:
+                    return Receipt(self.name, None, 0, dropped=dropped)
+                rows, count = _head(rows, room), room
+        return self._append(rows, count, now_ms, dropped)
+
+    def _append(
+        self, rows: BatchBuilder | RecordBatch, count: int, now_ms: int, dropped: int
+    ) -> Receipt:
+        log = self.log
+        bytes_before = log.byte_count
+        offset = log.append(rows, now_ms)
+        self.published.add(count, now_ms)
+        self.published_bytes.add(log.byte_count - bytes_before, now_ms)
+        if rows.columns & EXPIRY:
+            self.may_expire = self._expiry_seen = True
+        if self._feeds or rows.columns & DELIVER_AT:
+            self._fan_out(rows, now_ms, offset)
+        if log.next_offset - log.first_offset > self._count_max or log.byte_count > self._bytes_max:
+            self._keep_limits(now_ms)
+        if self._sweep_timer is None and (self.may_expire or self._age_ms is not None):
+            self._arm_sweep()
+        self.bell.ring()
+        return Receipt(self.name, offset, count, 0, dropped)
+
+    def _check_sizes(self, rows: BatchBuilder | RecordBatch, limit: int) -> None:
+        if isinstance(rows, RecordBatch) and rows.compression:
+            return  # the client has checked; a compressed payload is not opened here
+        for row in range(rows.row_count):
+            size = rows.size(row, row + 1)
+            if size > limit:
+                raise MessageTooLarge(
+                    f"message {row} for topic {self.name!r}", size, limit, "max_message_bytes"
+                )
+
+    def _room(self, rows: BatchBuilder | RecordBatch) -> int:
+        """How many of the rows fit, after everything every reader has passed is dropped."""
+        count = rows.row_count
+        fitting = self._fitting(rows)
+        if fitting < count:
+            passed = self._passed_by_all()
+            if passed is not None and passed > self.log.first_offset:
+                self._drop(passed, "read")
+                fitting = self._fitting(rows)
+        if fitting < count and self.options.overflow != "drop_new":
+            self._refuse_what_never_fits(rows)
+            if self.options.overflow == "reject":
+                raise self._full()
+        return fitting
+
+    def _fitting(self, rows: BatchBuilder | RecordBatch) -> int:
+        log = self.log
+        count = rows.row_count
+        room = min(count, max(0, self._count_max - (log.next_offset - log.first_offset)))
+        bytes_room = self._bytes_max - log.byte_count
+        if rows.size(0, count) <= bytes_room:
+            return room
+        while room and rows.size(0, room) > bytes_room:
+            room -= 1
+        return room
+
+    def _refuse_what_never_fits(self, rows: BatchBuilder | RecordBatch) -> None:
+        count, size = rows.row_count, rows.size(0, rows.row_count)
+        if count > self._count_max:
+            raise TopicFull(
+                self.name, self._limit(), f"a batch of {count:,} messages can never fit; split it"
+            )
+        if size > self._bytes_max:
+            raise MessageTooLarge(
+                f"a publish to {self.name!r}", size, self._bytes_max, "retention_bytes"
+            )
+
+    def _passed_by_all(self) -> int | None:
+        """The offset that every named cursor and every open reader has passed; None without any."""
+        positions = [cursor.position for cursor in self._cursors.values()]
+        return min(positions) if positions else None
+
+    def _limit(self) -> str:
+        options, log = self.options, self.log
+        if log.next_offset - log.first_offset >= self._count_max:
+            return f"retention_count={options.retention_count}"
+        return f"retention_bytes={options.retention_bytes}"
+
+    def _full(self, waited: float | None = None) -> TopicFull:
+        slowest = min(self._cursors.values(), key=lambda c: c.position, default=None)
+        if slowest is None:
+            why = "nobody reads it; open a reader, or choose overflow='drop_oldest'"
+        else:
+            why = f"reader {slowest.label!r} still has {self.lag(slowest):,} messages to read"
+        if waited is not None:
+            why += f" (waited {waited:g} s)"
+        return TopicFull(self.name, self._limit(), why)
+
+    # --- publishers that wait
+
+    async def publish_when_possible(
+        self, rows: BatchBuilder | RecordBatch, qos: int, timeout: float | None
+    ) -> Receipt:
+        """Wait in line until the rows can be taken in. Cancelled or timed out: nothing is done."""
+        me = _Publisher()
+        self._publishers.append(me)
+        self._waits[self._held_by] += 1
+        timer = None
+        if timeout is not None:
+            timer = self.clock.call_later(timeout, lambda: resolve(me.woken, False))
+        try:
+            while True:
+                if self._ended is not None:
+                    raise self._ended
+                if self._publishers[0] is me:
+                    receipt = self.publish(rows, qos, first_in_line=True)
+                    if receipt is not None:
+                        return receipt
+                if not await me.woken:
+                    raise self._why_waiting(timeout, rows.row_count)
+                me.woken = asyncio.get_running_loop().create_future()
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._publishers.remove(me)
+            self._wake_publisher()
+
+    def _why_waiting(self, timeout: float | None, count: int) -> FlintError:
+        for feed in self.feeds:
+            if feed.overflow == "block" and not feed.has_room(count):
+                return QueueFull(
+                    f"the live queue of {feed.pattern!r}",
+                    feed.capacity,
+                    f"its subscriber blocks publishers and took nothing for {timeout:g} s",
+                )
+        return self._full(timeout)
+
+    def _wake_publisher(self) -> None:
+        if self._publishers:
+            resolve(self._publishers[0].woken, True)
+
+    # --- fan-out
+
+    def _fan_out(self, rows: BatchBuilder | RecordBatch, now_ms: int, offset: int | None) -> None:
+        """Hand rows to the live feeds: at once, or when they are due."""
+        count = rows.row_count
+        if not rows.columns & DELIVER_AT:
+            self._offer(Run(rows, 0, count, self.origin))
+            return
+        due_now = []
+        for row in range(count):
+            due_ms = rows.deliver_at(row)
+            if due_ms <= now_ms:
+                due_now.append(row)
+            elif offset is None:
+                self._delays.add(due_ms, (rows, row))
+            else:
+                self._delays.add(due_ms, offset + row)
+        if due_now:
+            self._offer(Run(rows, 0, count, self.origin, due_now))
+        self._arm_delays(now_ms)
+
+    def _check_waiting_room(self, rows: BatchBuilder | RecordBatch) -> None:
+        waiting = self._delays.unstored + rows.row_count
+        if rows.columns & DELIVER_AT and waiting > UNSTORED_DELAYED_MAX:
+            raise QueueFull(
+                f"the waiting room of {self.name!r} for delayed QoS 0 messages",
+                UNSTORED_DELAYED_MAX,
+                "publish them with qos=1, which stores them",
+            )
+
+    def _offer(self, run: Run) -> None:
+        for feed in self.feeds:
+            self._drops["feed"] += feed.offer(run, self.ttl_ms)
+
+    def _arm_delays(self, now_ms: int) -> None:
+        if self._delay_timer is not None:
+            self._delay_timer.cancel()
+            self._delay_timer = None
+        due_ms = self._delays.next_due_ms()
+        if due_ms is not None and self._ended is None:
+            seconds = max(0, due_ms - now_ms) / 1000
+            self._delay_timer = self.clock.call_later(seconds, self._deliver_due)
+
+    def _deliver_due(self) -> None:
+        now_ms = self.clock.now_ms()
+        for delayed in self._delays.take_due(now_ms):
+            if isinstance(delayed, int):
+                if delayed < self.log.first_offset:
+                    continue  # retention was faster
+                source, row, _ = self.log.locate(delayed)
+            else:
+                source, row = delayed
+            self._offer(Run(source, row, row + 1, self.origin))
+        self._arm_delays(now_ms)
+
+    # --- retention
+
+    def _drop(self, offset: int, reason: str) -> None:
+        start = self.log.first_offset
+        self._drops[reason] += self.log.drop_to(offset)
+        if reason == "expired":
+            if self._expired and self._expired[-1][1] == start:
+                self._expired[-1][1] = offset
+            else:
+                self._expired.append([start, offset])
+                if len(self._expired) > _GAPS_MAX:
+                    self._expired.popleft()
+
+    def missed_between(self, start: int, stop: int) -> int:
+        """How many of these offsets were dropped unread; what expired was not missed."""
+        expired = sum(max(0, min(stop, last) - max(start, first)) for first, last in self._expired)
+        return stop - start - expired
+
+    def _keep_limits(self, now_ms: int) -> None:
+        """Drop the oldest until count and bytes are within their limits."""
+        log = self.log
+        surplus = log.next_offset - log.first_offset - self._count_max
+        if surplus > 0:
+            self._drop(log.first_offset + surplus, "count")
+        if log.byte_count > self._bytes_max:
+            self._drop(log.offset_freeing(log.byte_count - self._bytes_max), "bytes")
+
+    def _arm_sweep(self) -> None:
+        due_ms = self._front_due_ms()[0]
+        if due_ms < FOREVER and self._ended is None:
+            wait_ms = max(SWEEP_MS_MIN, due_ms - self.clock.now_ms())
+            self._sweep_timer = self.clock.call_later(wait_ms / 1000, self._sweep)
+
+    def _rearm_sweep(self) -> None:
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        self._arm_sweep()
+
+    def _front_due_ms(self) -> tuple[int, str]:
+        """When the first message's time is up, and why."""
+        log = self.log
+        if log.first_offset == log.next_offset:
+            return FOREVER, ""
+        source, row, _ = log.locate_first()
+        due_ms, reason = end_of_life(source, row, self.ttl_ms), "expired"
+        if self._age_ms is not None and source.time(row) + self._age_ms < due_ms:
+            due_ms, reason = source.time(row) + self._age_ms, "age"
+        return due_ms, reason
+
+    def _sweep(self) -> None:
+        """Drop what time has ended, from the front; then sleep until the next is due."""
+        self._sweep_timer = None
+        now_ms = self.clock.now_ms()
+        log = self.log
+        while True:
+            due_ms, reason = self._front_due_ms()
+            if due_ms > now_ms:
+                break
+            source, row, stop = log.locate_first()
+            self._drop(log.first_offset + self._rows_due(source, row, stop, now_ms, reason), reason)
+        self._arm_sweep()
+        self._wake_publisher()
+
+    def _rows_due(self, source: RowSource, row: int, stop: int, now_ms: int, reason: str) -> int:
+        """How many rows from `row` on are due for the same reason as the first one."""
+        age_ms = self._age_ms if self._age_ms is not None else FOREVER
+        end = row + 1
+        while end < stop:
+            life, age = end_of_life(source, end, self.ttl_ms), source.time(end) + age_ms
+            if min(life, age) > now_ms or (reason == "age") != (age < life):
+                break
+            end += 1
+        return end - row
+
+    # --- readers
+
+    def open_reader(self, name: str | None, start: Start | None, filter: Filter | None) -> Reader:
+        cursor = self._cursor(name, start, filter)
+        reader = Reader(self, cursor)
+        self._readers.add(reader)
+        return reader
+
+    def _cursor(self, name: str | None, start: Start | None, filter: Filter | None) -> Cursor:
+        if name is None:
+            if start == "committed":
+                raise InvalidRequest(
+                    "start='committed' needs a name: an unnamed reader has committed nothing"
+                )
+            self._reader_count += 1
+            label = f"#{self._reader_count}"
+            position = resolve_start(self, "earliest" if start is None else start)
+            cursor = self._cursors[label] = Cursor(label, None, position, filter)
+            return cursor
+        known = self._cursors.get(name)
+        position = resolve_start(self, "earliest" if start is None else start, known)
+        if known is None:
+            known = self._cursors[name] = Cursor(name, name, position, filter)
+        elif not known.members:
+            known.filter = filter
+        elif filter is not None and filter is not known.filter:
+            raise InvalidRequest(
+                f"reader name {name!r} is open with another filter, and the filter belongs to the "
+                "name: leave it out, or use a name of your own"
+            )
+        return known
+
+    def close_reader(self, reader: Reader, cursor: Cursor) -> None:
+        if reader not in self._readers:
+            return
+        self._readers.discard(reader)
+        cursor.members -= 1
+        if not cursor.members:
+            if cursor.name is None:
+                del self._cursors[cursor.label]
+            else:
+                cursor.rest()
+        self.bell.ring()  # its own pending reads end, others may get what it left
+        self._wake_publisher()
+
+    def was_read(self, count: int) -> None:
+        if count:
+            self.delivered.add(count, self.clock.now_ms())
+        if self._publishers:
+            self._wake_publisher()
+
+    def lag(self, cursor: Cursor) -> int:
+        log = self.log
+        return max(0, log.next_offset - max(cursor.position, log.first_offset))
+
+    # --- the end, and the figures
+
+    def end(self, error: FlintError) -> None:
+        """The topic is gone: everybody who is here hears `error`, and is woken to hear it."""
+        self._ended = error
+        for reader in self._readers:
+            reader.end(error)
+        for timer in (self._sweep_timer, self._delay_timer):
+            if timer is not None:
+                timer.cancel()
+        self.bell.ring()
+        for publisher in self._publishers:
+            resolve(publisher.woken, True)
+
+    def stats(self) -> TopicStats:
+        log, now_ms = self.log, self.clock.now_ms()
+        missed = {
+            label: cursor.missed + self.missed_between(cursor.position, log.first_offset)
+            if cursor.position < log.first_offset
+            else cursor.missed
+            for label, cursor in self._cursors.items()
+        }
+        return TopicStats(
+            name=self.name,
+            id=self.id,
+            message_count=log.next_offset - log.first_offset,
+            byte_count=log.byte_count,
+            first_offset=log.first_offset,
+            next_offset=log.next_offset,
+            subscribers=len(self._readers) + len(self.feeds),
+            lag={label: self.lag(cursor) for label, cursor in self._cursors.items()},
+            missed=missed,
+            drops={reason: count for reason, count in self._drops.items() if count},
+            waits={reason: count for reason, count in self._waits.items() if count},
+            publishers_waiting=len(self._publishers),
+            published=self.published.total,
+            delivered=self.delivered.total,
+            rates={
+                "published": self.published.per_second(now_ms),
+                "published_bytes": self.published_bytes.per_second(now_ms),
+                "delivered": self.delivered.per_second(now_ms),
+            },
+        )
+
+
+class _Publisher:
+    """A publish that waits in line."""
+
+    __slots__ = ("woken",)
+
+    def __init__(self) -> None:
+        self.woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+
+def _head(rows: BatchBuilder | RecordBatch, count: int) -> BatchBuilder:
+    head = BatchBuilder()
+    head.extend(rows, 0, count)
+    return head

@@ -1,0 +1,46 @@
+"""Waiting on the event loop with a timeout of the connection's clock."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..clock import Clock
+
+
+def resolve(future: asyncio.Future[bool], outcome: bool) -> None:
+    if not future.done():
+        future.set_result(outcome)
+
+
+class Bell:
+    """Wakes everybody who waits for it. Waiting takes nothing, so being cancelled loses nothing."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[bool]] = set()
+
+    def ring(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, set()
+            for future in waiting:
+                resolve(future, True)
+
+    async def wait(self, clock: Clock, timeout: float | None) -> bool:
+        """True once rung, False when the time is up first."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        if timeout is None:
+            try:
+                return await future
+            finally:
+                self._waiting.discard(future)
+        timer = clock.call_later(timeout, lambda: resolve(future, False))
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            self._waiting.discard(future)
+
+    def __len__(self) -> int:
+        return len(self._waiting)

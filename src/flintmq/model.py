@@ -1,0 +1,149 @@
+"""The vocabulary: topic options, receipts, stats, and the checks on what callers hand in.
+
+Plain values without behaviour. Times in the API are seconds or timedelta; inside, milliseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from .errors import InvalidRequest
+
+Overflow = Literal["drop_oldest", "drop_new", "block", "reject"]
+Storage = Literal["memory", "durable"]
+Durability = Literal["none", "memory"]
+Start = Literal["earliest", "latest", "committed"] | int | datetime
+Seconds = float | timedelta
+
+MEMORY_RETENTION_BYTES = 256 * 1024 * 1024
+PRIORITY_MAX = 7
+
+
+class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a topic keeps and what it does when it is full. None means no limit.
+
+    Times are in seconds. A topic is full at `retention_count` or `retention_bytes`.
+    """
+
+    retention_count: int | None = None
+    retention_bytes: int | None = MEMORY_RETENTION_BYTES
+    retention_age: float | None = None
+    ttl: float | None = None
+    max_message_bytes: int | None = None
+    overflow: Overflow = "drop_oldest"
+    storage: Storage = "memory"
+
+
+OPTION_NAMES = TopicOptions.__struct_fields__
+
+
+def changed_options(options: TopicOptions, changes: dict[str, Any]) -> TopicOptions:
+    """`options` with `changes` made to them, each checked; unknown names are errors."""
+    checked = {name: _checked_option(name, value) for name, value in changes.items()}
+    return msgspec.structs.replace(options, **checked)
+
+
+def _checked_option(name: str, value: Any) -> Any:
+    if name not in OPTION_NAMES:
+        raise InvalidRequest(f"unknown topic option {name!r}; known are {', '.join(OPTION_NAMES)}")
+    if name in ("overflow", "storage"):
+        allowed = get_args(Overflow if name == "overflow" else Storage)
+        if value not in allowed:
+            raise InvalidRequest(f"{name} is one of {', '.join(allowed)}, not {value!r}")
+        return value
+    if value is None:
+        return None
+    if name in ("retention_age", "ttl"):
+        return seconds(value, name, positive=True)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidRequest(f"{name} is a whole number of at least 1, or None; not {value!r}")
+    return value
+
+
+def seconds(value: Seconds, name: str, *, positive: bool = False) -> float:
+    """A duration in seconds, checked."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InvalidRequest(f"{name} is a number of seconds or a timedelta, not {value!r}")
+    if value < 0 or (positive and value == 0):
+        least = "more than 0" if positive else "0 or more"
+        raise InvalidRequest(f"{name} is {least} seconds, not {value!r}")
+    return float(value)
+
+
+def timeout_seconds(value: Seconds | None) -> float | None:
+    return None if value is None else seconds(value, "timeout")
+
+
+def check_priority(priority: int) -> int:
+    if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+        raise InvalidRequest(f"priority is 0 to {PRIORITY_MAX} (7 goes first), not {priority!r}")
+    return priority
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """What publish returns: where the messages went, and how safe they are there.
+
+    A batch has its first offset and its count. `offset` is None where nothing was stored: at QoS 0,
+    or when every message was dropped by `overflow="drop_new"` (`dropped` says how many were).
+    """
+
+    topic: str
+    offset: int | None
+    count: int = 1
+    partition: int = 0
+    dropped: int = 0
+    duplicate: bool = False
+    durability: Durability = "memory"
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """A topic and its options. The id is never used again, even if the name is."""
+
+    name: str
+    id: int
+    options: TopicOptions
+
+
+class Missed(msgspec.Struct, frozen=True):
+    """A gap in what a reader got: retention took `count` messages before it came to them.
+
+    `first` is the first offset that was passed over, `next` the one the reader goes on from.
+    """
+
+    topic: str
+    first: int
+    next: int
+    count: int
+
+
+class TopicStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic at one moment.
+
+    `lag` and `missed` are by reader name; a reader without a name is listed as `#1`, `#2` ... while
+    it is open. `drops` counts messages by reason: count, bytes, age (retention), expired (their own
+    or the topic's ttl), overflow (`drop_new`), read (passed by every reader of a bounded topic),
+    feed (live queues that were full). `waits` counts publishes that had to wait, by who made them:
+    topic or feed. `rates` are per second over the last ten seconds.
+    """
+
+    name: str
+    id: int
+    message_count: int
+    byte_count: int
+    first_offset: int
+    next_offset: int
+    subscribers: int
+    lag: dict[str, int]
+    missed: dict[str, int]
+    drops: dict[str, int]
+    waits: dict[str, int]
+    publishers_waiting: int
+    published: int
+    delivered: int
+    rates: dict[str, float]

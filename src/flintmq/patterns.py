@@ -1,0 +1,129 @@
+"""Topic names and patterns: words between dots, `*` for one word, `>` for the rest.
+
+Pure. `PatternIndex` finds every pattern that matches a name by walking its words once, however
+many patterns there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from .errors import InvalidRequest
+
+T = TypeVar("T")
+
+NAME_BYTES_MAX = 65_535
+_FORBIDDEN = frozenset("*>%/")
+
+
+def check_name(name: str, what: str = "topic") -> str:
+    """`name` if a topic, group or reader may be called so; an error that says why not."""
+    if not isinstance(name, str):
+        raise InvalidRequest(f"a {what} name is a str, not {type(name).__name__}")
+    if not name:
+        raise InvalidRequest(f"a {what} name has at least one character")
+    if not name.isascii() or not name.isprintable() or _FORBIDDEN.intersection(name):
+        _check_characters(name, what)
+    if len(name) > NAME_BYTES_MAX // 4 and len(name.encode()) > NAME_BYTES_MAX:
+        raise InvalidRequest(f"a {what} name has at most {NAME_BYTES_MAX:,} bytes of UTF-8")
+    return name
+
+
+def _check_characters(name: str, what: str) -> None:
+    for character in name:
+        code = ord(character)
+        if code < 0x20 or 0x7F <= code < 0xA0 or character in _FORBIDDEN or 0xD800 <= code < 0xE000:
+            raise InvalidRequest(
+                f"{what} name {name!r} holds {character!r}; names are UTF-8 without control "
+                "characters, '*', '>', '%' and '/'"
+            )
+
+
+def check_pattern(pattern: str) -> str:
+    """`pattern` if it can match names; `*` and `>` stand alone between dots, `>` comes last."""
+    if not isinstance(pattern, str) or not pattern:
+        raise InvalidRequest(f"a topic pattern is a non-empty str, not {pattern!r}")
+    words = pattern.split(".")
+    for word in words:
+        if word not in ("*", ">") and word:
+            if "*" in word or ">" in word:
+                raise InvalidRequest(
+                    f"pattern {pattern!r}: '*' and '>' stand for whole words, not for parts of one"
+                )
+            check_name(word)
+    if ">" in words[:-1]:
+        raise InvalidRequest(f"pattern {pattern!r}: '>' stands for the rest, so it comes last")
+    return pattern
+
+
+def is_literal(pattern: str) -> bool:
+    """Whether the pattern is one name and nothing else."""
+    return "*" not in pattern and ">" not in pattern
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether one pattern matches one name. To match many, use PatternIndex."""
+    wanted, words = pattern.split("."), name.split(".")
+    if wanted[-1] == ">":
+        wanted.pop()
+        if len(words) <= len(wanted):
+            return False
+        words = words[: len(wanted)]
+    return len(wanted) == len(words) and all(
+        want in ("*", word) for want, word in zip(wanted, words, strict=True)
+    )
+
+
+class PatternIndex(Generic[T]):
+    """Which items listen to a name. A tree of words; a lookup follows at most two ways per word."""
+
+    def __init__(self) -> None:
+        self._root: _Node[T] = _Node()
+
+    def add(self, pattern: str, item: T) -> None:
+        node = self._root
+        for word in pattern.split("."):
+            node = node.children.setdefault(word, _Node())
+        node.items.append(item)
+
+    def remove(self, pattern: str, item: T) -> None:
+        path = [self._root]
+        words = pattern.split(".")
+        for word in words:
+            path.append(path[-1].children[word])
+        path[-1].items.remove(item)
+        for parent, word, node in zip(path[-2::-1], words[::-1], path[:0:-1], strict=True):
+            if node.items or node.children:
+                break
+            del parent.children[word]
+
+    def find(self, name: str) -> list[T]:
+        """Every item whose pattern matches `name`."""
+        return list(self._find(name.split(".")))
+
+    def _find(self, words: list[str]) -> Iterator[T]:
+        nodes = [self._root]
+        for word in words:
+            below: list[_Node[T]] = []
+            for node in nodes:
+                children = node.children
+                if (rest := children.get(">")) is not None:
+                    yield from rest.items
+                if (exact := children.get(word)) is not None:
+                    below.append(exact)
+                if (any_word := children.get("*")) is not None:
+                    below.append(any_word)
+            if not below:
+                return
+            nodes = below
+        for node in nodes:
+            yield from node.items
+
+
+class _Node(Generic[T]):
+    __slots__ = ("children", "items")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[T]] = {}
+        self.items: list[T] = []

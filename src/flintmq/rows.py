@@ -1,0 +1,271 @@
+"""What a read returns: rows of record batches, seen as values, as columns, or as messages.
+
+Nothing is decoded before somebody looks at it, and a message object is made only when it is
+iterated over or indexed. Rows keep the batches they point into alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, overload
+
+import msgspec
+
+from .batch import HeaderValue, Key, RowSource
+from .model import Missed
+
+
+class Origin(msgspec.Struct, frozen=True, gc=False):
+    """Where rows come from."""
+
+    topic: str
+    partition: int = 0
+
+
+class Message(msgspec.Struct, frozen=True, gc=False, eq=False, repr_omit_defaults=True):
+    """One message: a view of one row. `value` is bytes; times are seconds since 1970."""
+
+    _source: RowSource
+    _row: int
+    _origin: Origin
+
+    @property
+    def topic(self) -> str:
+        return self._origin.topic
+
+    @property
+    def partition(self) -> int:
+        return self._origin.partition
+
+    @property
+    def offset(self) -> int | None:
+        """Its place in the topic; None for a message that was never stored (QoS 0)."""
+        base = self._source.base_offset
+        return None if base < 0 else base + self._row
+
+    @property
+    def value(self) -> Any:
+        return self._source.value(self._row)
+
+    @property
+    def key(self) -> Key | None:
+        return self._source.key(self._row)
+
+    @property
+    def headers(self) -> dict[str, HeaderValue]:
+        return self._source.headers(self._row)
+
+    @property
+    def priority(self) -> int:
+        return self._source.priority(self._row)
+
+    @property
+    def content_type(self) -> str | None:
+        return self._source.content_type(self._row)
+
+    @property
+    def timestamp(self) -> float:
+        """When the broker took it in."""
+        return self._source.time(self._row) / 1000
+
+    @property
+    def time(self) -> datetime:
+        """The same as an aware datetime, in UTC."""
+        return datetime.fromtimestamp(self.timestamp, UTC)
+
+    @property
+    def expires_at(self) -> float | None:
+        """When its own ttl ends it; a ttl of the topic is not counted here."""
+        expiry = self._source.expiry(self._row)
+        return expiry / 1000 if expiry else None
+
+    @property
+    def deliver_at(self) -> float | None:
+        due = self._source.deliver_at(self._row)
+        return due / 1000 if due else None
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was handed out; a reader hands out once."""
+        return 1
+
+    @property
+    def size(self) -> int:
+        """The bytes it counts for: value, key, headers."""
+        return self._source.size(self._row, self._row + 1)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and _facts(self) == _facts(other)
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition, self.offset))
+
+    def __repr__(self) -> str:
+        value = self.value
+        shown = repr(value if not isinstance(value, bytes) or len(value) <= 40 else value[:40])
+        if isinstance(value, bytes) and len(value) > 40:
+            shown += f"... ({len(value):,} bytes)"
+        key = f", key={self.key!r}" if self.key is not None else ""
+        return f"Message(topic={self.topic!r}, offset={self.offset}, value={shown}{key})"
+
+
+def _facts(message: Message) -> tuple[Any, ...]:
+    return (
+        message.topic,
+        message.partition,
+        message.offset,
+        message.value,
+        message.key,
+        message.headers,
+        message.priority,
+        message.content_type,
+        message.timestamp,
+    )
+
+
+class Metadata(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a message without its payload: for looking through a topic cheaply."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp: float
+    priority: int
+    size: int
+    expires_at: float | None
+    deliver_at: float | None
+
+
+class Run(NamedTuple):
+    """A range of rows of one batch, or the picked ones of it."""
+
+    source: RowSource
+    start: int
+    stop: int
+    origin: Origin
+    picks: Sequence[int] | None = None
+
+    @property
+    def row_count(self) -> int:
+        return self.stop - self.start if self.picks is None else len(self.picks)
+
+    def rows(self) -> Sequence[int]:
+        return range(self.start, self.stop) if self.picks is None else self.picks
+
+
+class Rows(Sequence[Message]):
+    """A sequence of messages that equals the list of them. `values` is the fast way through it."""
+
+    __slots__ = ("_count", "_runs", "_values", "gap")
+
+    def __init__(self, runs: Sequence[Run] = (), gap: Missed | None = None) -> None:
+        self._runs = runs
+        self._count = -1
+        self._values: Sequence[Any] | None = None
+        self.gap = gap
+        """What retention took just before the first of these, if anything."""
+
+    @property
+    def missed(self) -> int:
+        """How many messages retention took just before the first of these."""
+        return self.gap.count if self.gap else 0
+
+    @property
+    def values(self) -> Sequence[Any]:
+        """The values alone, without making a message object of any."""
+        if self._values is None:
+            runs = self._runs
+            if len(runs) == 1:
+                self._values = _values_of(runs[0])
+            else:
+                values: list[Any] = []
+                for run in runs:
+                    values.extend(_values_of(run))
+                self._values = values
+        return self._values
+
+    @property
+    def keys(self) -> list[Key | None]:
+        return self._column(lambda source: source.key)
+
+    @property
+    def headers(self) -> list[dict[str, HeaderValue]]:
+        return self._column(lambda source: source.headers)
+
+    @property
+    def offsets(self) -> list[int | None]:
+        return [message.offset for message in self]
+
+    @property
+    def metadata(self) -> list[Metadata]:
+        """The facts beside the payload. Values, keys and headers are not decoded."""
+        return [_metadata(run.source, row, run.origin) for run in self._runs for row in run.rows()]
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The ranges of batches these rows are, for whoever works by columns."""
+        return self._runs
+
+    def _column(self, column: Callable[[RowSource], Callable[[int], Any]]) -> list[Any]:
+        return [item for run in self._runs for item in map(column(run.source), run.rows())]
+
+    def __len__(self) -> int:
+        if self._count < 0:
+            self._count = sum(run.row_count for run in self._runs)
+        return self._count
+
+    def __iter__(self) -> Iterator[Message]:
+        for run in self._runs:
+            source, start, stop, origin, picks = run
+            for row in range(start, stop) if picks is None else picks:
+                yield Message(source, row, origin)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return [self._message(row) for row in range(*index.indices(len(self)))]
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(f"row {index} of {count}")
+        return self._message(index % count)
+
+    def _message(self, index: int) -> Message:
+        for run in self._runs:
+            if index < run.row_count:
+                return Message(run.source, run.rows()[index], run.origin)
+            index -= run.row_count
+        raise IndexError(index)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rows | list | tuple):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Rows({len(self)} messages)" if self else "Rows([])"
+
+
+def _values_of(run: Run) -> Sequence[Any]:
+    if run.picks is None:
+        return run.source.values(run.start, run.stop)
+    return [run.source.value(row) for row in run.picks]
+
+
+def _metadata(source: RowSource, row: int, origin: Origin) -> Metadata:
+    expiry, due = source.expiry(row), source.deliver_at(row)
+    return Metadata(
+        topic=origin.topic,
+        partition=origin.partition,
+        offset=source.base_offset + row if source.base_offset >= 0 else None,
+        timestamp=source.time(row) / 1000,
+        priority=source.priority(row),
+        size=source.size(row, row + 1),
+        expires_at=expiry / 1000 if expiry else None,
+        deliver_at=due / 1000 if due else None,
+    )

@@ -1,0 +1,7 @@
+"""For tests, ours and yours: a clock that is moved by hand, with the real engine underneath."""
+
+from __future__ import annotations
+
+from .manual_clock import ManualClock
+
+__all__ = ["ManualClock"]
