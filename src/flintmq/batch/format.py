@@ -50,7 +50,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Protocol
 
-from crc32c import crc32c
+from .checksum import crc32c
 
 MAGIC = b"FMQB"
 VERSION = 1

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from crc32c import crc32c
-
 from ..errors import Corrupt, MessageTooLarge, UnsupportedFormat
+from .checksum import crc32c
 from .columns import (
     WIDTH_UNKNOWN,
     Layout,

@@ -1,0 +1,98 @@
+"""A tour of FlintMQ inside one process: publish, read, share a name, listen live, keep limits.
+
+Run it with `make run`, or `python examples/tour.py` where flintmq is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import flintmq
+
+
+def heading(text: str) -> None:
+    print(f"\n{text}\n{'-' * len(text)}")
+
+
+async def publish_and_read(mq: flintmq.Client) -> None:
+    heading("Publish, and read from the start")
+    receipt = await mq.publish("orders.eu", b'{"id": 1}', key="customer-7", priority=3)
+    print(f"published to {receipt.topic!r} at offset {receipt.offset} ({receipt.durability})")
+    batch = await mq.publish_batch("orders.eu", [b'{"id": 2}', b'{"id": 3}'])
+    print(f"published a batch of {batch.count} from offset {batch.offset}")
+
+    async with mq.reader("orders.eu") as reader:
+        for message in await reader.read_batch(10, timeout=0):
+            print(f"  read offset {message.offset}: {message.value!r} key={message.key}")
+
+
+async def share_a_name(mq: flintmq.Client) -> None:
+    heading("Two readers of one name split the messages")
+    await mq.publish_batch("jobs", [f"job {number}" for number in range(6)])
+    async with (
+        mq.reader("jobs", name="workers") as first,
+        mq.reader("jobs", name="workers") as second,
+    ):
+        for reader, label in ((first, "first"), (second, "second")):
+            rows = await reader.read_batch(3, timeout=0)
+            print(f"  the {label} got {[value.decode() for value in rows.values]}")
+        await first.commit()
+    stats = await mq.topic_stats("jobs")
+    print(f"  committed; lag of 'workers' is {stats.lag['workers']}")
+
+
+async def listen_live(mq: flintmq.Client) -> None:
+    heading("A live feed gets what is published from now on, by pattern")
+    async with mq.live("orders.>", capacity=100) as feed:
+        await mq.publish("orders.eu", b"to the feed and to the log")
+        await mq.publish("orders.us", b"to the feed only", qos=0)
+        for _ in range(2):
+            message = await feed.read(timeout=1)
+            assert message is not None
+            print(f"  {message.topic}: {message.value.decode()}")
+
+
+async def keep_limits(mq: flintmq.Client) -> None:
+    heading("Retention moves on, and a slow reader is told what it missed")
+    await mq.create_topic("ticks", retention_count=100)
+    async with mq.reader("ticks") as reader:
+        await mq.publish_batch("ticks", [b"tick"] * 250)
+        rows = await reader.read_batch(1000)
+        print(f"  got {len(rows)} messages from offset {rows[0].offset}, missed {rows.missed}")
+
+
+async def go_fast(mq: flintmq.Client) -> None:
+    heading("Batches of 100, published, stored, read and touched")
+    await mq.create_topic("fast", retention_count=100_000)
+    values = [bytes(100)] * 100
+    rounds, touched = 3_000, 0
+    began = time.perf_counter()
+    async with mq.reader("fast") as reader:
+        for _ in range(rounds):
+            await mq.publish_batch("fast", values)
+            for value in (await reader.read_batch(100)).values:
+                touched += len(value) > 0
+    seconds = time.perf_counter() - began
+    print(f"  {touched:,} messages in {seconds:.2f} s: {touched / seconds:,.0f} a second")
+
+
+async def main() -> None:
+    print(f"FlintMQ {flintmq.__version__}, in this process, in memory")
+    async with flintmq.connect("memory://") as mq:
+        await publish_and_read(mq)
+        await share_a_name(mq)
+        await listen_live(mq)
+        await keep_limits(mq)
+        await go_fast(mq)
+        heading("What is there now")
+        for name in await mq.topics():
+            stats = await mq.topic_stats(name)
+            print(
+                f"  {name:10} {stats.message_count:>7,} messages {stats.byte_count:>10,} bytes, "
+                f"offsets {stats.first_offset:,} to {stats.next_offset:,}"
+            )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

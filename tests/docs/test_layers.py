@@ -1,0 +1,95 @@
+"""Imports point downward only, and never in a circle. The layers are those of ARCHITECTURE.md."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import flintmq
+
+SOURCE = Path(flintmq.__file__).parent
+
+LAYERS = [
+    {
+        "errors", "clock", "patterns", "metrics", "model", "batch", "rows", "arrow", "broker_api",
+    },
+    {"wire", "groups", "raft", "serde"},
+    {"storage", "client"},
+    {"engine"},
+    {"cluster", "servers", "spark"},
+    {"api", "daemon", "testing"},
+    {"cli"},
+]  # fmt: skip
+LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        yield ".".join(part for part in parts if part != "__init__"), path
+
+
+def imports_of(module: str, path: Path) -> Iterator[str]:
+    """The modules of this package that a module imports, wherever in the file, relative to it."""
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "flintmq":
+                    yield alias.name.removeprefix("flintmq").lstrip(".")
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                base = package[: len(package) - node.level + 1]
+                yield ".".join([*base, *(node.module or "").split(".")]).strip(".")
+            elif (node.module or "").split(".")[0] == "flintmq":
+                yield (node.module or "").removeprefix("flintmq").lstrip(".")
+
+
+def test_every_part_has_a_layer() -> None:
+    parts = {module.split(".")[0] for module, _ in modules() if module}
+
+    assert parts <= set(LAYER_OF), f"add to LAYERS: {parts - set(LAYER_OF)}"
+
+
+def test_imports_point_downward_only() -> None:
+    upward = [
+        f"{module} imports {imported}"
+        for module, path in modules()
+        if module
+        for imported in imports_of(module, path)
+        if imported and LAYER_OF[imported.split(".")[0]] > LAYER_OF[module.split(".")[0]]
+    ]
+
+    assert upward == []
+
+
+def test_parts_of_one_layer_do_not_import_each_other_in_a_circle() -> None:
+    edges: dict[str, set[str]] = {}
+    for module, path in modules():
+        if module:
+            part = module.split(".")[0]
+            targets = {imported.split(".")[0] for imported in imports_of(module, path) if imported}
+            edges.setdefault(part, set()).update(targets - {part})
+
+    def reachable(part: str, seen: set[str]) -> set[str]:
+        for target in edges.get(part, set()) - seen:
+            seen.add(target)
+            reachable(target, seen)
+        return seen
+
+    assert [part for part in edges if part in reachable(part, set())] == []
+
+
+def test_parts_above_the_vocabulary_do_not_import_their_neighbours() -> None:
+    sideways = [
+        f"{module} imports {imported}"
+        for module, path in modules()
+        if module and LAYER_OF[module.split(".")[0]] in (1, 2, 4)
+        for imported in imports_of(module, path)
+        if imported
+        and LAYER_OF[imported.split(".")[0]] == LAYER_OF[module.split(".")[0]]
+        and imported.split(".")[0] != module.split(".")[0]
+    ]
+
+    assert sideways == []

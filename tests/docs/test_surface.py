@@ -1,0 +1,98 @@
+"""The public surface is complete, light to import, and what the documents show really runs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import flintmq
+from flintmq import errors
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_public_name_exists_and_has_a_docstring() -> None:
+    for name in flintmq.__all__:
+        thing = getattr(flintmq, name)
+        assert name == "__version__" or inspect.getdoc(thing), name
+
+
+def public_errors() -> set[str]:
+    return {
+        name
+        for name, thing in vars(errors).items()
+        if inspect.isclass(thing) and issubclass(thing, errors.FlintError)
+    }
+
+
+def test_every_error_is_public() -> None:
+    assert public_errors() - set(flintmq.__all__) == set()
+
+
+def test_the_error_tree_at_the_top_of_the_module_is_complete() -> None:
+    drawn = set(re.findall(r"^ {4,}(\w+)", errors.__doc__ or "", re.MULTILINE))
+
+    assert public_errors() - drawn == set()
+
+
+def test_importing_flintmq_loads_nothing_heavy() -> None:
+    loaded = run("-c", "import sys, flintmq; print(*sys.modules)").split()
+
+    heavy = {"pyarrow", "numpy", "lz4", "uvloop", "pyspark", "fastavro", "pydantic", "hypothesis"}
+    assert heavy.isdisjoint(name.split(".")[0] for name in loaded)
+    assert not any(name.startswith("backports.zstd") for name in loaded)
+
+
+def test_the_core_needs_two_packages_and_no_more() -> None:
+    import importlib.metadata
+
+    required = [
+        line.split(";")[0]
+        for line in importlib.metadata.requires("flintmq") or []
+        if "extra ==" not in line
+    ]
+
+    assert sorted(re.split(r"[<>=!~\[ ]", line)[0] for line in required) == ["crc32c", "msgspec"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_every_example_runs(path: Path) -> None:
+    assert run(str(path)).strip()
+
+
+def python_blocks(document: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(python_blocks("README.md"))))
+def test_every_python_block_of_the_readme_runs(number: int) -> None:
+    run("-W", "error", "-c", python_blocks("README.md")[number])
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    readme = (ROOT / "README.md").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    named = set(re.findall(r"\bmake ([a-z-]+)", readme))
+    assert {"run", "test"} <= named <= targets
+    for script in re.findall(r"\bscripts/([a-z-]+)", readme):
+        assert (ROOT / "scripts" / script).exists(), script
+
+
+def test_no_document_points_to_a_file_that_is_not_there() -> None:
+    for document in ROOT.glob("*.md"):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name} -> {target}"
