@@ -78,8 +78,8 @@ class BatchBuilder:
 
     def append(self, value: bytes) -> None:
         """Add one message that is nothing but its value."""
-        self._values.append(value)
         self.byte_count += len(value)
+        self._values.append(value)
 
     def append_row(
         self,
@@ -93,6 +93,13 @@ class BatchBuilder:
         content_type: str | None = None,
     ) -> None:
         """Add one message. Expiry and deliver-at are milliseconds since 1970."""
+        # What can fail comes first: a row that is refused leaves nothing behind.
+        size = len(value)
+        if key is not None:
+            size += utf8_length(key)
+        entries = dict(headers) if headers else None
+        if entries:
+            size += headers_length(entries)
         row = len(self._values)
         extras = self._extras
         if extras is None:
@@ -100,11 +107,9 @@ class BatchBuilder:
         if key is not None:
             extras.keys[row] = key
             self.columns |= KEYS | KEY_HASH
-            self.byte_count += utf8_length(key)
-        if headers:
-            extras.headers[row] = dict(headers)
+        if entries:
+            extras.headers[row] = entries
             self.columns |= HEADERS
-            self.byte_count += headers_length(headers)
         if priority:
             extras.priorities[row] = priority
             self.columns |= PRIORITY
@@ -118,10 +123,12 @@ class BatchBuilder:
             extras.content_types[row] = content_type
             self.columns |= CONTENT_TYPES
         self._values.append(value)
-        self.byte_count += len(value)
+        self.byte_count += size
 
     def extend(self, rows: RowSource, start: int, stop: int) -> None:
         """Add a range of rows of another batch, with the times they have there."""
+        if start >= stop:
+            return
         at = len(self._values)
         self._note_times(rows, at, start, stop)
         if not rows.columns & ~(TIMES | PRODUCER):
@@ -146,12 +153,8 @@ class BatchBuilder:
         count = len(rows._values)
         if not at:
             self.append_time = time
-        if self.times is not None:
-            self.times.extend(repeat(time, count))
-        elif time != self.append_time:
-            self.times = [self.append_time] * at
-            self.times.extend(repeat(time, count))
-            self.columns |= TIMES
+        if self.times is not None or time != self.append_time:
+            self._times_until(at).extend(repeat(time, count))
         self._values.extend(rows._values)
         self.byte_count += rows.byte_count
         if rows._extras is not None:
@@ -167,12 +170,17 @@ class BatchBuilder:
         uniform = not rows.columns & TIMES
         if self.times is None and uniform and first == self.append_time:
             return
-        if self.times is None:
-            self.times = [self.append_time] * at
-            self.columns |= TIMES
-        self.times.extend(
+        self._times_until(at).extend(
             repeat(first, stop - start) if uniform else map(rows.time, range(start, stop))
         )
+
+    def _times_until(self, row: int) -> list[int]:
+        """The times of all rows before `row`; those appended one by one have the append time."""
+        if self.times is None:
+            self.times = []
+            self.columns |= TIMES
+        self.times.extend(repeat(self.append_time, row - len(self.times)))
+        return self.times
 
     # --- the rows so far, as a RowSource
 
@@ -205,7 +213,8 @@ class BatchBuilder:
         return 0 if key is None else key_hash(key)
 
     def time(self, row: int) -> int:
-        return self.append_time if self.times is None else self.times[row]
+        times = self.times
+        return self.append_time if times is None or row >= len(times) else times[row]
 
     def size(self, start: int, stop: int) -> int:
         size = sum(map(len, self._values[start:stop]))
@@ -229,10 +238,11 @@ class BatchBuilder:
             extras = self._extras or _Extras()
             control, columns = extras.control(rows, columns, producer)
             columns |= extras.payload(rows, columns, payload)
-        times = self.times
-        if times is not None and times.count(self.append_time) != rows:
-            payload.append(array("q", times).tobytes())
-            columns |= TIMES
+        if self.times is not None:
+            times = self._times_until(rows)
+            if times.count(self.append_time) != rows:
+                payload.append(array("q", times).tobytes())
+                columns |= TIMES
         if compression == "none":
             body = b"".join((control, *payload))
             raw_length = payload_length = len(body) - len(control)

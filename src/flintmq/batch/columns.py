@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from struct import Struct
@@ -31,18 +31,22 @@ from .format import (
 
 
 class BinaryColumn:
-    """Where a column of byte strings lies: its offsets, and its data."""
+    """Where a column of byte strings lies: its offsets, its data, and how long the data is.
 
-    __slots__ = ("data", "offsets")
+    The first offset is 0 and the last is `size`. Those between are checked when they are used.
+    """
 
-    def __init__(self, offsets: int, data: int) -> None:
-        self.offsets, self.data = offsets, data
+    __slots__ = ("data", "offsets", "size")
+
+    def __init__(self, offsets: int, data: int, size: int) -> None:
+        self.offsets, self.data, self.size = offsets, data, size
 
 
 class Layout:
     """Where the columns of one payload lie."""
 
     __slots__ = (
+        "header_count",
         "header_kinds",
         "header_names",
         "header_rows",
@@ -59,7 +63,7 @@ class Layout:
     def __init__(self, values: BinaryColumn) -> None:
         self.values = values
         self.keys = self.header_names = self.header_values = self.types = values
-        self.key_kinds = self.header_rows = self.header_kinds = -1
+        self.key_kinds = self.header_rows = self.header_count = self.header_kinds = -1
         self.type_count = self.type_rows = self.times = -1
 
 
@@ -73,7 +77,7 @@ def walk(raw: Buffer, base: int, length: int, rows: int, columns: int) -> Layout
             layout.key_kinds = walker.fixed(rows)
     if columns & HEADERS:
         layout.header_rows = walker.fixed(4 * (rows + 1))
-        entries = walker.i32(layout.header_rows + 4 * rows)
+        entries = layout.header_count = walker.i32(layout.header_rows + 4 * rows)
         layout.header_names = walker.binary(entries)
         layout.header_values = walker.binary(entries)
         if columns & HEADER_KINDS:
@@ -83,6 +87,10 @@ def walk(raw: Buffer, base: int, length: int, rows: int, columns: int) -> Layout
         layout.types = walker.binary(layout.type_count)
         if columns & TYPES_VARY:
             layout.type_rows = walker.fixed(4 * rows)
+            if layout.type_count == 0 or walker.i32(layout.types.offsets + 4):
+                raise Corrupt("the content types of a record batch do not begin with none")
+        elif layout.type_count != 1:
+            raise Corrupt(f"one content type for all rows, and {layout.type_count:,} are there")
     if columns & TIMES:
         layout.times = walker.fixed(8 * rows)
     if walker.position != base + length:
@@ -110,7 +118,10 @@ class _Walker:
 
     def binary(self, items: int) -> BinaryColumn:
         offsets = self.fixed(4 * (items + 1))
-        return BinaryColumn(offsets, self.fixed(self.i32(offsets + 4 * items)))
+        if self.i32(offsets):
+            raise Corrupt("the offsets of a column of a record batch do not begin with 0")
+        size = self.i32(offsets + 4 * items)
+        return BinaryColumn(offsets, self.fixed(size), size)
 
 
 WIDTH_UNKNOWN, WIDTH_VARIES = -1, -2
@@ -119,7 +130,7 @@ WIDTH_UNKNOWN, WIDTH_VARIES = -1, -2
 def common_width(raw: Buffer, column: BinaryColumn, rows: int) -> int:
     """The length that all values share, or WIDTH_VARIES. One comparison of bytes, no loop."""
     (width,) = I32.unpack_from(raw, column.offsets + 4)
-    if width < 0 or rows > _EQUAL_ROWS_MAX:
+    if width * rows != column.size or rows > _EQUAL_ROWS_MAX:
         return WIDTH_VARIES
     expected = _equal_offsets(rows, width)
     found = bytes(raw[column.offsets : column.offsets + len(expected)])
@@ -146,27 +157,44 @@ def unpack_equal(raw: Buffer, data: int, width: int, start: int, stop: int) -> t
     return _equal_values(stop - start, width).unpack_from(raw, data + start * width)
 
 
-def split(raw: Buffer, column: BinaryColumn, start: int, stop: int) -> Iterator[bytes]:
-    offsets = memoryview(raw)[column.offsets + 4 * start : column.offsets + 4 * (stop + 1)].cast(
-        "i"
-    )
-    # One copy of the whole run, then slices of it: cheaper than adding a base to every offset.
+def split(raw: Buffer, column: BinaryColumn, start: int, stop: int) -> list[bytes]:
+    view = memoryview(raw)[column.offsets + 4 * start : column.offsets + 4 * (stop + 1)]
+    offsets = view.cast("i").tolist()
     base, end = offsets[0], offsets[-1]
+    # Sorting what is sorted is one pass in C; a loop here would cost more than the slices do.
+    if base < 0 or end > column.size or sorted(offsets) != offsets:
+        raise _out_of_order()
+    # One copy of the whole run, then slices of it: cheaper than a copy out of the view for each.
     data = bytes(raw[column.data + base : column.data + end])
     if base:
-        return (data[a - base : b - base] for a, b in pairwise(offsets.tolist()))
-    return (data[a:b] for a, b in pairwise(offsets.tolist()))
+        return [data[a - base : b - base] for a, b in pairwise(offsets)]
+    return [data[a:b] for a, b in pairwise(offsets)]
 
 
 def item_at(raw: Buffer, column: BinaryColumn, row: int) -> bytes:
     first, last = I32_PAIR.unpack_from(raw, column.offsets + 4 * row)
+    if not 0 <= first <= last <= column.size:
+        raise _out_of_order()
     return bytes(raw[column.data + first : column.data + last])
 
 
 def span(raw: Buffer, column: BinaryColumn, start: int, stop: int) -> int:
     (first,) = I32.unpack_from(raw, column.offsets + 4 * start)
     (last,) = I32.unpack_from(raw, column.offsets + 4 * stop)
+    if not 0 <= first <= last <= column.size:
+        raise _out_of_order()
     return int(last - first)
+
+
+def _out_of_order() -> Corrupt:
+    return Corrupt("the offsets of a column of a record batch are out of order")
+
+
+def text(item: bytes | memoryview) -> str:
+    try:
+        return str(item, "utf-8")
+    except UnicodeDecodeError as error:
+        raise Corrupt(f"text in a record batch is not UTF-8: {error.reason}") from error
 
 
 def text_or_bytes(raw: Buffer, column: BinaryColumn, kinds: int, row: int) -> str | bytes | None:
@@ -174,7 +202,11 @@ def text_or_bytes(raw: Buffer, column: BinaryColumn, kinds: int, row: int) -> st
     if kind == ABSENT:
         return None
     item = item_at(raw, column, row)
-    return item if kind == BYTES else str(item, "utf-8")
+    if kind == BYTES:
+        return item
+    if kind != TEXT:
+        raise Corrupt(f"an item of a record batch is of kind {kind}; {TEXT} is the last known")
+    return text(item)
 
 
 def binary_parts(items: list[bytes]) -> list[bytes]:

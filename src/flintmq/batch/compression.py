@@ -79,8 +79,13 @@ def _zstd_codec() -> _Codec:
         return bytes(zstd.compress(raw, 1))
 
     def decompress(stored: Buffer, raw_length: int) -> bytes:
-        # Bounded: the output grows as it comes and stops one byte beyond what was declared.
-        decompressor = zstd.ZstdDecompressor()
+        # Bounded: the output grows as it comes and stops one byte beyond what was declared, and
+        # the frame may not ask for a window far beyond what it holds. 8 MiB is what every
+        # decoder should grant (RFC 8878, 3.1.1.1.2); 128 MiB is zstd's own limit.
+        window_log_max = min(max(23, raw_length.bit_length()), 27)
+        decompressor = zstd.ZstdDecompressor(
+            options={zstd.DecompressionParameter.window_log_max: window_log_max}
+        )
         raw = bytes(decompressor.decompress(stored, raw_length + 1))
         if not decompressor.eof or decompressor.unused_data:
             raise Corrupt("the zstd frame does not end where the payload ends")

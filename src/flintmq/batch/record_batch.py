@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from ..errors import Corrupt, MessageTooLarge, UnsupportedFormat
@@ -14,6 +14,7 @@ from .columns import (
     item_at,
     span,
     split,
+    text,
     text_or_bytes,
     unpack_equal,
     walk,
@@ -169,7 +170,15 @@ class RecordBatch:
         end = start + control_length + padded(payload_length)
         if end > len(buffer):
             raise Corrupt(f"a record batch needs {end - position:,} bytes; it was cut short")
-        _check_lengths(row_count, columns, control_length, payload_length, raw_length, compression)
+        _check_lengths(
+            row_count,
+            columns,
+            control_length,
+            payload_length,
+            raw_length,
+            compression,
+            base_offset,
+        )
         if raw_length > raw_bytes_max:
             raise MessageTooLarge("a record batch", raw_length, raw_bytes_max, "raw_bytes_max")
         batch = cls(
@@ -239,7 +248,7 @@ class RecordBatch:
             return None
         at = control_size(self.columns, self.row_count)
         (length,) = U32.unpack_from(self.body, at)
-        return str(self.body[at + 4 : at + 4 + length], "utf-8")
+        return text(self.body[at + 4 : at + 4 + length])
 
     def priority(self, row: int) -> int:
         return self.body[row] if self.columns & PRIORITY else 0
@@ -257,8 +266,12 @@ class RecordBatch:
 
     def control_column(self, column: int) -> memoryview:
         """The raw bytes of one control column, without a copy."""
-        at = control_size(self.columns & (column - 1), self.row_count)
+        at = self.control_offset(column)
         return memoryview(self.body)[at : at + control_width(column) * self.row_count]
+
+    def control_offset(self, column: int) -> int:
+        """Where in the body one control column begins."""
+        return control_size(self.columns & (column - 1), self.row_count)
 
     def _control_i64(self, column: int) -> memoryview:
         return self.control_column(column).cast("q")
@@ -279,7 +292,8 @@ class RecordBatch:
 
     # --- payload
 
-    def _payload(self) -> tuple[Buffer, Layout]:
+    def payload(self) -> tuple[Buffer, Layout]:
+        """The raw payload, opened if it is compressed, and where its columns lie."""
         layout = self._layout
         if layout is None:
             if self.compression:
@@ -294,6 +308,8 @@ class RecordBatch:
                     self.body, self.control_length, self.raw_length, self.row_count, self.columns
                 )
             self._layout = layout
+            if self.compression and self.cache is not None:
+                self.cache.keep_open(self)
         assert self._raw is not None
         return self._raw, layout
 
@@ -304,7 +320,7 @@ class RecordBatch:
         decoded = self._decoded
         if decoded is not None:
             return decoded if stop - start == self.row_count else decoded[start:stop]
-        raw, layout = self._payload()
+        raw, layout = self.payload()
         if self._width == WIDTH_UNKNOWN:
             self._width = common_width(raw, layout.values, self.row_count)
         if self._width >= 0:
@@ -330,45 +346,51 @@ class RecordBatch:
             return self._decoded[row]
         previous, self._last_row = self._last_row, row
         if row and row == previous + 1 and self.raw_length <= _AT_ONCE_BYTES_MAX:
-            # Somebody goes through the rows one by one: decode them all in one go.
-            values = self.values()
+            # Somebody goes through the rows one by one: decode them all in one go, if they can
+            # be kept; to decode them all anew for every row would be far worse than one by one.
             if self.cache is None:
-                self._decoded = values
-            return values[row]
-        raw, layout = self._payload()
+                self._decoded = self.values()
+                return self._decoded[row]
+            if self.cache.has_room_for(self):
+                return self.values()[row]
+        raw, layout = self.payload()
         return item_at(raw, layout.values, row)
 
     def key(self, row: int) -> Key | None:
         if not self.columns & KEYS:
             return None
-        raw, layout = self._payload()
+        raw, layout = self.payload()
         return text_or_bytes(raw, layout.keys, layout.key_kinds, row)
 
     def headers(self, row: int) -> dict[str, HeaderValue]:
         if not self.columns & HEADERS:
             return {}
-        raw, layout = self._payload()
+        raw, layout = self.payload()
         first, last = I32_PAIR.unpack_from(raw, layout.header_rows + 4 * row)
+        _check_entries(first, last, layout)
         entries = {}
         for entry in range(first, last):
             value = text_or_bytes(raw, layout.header_values, layout.header_kinds, entry)
-            assert value is not None
-            entries[str(item_at(raw, layout.header_names, entry), "utf-8")] = value
+            if value is None:
+                raise Corrupt("a header in a record batch has a name and no value")
+            entries[text(item_at(raw, layout.header_names, entry))] = value
         return entries
 
     def content_type(self, row: int) -> str | None:
         if not self.columns & CONTENT_TYPES:
             return None
-        raw, layout = self._payload()
+        raw, layout = self.payload()
         entry = 0
         if self.columns & TYPES_VARY:
             (entry,) = I32.unpack_from(raw, layout.type_rows + 4 * row)
-        return str(item_at(raw, layout.types, entry), "utf-8") or None
+            if not 0 <= entry < layout.type_count:
+                raise Corrupt(f"content type {entry} of {layout.type_count:,} in a record batch")
+        return text(item_at(raw, layout.types, entry)) or None
 
     def time(self, row: int) -> int:
         if not self.columns & TIMES:
             return self.append_time
-        raw, layout = self._payload()
+        raw, layout = self.payload()
         return int(memoryview(raw)[layout.times : layout.times + 8 * self.row_count].cast("q")[row])
 
     def size(self, start: int, stop: int) -> int:
@@ -380,13 +402,14 @@ class RecordBatch:
         if self.compression:
             length = self.payload_length
             return length * stop // self.row_count - length * start // self.row_count
-        raw, layout = self._payload()
+        raw, layout = self.payload()
         size = span(raw, layout.values, start, stop)
         if self.columns & KEYS:
             size += span(raw, layout.keys, start, stop)
         if self.columns & HEADERS:
             (first,) = I32.unpack_from(raw, layout.header_rows + 4 * start)
             (last,) = I32.unpack_from(raw, layout.header_rows + 4 * stop)
+            _check_entries(first, last, layout)
             size += span(raw, layout.header_names, first, last)
             size += span(raw, layout.header_values, first, last)
         return size
@@ -399,12 +422,28 @@ class RecordBatch:
         )
 
 
+def _check_entries(first: int, last: int, layout: Layout) -> None:
+    if not 0 <= first <= last <= layout.header_count:
+        raise Corrupt("the rows of the headers of a record batch are out of order")
+
+
+_OFFSET_MAX = 2**63 - 1
+
+
 def _check_lengths(
-    rows: int, columns: int, control: int, payload: int, raw: int, compression: int
+    rows: int,
+    columns: int,
+    control: int,
+    payload: int,
+    raw: int,
+    compression: int,
+    base_offset: int,
 ) -> None:
     """What a header may say, checked before anything of that size is allocated."""
     if rows == 0:
         raise Corrupt("a record batch has no rows")
+    if not UNSTAMPED <= base_offset <= _OFFSET_MAX - rows:
+        raise Corrupt(f"a record batch of {rows:,} rows cannot begin at offset {base_offset}")
     if not compression and raw != payload:
         raise Corrupt(f"an uncompressed payload is {payload:,} bytes and claims {raw:,}")
     if control & 7 or control < control_size(columns, rows) or raw < 4 * (rows + 1):
@@ -425,24 +464,43 @@ _AT_ONCE_BYTES_MAX = 1 << 20  # larger ones are taken apart value by value unles
 
 
 class DecodeCache:
-    """Decoded values of the batches read or published last, so that several readers share them.
+    """What was decoded of the batches read or published last, so that several readers share it.
 
-    Bounded in bytes over all topics of a broker; the oldest are forgotten first.
+    Bounded in bytes over all topics of a broker; the oldest are forgotten first. The payload that
+    was decompressed last stays open even if it alone is over the bound: its rows are being read.
     """
 
     def __init__(self, bytes_max: int) -> None:
-        self._batches: deque[tuple[RecordBatch, int]] = deque()
-        self._bytes = 0
+        self._held: OrderedDict[RecordBatch, int] = OrderedDict()
         self._bytes_max = bytes_max
+        self.byte_count = 0
+        """What the batches hold beside the bytes they are stored in."""
+
+    def has_room_for(self, batch: RecordBatch) -> bool:
+        return _decoded_bytes(batch) <= self._bytes_max
 
     def keep(self, batch: RecordBatch, values: tuple[bytes, ...]) -> None:
-        cost = batch.raw_length + 48 * batch.row_count
-        if cost > self._bytes_max:
-            return
-        batch.remember(values)
-        self._batches.append((batch, cost))
-        self._bytes += cost
-        while self._bytes > self._bytes_max:
-            oldest, cost = self._batches.popleft()
+        """Hold the values of all rows, unless they alone are over the bound."""
+        cost = _decoded_bytes(batch)
+        if cost <= self._bytes_max:
+            batch.remember(values)
+            self._hold(batch, cost)
+
+    def keep_open(self, batch: RecordBatch) -> None:
+        """Hold a payload that has just been decompressed."""
+        self._hold(batch, batch.raw_length)
+
+    def _hold(self, batch: RecordBatch, cost: int) -> None:
+        held = self._held
+        self.byte_count += cost - held.pop(batch, 0)
+        held[batch] = cost
+        while self.byte_count > self._bytes_max and len(held) > 1:
+            oldest, cost = held.popitem(last=False)
             oldest.forget()
-            self._bytes -= cost
+            self.byte_count -= cost
+
+
+def _decoded_bytes(batch: RecordBatch) -> int:
+    """What the values of all rows cost in memory, and the payload that was opened for them."""
+    copies = 2 if batch.compression else 1
+    return copies * batch.raw_length + 48 * batch.row_count
