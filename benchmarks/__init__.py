@@ -1,0 +1,1 @@
+"""What FlintMQ costs, measured: `python -m benchmarks --help`. Shown, never asserted."""
