@@ -59,7 +59,7 @@ def batch_of(values: Iterable[Value], options: Mapping[str, Any], now_ms: int) -
         )
     items = list(values)
     plain = items if set(map(type, items)) <= {bytes} else [encoded(value) for value in items]
-    given = {name: value for name, value in options.items() if value}
+    given = {name: value for name, value in options.items() if not _is_default(name, value)}
     if not given:
         return BatchBuilder.of(plain)  # type: ignore[arg-type]
     columns = {name: _column(name, option, len(items)) for name, option in given.items()}
@@ -68,6 +68,10 @@ def batch_of(values: Iterable[Value], options: Mapping[str, Any], now_ms: int) -
         picked = {name: column[row] for name, column in columns.items()}
         add_row(rows, value, RowOptions(**picked), now_ms)  # type: ignore[arg-type]
     return rows
+
+
+def _is_default(name: str, option: Any) -> bool:
+    return option is None or (name == "priority" and type(option) is int and option == 0)
 
 
 def _column(name: str, option: Any, count: int) -> list[Any]:
