@@ -9,7 +9,7 @@ from typing import Any, Self, get_args
 from ..batch import BatchBuilder, HeaderValue, Key, RecordBatch, check_compression
 from ..broker_api import BrokerApi, Filter
 from ..clock import Clock
-from ..errors import Closed, InvalidRequest
+from ..errors import Closed, FlintError, InvalidRequest
 from ..model import (
     Overflow,
     Receipt,
@@ -272,13 +272,19 @@ class Client:
         if self._closed:
             return
         self._closed = True
+        failed: FlintError | None = None
         try:
             for publisher in list(self._publishers):
-                await publisher.close()
+                try:
+                    await publisher.close()
+                except FlintError as error:  # the others are flushed all the same
+                    failed = failed or error
         finally:
             for part in list(self._open):
                 await part.close()
             await self._broker.close()
+        if failed is not None:
+            raise failed
 
     async def __aenter__(self) -> Self:
         self._check_open()
