@@ -18,6 +18,8 @@ from .values import RowOptions, Value, add_row, encoded
 BATCH_ROWS_MAX = 1000
 BATCH_BYTES_MAX = 256 * 1024
 BUFFER_BYTES_MAX = 64 * 1024 * 1024
+ROW_BYTES = 64
+"""What a waiting message is counted for beside its bytes, so that empty ones are bounded too."""
 
 
 class Publisher:
@@ -166,8 +168,9 @@ class Publisher:
         except FlintError as error:
             self._failed.append((error, count))
             return
-        self._waiting.append((batch, rows.byte_count))
-        self._waiting_bytes += rows.byte_count
+        size = rows.byte_count + ROW_BYTES * count
+        self._waiting.append((batch, size))
+        self._waiting_bytes += size
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send_waiting())
 
