@@ -7,6 +7,7 @@ waking are never interrupted. What a publish needs to wait for is decided before
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import Counter, deque
 
 from ..batch import DELIVER_AT, EXPIRY, BatchBuilder, DecodeCache, RecordBatch, RowSource
@@ -187,9 +188,7 @@ class Topic:
         bytes_room = self._bytes_max - log.byte_count
         if rows.size(0, count) <= bytes_room:
             return room
-        while room and rows.size(0, room) > bytes_room:
-            room -= 1
-        return room
+        return max(0, bisect_right(range(room + 1), bytes_room, key=lambda n: rows.size(0, n)) - 1)
 
     def _refuse_what_never_fits(self, rows: BatchBuilder | RecordBatch) -> None:
         count, size = rows.row_count, rows.size(0, rows.row_count)
