@@ -147,7 +147,8 @@ class MemoryLog:
         dropped = offset - self.first_offset
         if dropped <= 0:
             return 0
-        if offset >= self.next_offset:
+        assert offset <= self.next_offset, "what is not there yet is not dropped"
+        if offset == self.next_offset:
             self._chunks.clear()
             self._bases.clear()
             self._head = 0

@@ -204,7 +204,7 @@ class Topic:
     def _passed_by_all(self) -> int | None:
         """The offset that every named cursor and every open reader has passed; None without any."""
         positions = [cursor.position for cursor in self._cursors.values()]
-        return min(positions) if positions else None
+        return min(*positions, self.log.next_offset) if positions else None
 
     def _limit(self) -> str:
         options, log = self.options, self.log
