@@ -183,7 +183,7 @@ class MemoryLog:
         while freed < bytes_wanted and offset < self.next_offset:
             source, row, stop = self.locate(offset)
             size = source.size(row, stop)
-            if freed + size <= bytes_wanted:
+            if freed + size < bytes_wanted:
                 freed += size
                 offset += stop - row
                 continue
