@@ -81,7 +81,8 @@ class Topic:
 
     def configure(self, options: TopicOptions) -> None:
         self._take_options(options)
-        self._keep_limits(self.clock.now_ms())
+        if self._drops_oldest:
+            self._keep_limits()
         self._rearm_sweep()
         self._wake_publisher()
 
@@ -150,7 +151,7 @@ class Topic:
         if self._feeds or rows.columns & DELIVER_AT:
             self._fan_out(rows, now_ms, offset)
         if log.next_offset - log.first_offset > self._count_max or log.byte_count > self._bytes_max:
-            self._keep_limits(now_ms)
+            self._keep_limits()
         if self._sweep_timer is None and (self.may_expire or self._age_ms is not None):
             self._arm_sweep()
         self.bell.ring()
@@ -338,7 +339,7 @@ class Topic:
         expired = sum(max(0, min(stop, last) - max(start, first)) for first, last in self._expired)
         return stop - start - expired
 
-    def _keep_limits(self, now_ms: int) -> None:
+    def _keep_limits(self) -> None:
         """Drop the oldest until count and bytes are within their limits."""
         log = self.log
         surplus = log.next_offset - log.first_offset - self._count_max
