@@ -234,7 +234,7 @@ class Topic:
         self._waits[self._held_by] += 1
         timer = None
         if timeout is not None:
-            timer = self.clock.call_later(timeout, lambda: resolve(me.woken, False))
+            timer = self.clock.call_later(timeout, me.give_up)
         try:
             while True:
                 if self._ended is not None:
@@ -243,8 +243,9 @@ class Topic:
                     receipt = self.publish(rows, qos, first_in_line=True)
                     if receipt is not None:
                         return receipt
-                if not await me.woken:
+                if me.is_late:  # also if it was woken in the same turn, to no avail
                     raise self._why_waiting(timeout, rows.row_count)
+                await me.woken
                 me.woken = asyncio.get_running_loop().create_future()
         finally:
             if timer is not None:
@@ -499,10 +500,15 @@ class Topic:
 class _Publisher:
     """A publish that waits in line."""
 
-    __slots__ = ("woken",)
+    __slots__ = ("is_late", "woken")
 
     def __init__(self) -> None:
         self.woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.is_late = False
+
+    def give_up(self) -> None:
+        self.is_late = True
+        resolve(self.woken, False)
 
 
 def _head(rows: BatchBuilder | RecordBatch, count: int) -> BatchBuilder:
