@@ -105,7 +105,11 @@ class Topic:
         self, rows: BatchBuilder | RecordBatch, qos: int, *, first_in_line: bool = False
     ) -> Receipt | None:
         """Take the rows in, or return None if the publisher has to wait. Raises what refuses it."""
+        if self.options.max_message_bytes is not None:
+            self._check_sizes(rows, self.options.max_message_bytes)
         if self._publishers and not first_in_line:
+            if qos and self.options.overflow in ("block", "reject"):
+                self._refuse_what_never_fits(rows)
             return None
         count = rows.row_count
         for feed in self.feeds:
@@ -115,8 +119,6 @@ class Topic:
                 feed.on_room.add(self._wake_publisher)
                 self._held_by = "feed"
                 return None
-        if self.options.max_message_bytes is not None:
-            self._check_sizes(rows, self.options.max_message_bytes)
         now_ms = self.clock.now_ms()
         if qos == 0:
             self._check_waiting_room(rows)
