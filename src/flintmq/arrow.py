@@ -64,7 +64,7 @@ def to_arrow(batch: RecordBatch) -> pyarrow.RecordBatch:
             view.times(),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=arrow_schema())
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
         raise Corrupt(f"the columns of a record batch do not hold together: {error}") from error
 
 

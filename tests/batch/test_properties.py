@@ -1,0 +1,358 @@
+"""Any mix of rows, against a plain list of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flintmq.batch import (
+    TIMES,
+    UNSTAMPED,
+    BatchBuilder,
+    RecordBatch,
+    concat,
+    key_hash,
+    slice_batch,
+)
+from flintmq.errors import InvalidRequest
+from tests.batch.samples import EVERY_COLUMN, NOW, Row, built, every_column, rows_of, times_of
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+text_or_bytes = text | st.binary(max_size=8)
+times_ms = st.integers(NOW, NOW + 3)
+values = st.binary(max_size=12) | st.binary(min_size=4, max_size=4)
+any_row = st.builds(
+    Row,
+    value=values,
+    key=st.none() | text_or_bytes,
+    headers=st.dictionaries(text, text_or_bytes, max_size=3),
+    priority=st.integers(0, 7),
+    expiry=st.just(0) | st.integers(1, 2**62),
+    deliver_at=st.just(0) | st.integers(1, 2**62),
+    content_type=st.none() | st.sampled_from(["text/plain", "application/json", "ö"]),
+)
+plain_row = st.builds(Row, value=values)
+text_row = st.builds(
+    Row, value=values, key=text, headers=st.dictionaries(text, text), content_type=st.just("t")
+)
+rows = st.one_of(
+    st.lists(any_row, min_size=1, max_size=12),
+    st.lists(plain_row, min_size=1, max_size=30),
+    st.lists(text_row, min_size=1, max_size=6),
+    st.lists(st.sampled_from(EVERY_COLUMN), min_size=1, max_size=12),
+)
+compressions = st.sampled_from(["none", "lz4", "zstd"])
+
+
+@dataclass(frozen=True)
+class Model:
+    """A batch, and what it must hold."""
+
+    rows: list[Row]
+    times: list[int]
+    batch: RecordBatch
+
+    def check(self, batch: RecordBatch) -> None:
+        assert rows_of(batch) == self.rows
+        assert list(batch.values()) == [row.value for row in self.rows]
+        assert times_of(batch) == self.times
+
+
+@st.composite
+def models(draw: st.DrawFn, base_offset: int | None = None) -> Model:
+    items = draw(rows)
+    uniform = draw(st.booleans())
+    if uniform:
+        times = [draw(times_ms)] * len(items)
+    else:
+        times = draw(st.lists(times_ms, min_size=len(items), max_size=len(items)))
+    batch = built(items, times).seal(
+        compression=draw(compressions),
+        producer=draw(st.none() | text),
+        base_sequence=draw(st.integers(0, 2**64 - 1)),
+    )
+    if base_offset is None:
+        base_offset = draw(st.just(UNSTAMPED) | st.integers(0, 2**50))
+    batch.base_offset = base_offset
+    return Model(items, times, batch)
+
+
+@given(models())
+def test_any_mix_of_columns_comes_back_as_it_went_in(model: Model) -> None:
+    model.check(model.batch)
+    data = model.batch.encode()
+    decoded = RecordBatch.decode(data)
+
+    model.check(decoded)
+    assert decoded.encode() == data
+    assert decoded.producer == model.batch.producer
+    assert decoded.base_sequence == model.batch.base_sequence
+    assert decoded.base_offset == model.batch.base_offset
+    for row, expected in enumerate(model.rows):
+        expected_hash = 0 if expected.key is None else key_hash(expected.key)
+        assert decoded.key_hash(row) == expected_hash
+
+
+@given(models(), st.data())
+def test_a_range_of_values_is_that_range_of_the_list(model: Model, data: st.DataObject) -> None:
+    batch = RecordBatch.decode(model.batch.encode())
+    start, stop = draw_range(data, len(model.rows))
+
+    expected = [row.value for row in model.rows[start:stop]]
+    assert list(batch.values(start, stop)) == expected
+    assert [batch.value(row) for row in range(start, stop)] == expected
+    batch.values()
+    assert list(batch.values(start, stop)) == expected
+
+
+@given(rows, st.data())
+def test_sizes_count_values_keys_and_headers(items: list[Row], data: st.DataObject) -> None:
+    builder = built(items)
+    start, stop = draw_range(data, len(items))
+
+    expected = sum(map(size_of, items[start:stop]))
+    assert builder.size(start, stop) == expected
+    assert builder.seal().size(start, stop) == expected
+    assert builder.byte_count == sum(map(size_of, items))
+
+
+@given(models(), st.data())
+def test_the_sizes_of_the_parts_of_a_batch_add_up(model: Model, data: st.DataObject) -> None:
+    batch = model.batch
+    start, stop = draw_range(data, len(model.rows))
+
+    parts = batch.size(0, start) + batch.size(start, stop) + batch.size(stop, batch.row_count)
+    assert parts == batch.size(0, batch.row_count)
+
+
+@given(models(), st.data())
+def test_a_slice_is_a_slice_of_the_list(model: Model, data: st.DataObject) -> None:
+    start, stop = draw_range(data, len(model.rows))
+    batch = model.batch
+
+    part = RecordBatch.decode(slice_batch(batch, start, stop).encode())
+
+    Model(model.rows[start:stop], model.times[start:stop], batch).check(part)
+    assert part.compression == batch.compression
+    assert part.producer == batch.producer
+    assert part.base_sequence == (batch.base_sequence + start) % 2**64
+    if batch.base_offset == UNSTAMPED:
+        assert part.base_offset == UNSTAMPED
+    else:
+        assert part.base_offset == batch.base_offset + start
+
+
+@given(st.lists(models(base_offset=UNSTAMPED), min_size=1, max_size=4), compressions)
+def test_concat_is_the_lists_one_behind_the_other(parts: list[Model], compression: str) -> None:
+    offset = 500
+    for part in parts:
+        part.batch.base_offset = offset
+        offset += part.batch.row_count
+
+    whole = RecordBatch.decode(concat([part.batch for part in parts], compression).encode())
+
+    joined = [row for part in parts for row in part.rows]
+    Model(joined, [time for part in parts for time in part.times], whole).check(whole)
+    assert whole.base_offset == 500
+    assert whole.producer is None
+
+
+@given(models(base_offset=40), st.data())
+def test_a_batch_cut_in_two_and_joined_again_is_the_same(model: Model, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(1, len(model.rows)))
+    parts = [slice_batch(model.batch, 0, cut)]
+    if cut < len(model.rows):
+        parts.append(slice_batch(model.batch, cut, len(model.rows)))
+
+    whole = concat(parts)
+
+    model.check(whole)
+    assert whole.base_offset == 40
+
+
+@given(rows)
+def test_rows_still_being_built_look_like_the_finished_batch(items: list[Row]) -> None:
+    builder = built(items)
+    batch = builder.seal()
+
+    assert builder.row_count == batch.row_count == len(items)
+    assert rows_of(builder) == rows_of(batch) == items
+    assert list(builder.values()) == list(batch.values())
+    assert times_of(builder) == times_of(batch)
+    assert builder.is_plain == batch.is_plain
+    for row in range(len(items)):
+        assert builder.key_hash(row) == batch.key_hash(row)
+        assert builder.size(row, row + 1) == batch.size(row, row + 1)
+
+
+class Appended:
+    """Adds rows to a builder in one of the ways there are, and to a list beside it."""
+
+    def __init__(self) -> None:
+        self.builder = BatchBuilder()
+        self.rows: list[Row] = []
+        self.times: list[int] = []
+
+    def one_by_one(self, model: Model) -> None:
+        for row in model.rows:
+            self.builder.append(row.value)
+            self.rows.append(Row(row.value))
+            self.times.append(self.builder.append_time)
+
+    def extend(self, model: Model) -> None:
+        middle = len(model.rows) // 2
+        self.builder.extend(model.batch, middle, len(model.rows))
+        self.rows += model.rows[middle:]
+        self.times += model.times[middle:]
+
+    def extend_at(self, model: Model) -> None:
+        self.builder.extend_at(built(model.rows), NOW + 2)
+        self.rows += model.rows
+        self.times += [NOW + 2] * len(model.rows)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([Appended.one_by_one, Appended.extend, Appended.extend_at]),
+            models(),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_a_builder_takes_rows_in_any_order_of_ways(steps: list[tuple[object, Model]]) -> None:
+    appended = Appended()
+    for way, model in steps:
+        assert callable(way)
+        way(appended, model)
+
+    builder = appended.builder
+    for source in (builder, builder.seal(), RecordBatch.decode(builder.seal().encode())):
+        assert rows_of(source) == appended.rows
+        assert times_of(source) == appended.times
+    assert builder.byte_count == sum(map(size_of, appended.rows))
+
+
+@given(rows, times_ms)
+def test_sealing_leaves_the_builder_as_it_was(items: list[Row], time: int) -> None:
+    builder = BatchBuilder()
+    builder.extend_at(built(items), time)
+    first = builder.seal().encode()
+
+    assert builder.seal().encode() == first
+    builder.extend_at(built(items), time + 1)
+    assert rows_of(builder.seal()) == items + items
+    assert times_of(builder.seal()) == [time] * len(items) + [time + 1] * len(items)
+
+
+def test_times_take_room_only_where_they_differ() -> None:
+    same = built([Row(b"a"), Row(b"b")], times=[NOW, NOW]).seal()
+    other = built([Row(b"a"), Row(b"b")], times=[NOW, NOW + 1]).seal()
+
+    assert not same.columns & TIMES
+    assert other.columns & TIMES
+    assert times_of(slice_batch(other, 1, 2)) == [NOW + 1]
+    assert not slice_batch(other, 1, 2).columns & TIMES
+
+
+def test_a_range_of_no_rows_adds_none() -> None:
+    builder = BatchBuilder()
+    batch = every_column()
+    builder.extend(batch, 0, 0)
+    builder.extend(batch, batch.row_count, batch.row_count)
+
+    assert builder.row_count == 0
+    assert builder.columns == 0
+
+
+def test_a_row_that_is_refused_leaves_nothing_behind() -> None:
+    builder = BatchBuilder()
+    with pytest.raises(UnicodeEncodeError):
+        builder.append_row(b"bad", key="\ud800", priority=7)
+    with pytest.raises(UnicodeEncodeError):
+        builder.append_row(b"bad", key="good", headers={"name": "\ud800"}, content_type="t")
+    with pytest.raises(TypeError):
+        builder.append(None)  # type: ignore[arg-type]
+    builder.append(b"good")
+
+    assert rows_of(builder) == rows_of(builder.seal()) == [Row(b"good")]
+    assert builder.byte_count == 4
+    assert builder.columns == 0
+
+
+def test_headers_are_the_callers_only_until_they_are_appended() -> None:
+    headers: dict[str, str | bytes] = {"a": "1"}
+    builder = BatchBuilder()
+    builder.append_row(b"x", headers=headers)
+    headers["b"] = "2"
+    builder.headers(0)["c"] = "3"
+
+    assert builder.headers(0) == {"a": "1"}
+    assert builder.seal().headers(0) == {"a": "1"}
+
+
+def test_the_whole_of_a_batch_is_the_batch_itself() -> None:
+    batch = every_column("lz4")
+
+    assert slice_batch(batch, 0, batch.row_count) is batch
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 0), (3, 2), (-1, 2), (0, 6)])
+def test_a_slice_outside_the_batch_is_refused(start: int, stop: int) -> None:
+    with pytest.raises(InvalidRequest, match="of a batch of 5 rows"):
+        slice_batch(every_column(), start, stop)
+
+
+def test_concat_refuses_a_gap_and_nothing() -> None:
+    first, second = every_column(), every_column()
+    second.stamp(first.base_offset + first.row_count + 1, NOW)
+
+    with pytest.raises(InvalidRequest, match="offset 1006 does not follow on; expected 1005"):
+        concat([first, second])
+    with pytest.raises(InvalidRequest, match="at least one"):
+        concat([])
+
+
+def test_unstamped_batches_are_joined_to_an_unstamped_one() -> None:
+    parts = [BatchBuilder.of([b"a", b"b"]).seal(), BatchBuilder.of([b"c"]).seal()]
+
+    whole = concat(parts)
+
+    assert whole.base_offset == UNSTAMPED
+    assert list(whole.values()) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("count", [4_096, 4_097])
+@pytest.mark.parametrize("width", [0, 3])
+def test_many_values_of_one_width_come_back_however_they_are_taken_apart(
+    count: int, width: int
+) -> None:
+    items = [index.to_bytes(3, "big")[:width] for index in range(count)]
+    batch = RecordBatch.decode(BatchBuilder.of(list(items)).seal().encode())
+
+    assert list(batch.values()) == items
+    assert list(batch.values(5, 9)) == items[5:9]
+    assert batch.value(count - 1) == items[-1]
+
+
+def test_one_value_of_another_width_among_many_is_noticed() -> None:
+    # The same total as if all had the same width: only the offsets tell.
+    items = [b"aaaa", b"bbb", b"ccccc", b"dddd"]
+
+    assert list(RecordBatch.decode(BatchBuilder.of(items).seal().encode()).values()) == items
+
+
+def size_of(row: Row) -> int:
+    key = row.key or b""
+    parts = [row.value, key, *row.headers, *row.headers.values()]
+    return sum(len(part.encode() if isinstance(part, str) else part) for part in parts)
+
+
+def draw_range(data: st.DataObject, rows: int) -> tuple[int, int]:
+    start = data.draw(st.integers(0, rows - 1))
+    return start, data.draw(st.integers(start + 1, rows))
