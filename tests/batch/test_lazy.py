@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
@@ -10,7 +12,9 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder, DecodeCache, RecordBatch
+from flintmq.batch import compression as compression_module
 from flintmq.batch import record_batch as module
+from flintmq.errors import MissingExtra
 from flintmq.rows import Origin, Rows, Run
 from tests.batch.samples import EVERY_COLUMN, NOW, Row, built, every_column, look_at_everything
 
@@ -172,6 +176,41 @@ def test_a_large_batch_is_not_decoded_whole_for_one_who_goes_row_by_row(
         assert len(batch.value(row)) == 100_000
     assert calls["item_at"] == 20
     assert calls["split"] == calls["unpack_equal"] == 0
+
+
+# --- what is not in the core
+
+
+def test_importing_the_batch_and_its_arrow_view_imports_no_extra() -> None:
+    code = "import sys, flintmq, flintmq.batch, flintmq.arrow; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    imported = set(done.stdout.split())
+    assert "flintmq.arrow" in imported
+    assert not imported & {"pyarrow", "lz4", "lz4.block", "backports.zstd", "compression.zstd"}
+
+
+@pytest.mark.parametrize(
+    ("compression", "modules"),
+    [("lz4", ["lz4.block"]), ("zstd", ["backports.zstd", "compression.zstd"])],
+)
+def test_without_its_library_a_compressed_batch_still_shows_its_control_section(
+    monkeypatch: pytest.MonkeyPatch, compression: str, modules: list[str]
+) -> None:
+    data = every_column(compression).encode()
+    for name in modules:
+        monkeypatch.setitem(sys.modules, name, None)
+    compression_module._codec.cache_clear()
+    try:
+        batch = RecordBatch.decode(data)
+        assert batch.priority(3) == 7
+        assert batch.encode() == data
+        with pytest.raises(MissingExtra, match=r"pip install 'flintmq\[compression\]'"):
+            batch.value(0)
+        with pytest.raises(MissingExtra, match=compression):
+            BatchBuilder.of([b"a"]).seal(compression=compression)
+    finally:
+        compression_module._codec.cache_clear()
 
 
 # --- the decode cache
