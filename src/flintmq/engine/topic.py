@@ -235,7 +235,9 @@ class Topic:
         self._publishers.append(me)
         self._waits[self._held_by] += 1
         timer = None
-        if timeout is not None:
+        if timeout == 0:
+            me.is_late = True
+        elif timeout is not None:
             timer = self.clock.call_later(timeout, me.give_up)
         try:
             while True:
