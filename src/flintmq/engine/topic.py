@@ -63,6 +63,7 @@ class Topic:
         self._expired: deque[list[int]] = deque()
         self._delays = Delays()
         self._sweep_timer: Timer | None = None
+        self._sweep_due_ms = 0
         self._delay_timer: Timer | None = None
         self._expiry_seen = False  # of a message of its own; from then on readers look for it
         self._held_by = "topic"
@@ -338,6 +339,8 @@ class Topic:
                 self._expired.append([start, offset])
                 if len(self._expired) > _GAPS_MAX:
                     self._expired.popleft()
+        elif self._expiry_seen and self._front_due_ms()[0] < self._sweep_due_ms:
+            self._rearm_sweep()  # the message that set the alarm was not the first to expire
 
     def missed_between(self, start: int, stop: int) -> int:
         """How many of these offsets were dropped unread; what expired was not missed."""
@@ -357,6 +360,7 @@ class Topic:
         due_ms = self._front_due_ms()[0]
         if due_ms < FOREVER and self._ended is None:
             wait_ms = max(SWEEP_MS_MIN, due_ms - self.clock.now_ms())
+            self._sweep_due_ms = due_ms
             self._sweep_timer = self.clock.call_later(wait_ms / 1000, self._sweep)
 
     def _rearm_sweep(self) -> None:
