@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from ..batch import RowSource
 
@@ -22,6 +22,17 @@ class Delays:
         self._counter += 1
         self.unstored += not isinstance(delayed, int)
         heappush(self._heap, (due_ms, self._counter, delayed))
+
+    @property
+    def stored(self) -> int:
+        return len(self._heap) - self.unstored
+
+    def forget_before(self, offset: int) -> None:
+        """Leave out the stored ones that are no longer there."""
+        self._heap = [
+            entry for entry in self._heap if not isinstance(entry[2], int) or entry[2] >= offset
+        ]
+        heapify(self._heap)
 
     def next_due_ms(self) -> int | None:
         return self._heap[0][0] if self._heap else None

@@ -31,6 +31,7 @@ UNSTORED_DELAYED_MAX = 100_000
 """How many delayed QoS 0 messages wait for their time; they are held in memory outside the log."""
 
 _GAPS_MAX = 64
+_DELAYS_KEPT = 1024
 
 
 class Topic:
@@ -291,6 +292,9 @@ class Topic:
                 self._delays.add(due_ms, offset + row)
         if due_now:
             self._offer(Run(rows, 0, count, self.origin, due_now))
+        stored = self._delays.stored
+        if stored > _DELAYS_KEPT and stored > 2 * (self.log.next_offset - self.log.first_offset):
+            self._delays.forget_before(self.log.first_offset)
         self._arm_delays(now_ms)
 
     def _check_waiting_room(self, rows: BatchBuilder | RecordBatch) -> None:
