@@ -88,7 +88,11 @@ class Feed:
         count = run.row_count
         dropped = 0
         excess = self._waiting + count - self.capacity
-        if excess > 0 and not self.refuses:
+        if excess > 0 and self.refuses:
+            if self._waiting:  # a delayed message: its publisher has left and cannot be told
+                self.dropped += count
+                return count
+        elif excess > 0:
             dropped = excess
             if self.overflow == "drop_new":
                 count -= excess
