@@ -14,7 +14,7 @@ from ..model import Overflow
 from ..patterns import PatternIndex
 from ..rows import Message, Rows, Run
 from .expiry import alive
-from .waiting import Bell
+from .waiting import Bell, again
 
 
 class FeedBoard:
@@ -158,7 +158,7 @@ class Feed:
         if wanted < max_rows:
             self.delivered += max_rows - wanted
         elif self._ended is not None:
-            raise self._ended
+            raise again(self._ended)
         self._made_room()
         return Rows(runs)
 

@@ -15,6 +15,7 @@ from ..errors import Closed, FilterFailed, FlintError, InvalidRequest
 from ..model import Missed, Start
 from ..rows import Message, Rows, Run
 from .expiry import alive
+from .waiting import again
 
 if TYPE_CHECKING:
     from .topic import Topic
@@ -63,8 +64,7 @@ class Reader:
             self._ended = error
 
     def take(self, max_rows: int) -> Rows:
-        if self._ended is not None:
-            raise self._ended
+        self._check_open()
         topic, cursor = self._topic, self._cursor
         log = topic.log
         gap = None
@@ -163,14 +163,12 @@ class Reader:
         return (Run(source, start, end, topic.origin, picks) if picks else None), end, False
 
     async def wait(self, timeout: float | None) -> bool:
-        if self._ended is not None:
-            raise self._ended
+        self._check_open()
         topic = self._topic
         if self._cursor.position < topic.log.next_offset:
             return True
         rung = await topic.bell.wait(topic.clock, timeout)
-        if self._ended is not None:
-            raise self._ended
+        self._check_open()
         return rung
 
     async def seek(self, to: Start) -> None:
@@ -213,7 +211,7 @@ class Reader:
 
     def _check_open(self) -> None:
         if self._ended is not None:
-            raise self._ended
+            raise again(self._ended)
 
 
 def resolve_start(topic: Topic, start: Start, cursor: Cursor | None = None) -> int:

@@ -22,7 +22,7 @@ from .expiry import FOREVER, end_of_life
 from .feeds import Feed, FeedBoard
 from .log import MemoryLog
 from .readers import Cursor, Reader, resolve_start
-from .waiting import Bell, resolve
+from .waiting import Bell, again, resolve
 
 SWEEP_MS_MIN = 10
 """Retention by time looks at a topic at most this often."""
@@ -244,7 +244,7 @@ class Topic:
         try:
             while True:
                 if self._ended is not None:
-                    raise self._ended
+                    raise again(self._ended)
                 if self._publishers[0] is me:
                     receipt = self.publish(rows, qos, first_in_line=True)
                     if receipt is not None:

@@ -5,6 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from ..clock import Clock
+from ..errors import FlintError
+
+
+def again(error: FlintError) -> FlintError:
+    """The same error for one more who is to hear it: an error that is raised twice gathers the
+    traceback, and so the locals, of everybody who raised it."""
+    fresh = type(error).__new__(type(error), *error.args)
+    fresh.__dict__.update(error.__dict__)
+    fresh.__cause__ = error.__cause__
+    return fresh
 
 
 def resolve(future: asyncio.Future[bool], outcome: bool) -> None:
