@@ -40,9 +40,13 @@ class Cursor:
         self.missed = 0
         self.filter = filter
 
-    def rest(self) -> None:
-        """The last reader has closed: what was read but not committed will be read again."""
-        self.position = self.began if self.committed is None else self.committed
+    def rest(self, first_offset: int) -> None:
+        """The last reader has closed: what was read but not committed will be read again.
+
+        Of what is gone, nothing that was read or counted as missed before is come back to.
+        """
+        back_to = self.began if self.committed is None else self.committed
+        self.position = max(back_to, min(self.position, first_offset))
         self.filter = None
 
 

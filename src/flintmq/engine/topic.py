@@ -450,7 +450,7 @@ class Topic:
             if cursor.name is None:
                 del self._cursors[cursor.label]
             else:
-                cursor.rest()
+                cursor.rest(self.log.first_offset)
         self.bell.ring()  # its own pending reads end, others may get what it left
         self._wake_publisher()
 
