@@ -125,7 +125,7 @@ class Missed(msgspec.Struct, frozen=True):
 class TopicStats(msgspec.Struct, frozen=True, kw_only=True):
     """A topic at one moment.
 
-    `lag` and `missed` are by reader name; a reader without a name is listed as `#1`, `#2` ... while
+    `lag` and `missed` are by reader name; a reader without a name is listed as `*1`, `*2` ... while
     it is open. `drops` counts messages by reason: count, bytes, age (retention), expired (their own
     or the topic's ttl), overflow (`drop_new`), read (passed by every reader of a bounded topic),
     feed (live queues that were full). `waits` counts publishes that had to wait, by who made them:

@@ -424,7 +424,7 @@ class Topic:
                     "start='committed' needs a name: an unnamed reader has committed nothing"
                 )
             self._reader_count += 1
-            label = f"#{self._reader_count}"
+            label = f"*{self._reader_count}"  # no name may hold a *, so it is nobody's name
             position = resolve_start(self, "earliest" if start is None else start)
             cursor = self._cursors[label] = Cursor(label, None, position, filter)
             return cursor
