@@ -10,15 +10,30 @@ cancelled while it waits has taken nothing, and nothing can be lost between the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from .batch import BatchBuilder, RecordBatch
+from .batch import BatchBuilder, RecordBatch, RowSource
 from .clock import Clock
-from .model import Overflow, Receipt, Start, TopicInfo, TopicStats
-from .rows import Message, Rows
+from .model import Overflow, Receipt, Start, TopicInfo, TopicOptions, TopicStats
+from .rows import Message, Origin, Rows
 
-Filter = Callable[[Message], bool]
+
+class RowFilter(Protocol):
+    """A filter that was compiled from an expression."""
+
+    @property
+    def text(self) -> str: ...
+    def pick(
+        self,
+        source: RowSource,
+        rows: Sequence[int],
+        origin: Origin,
+        decode: Callable[[RowSource, int], object] | None,
+    ) -> list[int]: ...
+
+
+Filter = Callable[[Message], bool] | RowFilter
 
 
 class FeedApi(Protocol):
@@ -40,15 +55,24 @@ class ReaderApi(Protocol):
 
     @property
     def missed(self) -> int: ...
+    def is_ready(self) -> bool:
+        """Whether there may be something to take right now."""
+        ...
+
+    def on_ready(self, callback: Callable[[], None]) -> None:
+        """Call back whenever there may be something new, until the reader is closed."""
+        ...
+
     def take(self, max_rows: int) -> Rows: ...
     def take_one(self) -> Message | None: ...
     async def wait(self, timeout: float | None) -> bool:
         """Whether there is something to take; False when the time is up."""
         ...
 
-    async def seek(self, to: Start) -> None: ...
-    async def commit(self, offset: int | None) -> int: ...
+    async def seek(self, to: Start | Mapping[int, int]) -> None: ...
+    async def commit(self, offset: int | None, partition: int | None = None) -> int: ...
     async def position(self) -> int: ...
+    async def positions(self) -> dict[int, int]: ...
     async def lag(self) -> int: ...
     async def close(self) -> None: ...
 
@@ -56,6 +80,10 @@ class ReaderApi(Protocol):
 class BrokerApi(Protocol):
     @property
     def clock(self) -> Clock: ...
+
+    def known_options(self, topic: str) -> TopicOptions | None:
+        """The options of a topic, if they matter to who publishes there; see concern_clients."""
+        ...
 
     def publish_nowait(
         self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
@@ -90,6 +118,8 @@ class BrokerApi(Protocol):
         auto_create: bool,
     ) -> ReaderApi: ...
 
-    async def open_feed(self, pattern: str, *, capacity: int, overflow: Overflow) -> FeedApi: ...
+    async def open_feed(
+        self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None
+    ) -> FeedApi: ...
 
     async def close(self) -> None: ...

@@ -3,12 +3,15 @@
     FlintError
       InvalidRequest (ValueError)     fix the call
         MessageTooLarge
+        EncodeFailed                  the format cannot write this value down
+        RoutingFailed                 the caller's routing function went wrong
         MissingExtra (ImportError)    install the named extra
       TopicNotFound                   create the topic, or allow auto_create
         TopicDeleted                  it was deleted under you; open anew if that was expected
       TopicExists                     choose the same options, or configure_topic
       TopicFull                       wait for readers, or choose another overflow policy
       QueueFull                       the same for a live queue or a publisher's own buffer
+      DecodeFailed                    the value is not what it should be; the reader can go on
       FilterFailed                    mend the filter; the reader can go on behind the message
       Closed                          open it again
       Corrupt                         the bytes are damaged; never served as data
@@ -19,11 +22,15 @@ Each carries its facts as attributes, and its text is made from them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
 class FlintError(Exception):
     """The root of everything FlintMQ raises on purpose."""
+
+    receipts: Sequence[Any] = ()
+    """Of a publish in several parts that failed: the receipts of the parts that were published."""
 
 
 class InvalidRequest(FlintError, ValueError):
@@ -36,6 +43,22 @@ class MessageTooLarge(InvalidRequest):
     def __init__(self, what: str, size: int, limit: int, limit_name: str) -> None:
         super().__init__(f"{what} is {size:,} bytes; {limit_name} allows {limit:,}")
         self.size, self.limit, self.limit_name = size, limit, limit_name
+
+
+class EncodeFailed(InvalidRequest):
+    """The format cannot write this value down. Nothing was published."""
+
+    def __init__(self, type_name: str, format: str, why: str) -> None:
+        super().__init__(f"cannot write a {type_name} as {format}: {why}")
+        self.format = format
+
+
+class RoutingFailed(InvalidRequest):
+    """A routing function raised, or gave something that is no partition. Nothing was published."""
+
+    def __init__(self, topic: str, why: str) -> None:
+        super().__init__(f"the routing function for {topic!r} {why}")
+        self.topic = topic
 
 
 class MissingExtra(InvalidRequest, ImportError):
@@ -88,6 +111,18 @@ class QueueFull(FlintError):
     def __init__(self, queue: str, capacity: int, remedy: str) -> None:
         super().__init__(f"{queue} is full ({capacity:,}); {remedy}")
         self.queue, self.capacity = queue, capacity
+
+
+class DecodeFailed(FlintError):
+    """A message's value does not decode. Its bytes are in `message.value`; others are fine."""
+
+    def __init__(
+        self, topic: str, partition: int, offset: int | None, expected: str, why: str
+    ) -> None:
+        place = f"{topic!r}" + (f" partition {partition}" if partition else "")
+        super().__init__(f"{place} offset {offset} does not decode as {expected}: {why}")
+        self.topic, self.partition, self.offset = topic, partition, offset
+        self.expected = expected
 
 
 class FilterFailed(FlintError):

@@ -36,7 +36,24 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: int | None = None
     overflow: Overflow = "drop_oldest"
     storage: Storage = "memory"
+    partitions: int | None = None
+    format: str | None = None
+    compression: str | None = None
+    pre_hooks: tuple[str, ...] | None = None
+    post_hooks: tuple[str, ...] | None = None
+    magic_header: str | None = None
+    schema: str | None = None
 
+    def concern_clients(self) -> bool:
+        """Whether a client has to look at them before it publishes, for values or routing."""
+        return self.partitions is not None or any(
+            getattr(self, name) is not None for name in VALUE_OPTIONS
+        )
+
+
+VALUE_OPTIONS = ("format", "compression", "pre_hooks", "post_hooks", "magic_header", "schema")
+OBJECT_RETENTION_COUNT = 100_000
+"""What an `object` topic keeps unless told otherwise: objects have no size to count."""
 
 OPTION_NAMES = TopicOptions.__struct_fields__
 
@@ -57,11 +74,28 @@ def _checked_option(name: str, value: Any) -> Any:
         return value
     if value is None:
         return None
+    if name in VALUE_OPTIONS:
+        return _checked_value_option(name, value)
     if name in ("retention_age", "ttl"):
         return seconds(value, name, positive=True)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidRequest(f"{name} is a whole number of at least 1, or None; not {value!r}")
     return value
+
+
+def _checked_value_option(name: str, value: Any) -> Any:
+    if name.endswith("_hooks"):
+        return hook_names(value, name)
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{name} is a str, not {value!r}")
+    return value
+
+
+def hook_names(value: Any, name: str) -> tuple[str, ...]:
+    """Names of hooks as a tuple: a list or tuple of str."""
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    raise InvalidRequest(f"{name} is a list of hook names, not {value!r}")
 
 
 def seconds(value: Seconds, name: str, *, positive: bool = False) -> float:
@@ -100,6 +134,8 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     dropped: int = 0
     duplicate: bool = False
     durability: Durability = "memory"
+    parts: tuple[Receipt, ...] = ()
+    """Of a batch to a partitioned topic: a receipt for each partition it went to."""
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -129,7 +165,9 @@ class TopicStats(msgspec.Struct, frozen=True, kw_only=True):
     it is open. `drops` counts messages by reason: count, bytes, age (retention), expired (their own
     or the topic's ttl), overflow (`drop_new`), read (passed by every reader of a bounded topic),
     feed (live queues that were full). `waits` counts publishes that had to wait, by who made them:
-    topic or feed. `rates` are per second over the last ten seconds.
+    topic or feed. `filters` counts matched and rejected by name, of those with a filter. `rates`
+    are per second over the last ten seconds. Of a partitioned topic, the figures are sums, and
+    `partitions` has each one's own.
     """
 
     name: str
@@ -143,7 +181,9 @@ class TopicStats(msgspec.Struct, frozen=True, kw_only=True):
     missed: dict[str, int]
     drops: dict[str, int]
     waits: dict[str, int]
+    filters: dict[str, dict[str, int]]
     publishers_waiting: int
     published: int
     delivered: int
     rates: dict[str, float]
+    partitions: list[TopicStats] = []

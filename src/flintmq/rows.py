@@ -8,19 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, Protocol, get_args, overload
 
 import msgspec
 
 from .batch import HeaderValue, Key, RowSource
-from .model import Missed
+from .errors import InvalidRequest
+from .model import Missed, TopicOptions
 
 
-class Origin(msgspec.Struct, frozen=True, gc=False):
-    """Where rows come from."""
+class Decoder(Protocol):
+    """What turns the bytes of a row into a value; a connection's codec."""
+
+    def decode_row(self, source: RowSource, row: int, origin: Origin, type: Any) -> Any: ...
+    def decode_rows(
+        self,
+        source: RowSource,
+        rows: Sequence[int],
+        values: Sequence[Any],
+        origin: Origin,
+        type: Any,
+        on_error: OnError,
+    ) -> list[Any]: ...
+
+
+OnError = Literal["raise", "return", "skip"]
+
+
+class Origin(msgspec.Struct, frozen=True, eq=False):
+    """Where rows come from, and how their values are decoded."""
 
     topic: str
     partition: int = 0
+    decoder: Decoder | None = None
+    options: TopicOptions | None = None
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, eq=False, repr_omit_defaults=True):
@@ -47,6 +68,17 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False, repr_omit_default
     @property
     def value(self) -> Any:
         return self._source.value(self._row)
+
+    def decode(self, type: Any = None) -> Any:
+        """The value as the object it was: by what the message says of itself, else by its topic.
+
+        With `type` (a dataclass, msgspec Struct, pydantic model ...) it becomes one of these.
+        Raises DecodeFailed, which concerns this message alone.
+        """
+        decoder = self._origin.decoder
+        if decoder is None:
+            raise InvalidRequest("this message has no connection to decode it by")
+        return decoder.decode_row(self._source, self._row, self._origin, type)
 
     @property
     def key(self) -> Key | None:
@@ -184,6 +216,25 @@ class Rows(Sequence[Message]):
                     values.extend(_values_of(run))
                 self._values = values
         return self._values
+
+    def decode(self, type: Any = None, on_error: OnError = "raise") -> list[Any]:
+        """The values as the objects they were; see Message.decode.
+
+        `on_error` says what becomes of one that does not decode: `raise` DecodeFailed, `return` the
+        error in its place, or `skip` it. The others are not affected.
+        """
+        if on_error not in get_args(OnError):
+            raise InvalidRequest(f"on_error is one of {', '.join(get_args(OnError))}")
+        decoded: list[Any] = []
+        for run in self._runs:
+            decoder = run.origin.decoder
+            if decoder is None:
+                raise InvalidRequest("these messages have no connection to decode them by")
+            values = _values_of(run)
+            decoded += decoder.decode_rows(
+                run.source, run.rows(), values, run.origin, type, on_error
+            )
+        return decoded
 
     @property
     def keys(self) -> list[Key | None]:

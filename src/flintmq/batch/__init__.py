@@ -14,6 +14,7 @@ from .format import (
     HEADERS,
     KEY_HASH,
     KEYS,
+    OBJECTS,
     PRIORITY,
     TIMES,
     UNSTAMPED,
@@ -45,4 +46,5 @@ __all__ = [
     "HEADERS",
     "CONTENT_TYPES",
     "TIMES",
+    "OBJECTS",
 ]

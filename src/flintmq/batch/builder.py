@@ -22,6 +22,7 @@ from .format import (
     KEY_KINDS,
     KEYS,
     NOT_PLAIN,
+    OBJECTS,
     PRIORITY,
     PRODUCER,
     TIMES,
@@ -48,24 +49,36 @@ class BatchBuilder:
     """
 
     __slots__ = (
-        "_extras", "_values", "append_time", "base_offset", "byte_count", "columns", "times",
+        "_common_type", "_extras", "_values", "append_time", "base_offset", "byte_count", "columns",
+        "times",
     )  # fmt: skip
 
-    def __init__(self, base_offset: int = UNSTAMPED) -> None:
+    def __init__(self, base_offset: int = UNSTAMPED, *, objects: bool = False) -> None:
         self._values: list[Any] = []
         self._extras: _Extras | None = None
-        self.columns = 0
+        self._common_type: str | None = None  # of every row that has no type of its own in _extras
+        self.columns = OBJECTS if objects else 0
         self.byte_count = 0
         self.base_offset = base_offset
         self.append_time = 0
         self.times: list[int] | None = None
 
     @classmethod
-    def of(cls, values: list[bytes]) -> BatchBuilder:
+    def of(cls, values: list[bytes], content_type: str | None = None) -> BatchBuilder:
         """The rows of a list of values, which the builder takes over."""
         builder = cls()
         builder._values = values
         builder.byte_count = sum(map(len, values))
+        if content_type:
+            builder._common_type = content_type
+            builder.columns = CONTENT_TYPES
+        return builder
+
+    @classmethod
+    def of_objects(cls, values: list[Any]) -> BatchBuilder:
+        """Rows of objects by reference: they are never laid out as bytes."""
+        builder = cls(objects=True)
+        builder._values = values
         return builder
 
     @property
@@ -76,10 +89,39 @@ class BatchBuilder:
     def is_plain(self) -> bool:
         return not self.columns & NOT_PLAIN
 
+    @property
+    def has_keys(self) -> bool:
+        return bool(self.columns & KEYS)
+
+    def empty_like(self) -> BatchBuilder:
+        """A builder for rows of the same kind: bytes, or objects."""
+        return BatchBuilder(objects=bool(self.columns & OBJECTS))
+
     def append(self, value: bytes) -> None:
         """Add one message that is nothing but its value."""
         self.byte_count += len(value)
+        if self._common_type is not None:
+            self._note_type(len(self._values), None)
         self._values.append(value)
+
+    def append_typed(self, value: bytes, content_type: str | None) -> None:
+        """Add one message that is nothing but its value and content type."""
+        self.byte_count += len(value)
+        if content_type != self._common_type:
+            self._note_type(len(self._values), content_type)
+        self._values.append(value)
+
+    def _note_type(self, row: int, content_type: str | None) -> None:
+        """Row `row`, the next one, has this content type."""
+        if content_type == self._common_type:
+            return
+        self.columns |= CONTENT_TYPES
+        if row == 0:
+            self._common_type = content_type
+            return
+        if self._extras is None:
+            self._extras = _Extras()
+        self._extras.content_types[row] = content_type or ""
 
     def append_row(
         self,
@@ -94,7 +136,7 @@ class BatchBuilder:
     ) -> None:
         """Add one message. Expiry and deliver-at are milliseconds since 1970."""
         # What can fail comes first: a row that is refused leaves nothing behind.
-        size = len(value)
+        size = 0 if self.columns & OBJECTS else len(value)
         if key is not None:
             size += utf8_length(key)
         entries = dict(headers) if headers else None
@@ -119,9 +161,8 @@ class BatchBuilder:
         if deliver_at:
             extras.deliver_ats[row] = deliver_at
             self.columns |= DELIVER_AT
-        if content_type:
-            extras.content_types[row] = content_type
-            self.columns |= CONTENT_TYPES
+        if content_type != self._common_type:
+            self._note_type(row, content_type)
         self._values.append(value)
         self.byte_count += size
 
@@ -131,10 +172,15 @@ class BatchBuilder:
             return
         at = len(self._values)
         self._note_times(rows, at, start, stop)
-        if not rows.columns & ~(TIMES | PRODUCER):
+        common = rows.common_content_type()
+        if not at and common:
+            self._note_type(0, common)
+        if not rows.columns & ~(TIMES | PRODUCER | CONTENT_TYPES | OBJECTS) and common == (
+            self._common_type or ""
+        ):
             values = rows.values(start, stop)
             self._values.extend(values)
-            self.byte_count += sum(map(len, values))
+            self.byte_count += 0 if self.columns & OBJECTS else sum(map(len, values))
             return
         for row, value in enumerate(rows.values(start, stop), start):
             self.append_row(
@@ -155,13 +201,18 @@ class BatchBuilder:
             self.append_time = time
         if self.times is not None or time != self.append_time:
             self._times_until(at).extend(repeat(time, count))
+        if not at:
+            self._common_type = rows._common_type
+        elif rows._common_type != self._common_type:
+            for row in range(count):
+                self._note_type(at + row, rows._common_type)
         self._values.extend(rows._values)
         self.byte_count += rows.byte_count
+        self.columns |= rows.columns & ~TIMES
         if rows._extras is not None:
             if self._extras is None:
                 self._extras = _Extras()
             self._extras.extend(rows._extras, at)
-            self.columns |= rows.columns
 
     def _note_times(self, rows: RowSource, at: int, start: int, stop: int) -> None:
         first = rows.time(start)
@@ -197,7 +248,14 @@ class BatchBuilder:
         return dict(self._extras.headers.get(row, ())) if self._extras else {}
 
     def content_type(self, row: int) -> str | None:
-        return self._extras.content_types.get(row) if self._extras else None
+        if self._extras is None:
+            return self._common_type
+        return self._extras.content_types.get(row, self._common_type) or None
+
+    def common_content_type(self) -> str | None:
+        if self._extras is not None and self._extras.content_types:
+            return None
+        return self._common_type or ""
 
     def priority(self, row: int) -> int:
         return self._extras.priorities.get(row, 0) if self._extras else 0
@@ -217,7 +275,7 @@ class BatchBuilder:
         return self.append_time if times is None or row >= len(times) else times[row]
 
     def size(self, start: int, stop: int) -> int:
-        size = sum(map(len, self._values[start:stop]))
+        size = 0 if self.columns & OBJECTS else sum(map(len, self._values[start:stop]))
         if self._extras:
             size += self._extras.size(start, stop)
         return size
@@ -231,13 +289,15 @@ class BatchBuilder:
         rows = len(self._values)
         if rows == 0:
             raise InvalidRequest("a record batch needs at least one row")
+        if self.columns & OBJECTS:
+            raise InvalidRequest("objects have no bytes; they exist in memory only")
         columns = self.columns & ~TIMES
         control = b""
         payload = binary_parts(self._values)
-        if self._extras is not None or producer is not None:
+        if self._extras is not None or producer is not None or self._common_type is not None:
             extras = self._extras or _Extras()
             control, columns = extras.control(rows, columns, producer)
-            columns |= extras.payload(rows, columns, payload)
+            columns |= extras.payload(rows, columns, self._common_type, payload)
         if self.times is not None:
             times = self._times_until(rows)
             if times.count(self.append_time) != rows:
@@ -307,7 +367,7 @@ class _Extras:
             columns |= PRODUCER
         return b"".join(parts), columns
 
-    def payload(self, rows: int, columns: int, parts: list[bytes]) -> int:
+    def payload(self, rows: int, columns: int, common: str | None, parts: list[bytes]) -> int:
         """Add the columns behind the values to `parts`; the bits that qualify them."""
         bits = 0
         keys = [self.keys.get(row) for row in range(rows)] if columns & KEYS else None
@@ -315,7 +375,7 @@ class _Extras:
             bits |= KEY_KINDS
         if columns & HEADERS and self._header_parts(rows, parts):
             bits |= HEADER_KINDS
-        if columns & CONTENT_TYPES and self._content_type_parts(rows, parts):
+        if columns & CONTENT_TYPES and self._content_type_parts(rows, common, parts):
             bits |= TYPES_VARY
         return bits
 
@@ -325,15 +385,18 @@ class _Extras:
         parts.extend(binary_parts([name.encode() for entries in by_row for name in entries]))
         return text_or_bytes_parts([v for entries in by_row for v in entries.values()], parts)
 
-    def _content_type_parts(self, rows: int, parts: list[bytes]) -> bool:
+    def _content_type_parts(self, rows: int, common: str | None, parts: list[bytes]) -> bool:
         distinct = set(self.content_types.values())
-        vary = len(distinct) > 1 or len(self.content_types) < rows
-        names = ["", *sorted(distinct)] if vary else list(distinct)
+        if len(self.content_types) < rows:
+            distinct.add(common or "")
+        vary = len(distinct) > 1 or "" in distinct
+        names = ["", *sorted(distinct - {""})] if vary else list(distinct)
         parts.append(U32_PAIR.pack(len(names), 0))
         parts.extend(binary_parts([name.encode() for name in names]))
         if vary:
             entry_of = {name: entry for entry, name in enumerate(names)}
-            entries = array("i", (entry_of[self.content_types.get(r, "")] for r in range(rows)))
+            type_of = self.content_types.get
+            entries = array("i", (entry_of[type_of(row, common or "")] for row in range(rows)))
             parts.append(pad(entries.tobytes()))
         return vary
 

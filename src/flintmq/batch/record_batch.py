@@ -387,6 +387,11 @@ class RecordBatch:
                 raise Corrupt(f"content type {entry} of {layout.type_count:,} in a record batch")
         return text(item_at(raw, layout.types, entry)) or None
 
+    def common_content_type(self) -> str | None:
+        if not self.columns & CONTENT_TYPES:
+            return ""
+        return None if self.columns & TYPES_VARY else self.content_type(0) or ""
+
     def time(self, row: int) -> int:
         if not self.columns & TIMES:
             return self.append_time

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, get_args
 
-from ..batch import BatchBuilder, HeaderValue, Key, RecordBatch, check_compression
+import msgspec
+
+from ..batch import BatchBuilder, HeaderValue, Key, check_compression
 from ..broker_api import BrokerApi, Filter
 from ..clock import Clock
 from ..errors import Closed, FlintError, InvalidRequest
 from ..model import (
+    VALUE_OPTIONS,
     Overflow,
     Receipt,
     Seconds,
     Start,
     TopicInfo,
+    TopicOptions,
     TopicStats,
+    changed_options,
     seconds,
     timeout_seconds,
 )
+from ..serde.codec import UNSAID, Codec, Settings, settings_of
+from ..serde.filters import compile_filter
+from ..serde.formats import schema_text
 from .consuming import Consumer
 from .feed import Feed
 from .publisher import Publisher
 from .reader import Reader
+from .routing import Route
+from .sending import Sender
 from .turns import Turns
-from .values import RowOptions, Value, add_row, batch_of, check_qos, encoded
+from .values import PLAIN, Encoder, RowOptions, Value, call_settings, check_qos
+
+
+DEFAULT_OPTIONS = TopicOptions()
 
 
 class Client:
@@ -35,9 +48,14 @@ class Client:
     with `overflow="block"`); a call's own `timeout` goes before it.
     """
 
-    def __init__(self, broker: BrokerApi, *, auto_create: bool, timeout: Seconds | None) -> None:
+    def __init__(
+        self, broker: BrokerApi, codec: Codec, *, auto_create: bool, timeout: Seconds | None
+    ) -> None:
         self.clock: Clock = broker.clock
         self._broker = broker
+        self._codec = codec
+        self._encoder = Encoder(codec)
+        self._sender = Sender(broker)
         self._auto_create = auto_create
         self._timeout = timeout_seconds(timeout)
         self._turns = Turns()
@@ -58,20 +76,29 @@ class Client:
         ttl: Seconds | None = None,
         delay: Seconds | None = None,
         content_type: str | None = None,
+        format: str | None = None,
+        compression: str | None = None,
+        pre_hooks: Sequence[str] | None = None,
+        post_hooks: Sequence[str] | None = None,
+        magic_header: str | None = None,
+        schema: Any = None,
+        partition: Route | None = None,
         qos: int = 1,
         timeout: Seconds | None = None,
         auto_create: bool | None = None,
     ) -> Receipt:
         """Publish one message. Returns once it is as safe as the receipt says, or raises.
 
-        `ttl` seconds after now nobody is handed it any more; `delay` seconds from now it is due.
-        `qos=0` reaches live feeds only and is not stored. Cancelled or timed out while waiting,
-        nothing was published.
+        The value is bytes, str, or any object the format can write; without a format, objects are
+        written as JSON. `ttl` seconds after now nobody is handed it any more; `delay` seconds from
+        now it is due. `qos=0` reaches live feeds only and is not stored. `partition` chooses among
+        the partitions of a topic that has them. Cancelled or timed out while waiting, nothing was
+        published.
         """
         if self._turns.spend():
             await self._turns.pause()
-        rows = BatchBuilder()
-        if (
+        options = PLAIN
+        if not (
             key is None
             and headers is None
             and not priority
@@ -79,11 +106,30 @@ class Client:
             and delay is None
             and content_type is None
         ):
-            rows.append(value if type(value) is bytes else encoded(value))
-        else:
             options = RowOptions(key, headers, priority, ttl, delay, content_type)
-            add_row(rows, encoded(value), options, self.clock.now_ms())
-        return await self._publish(topic, rows, qos, timeout, auto_create)
+        topic_options = self._broker.known_options(topic)
+        settings = UNSAID
+        if not (
+            format is None
+            and compression is None
+            and pre_hooks is None
+            and post_hooks is None
+            and magic_header is None
+            and schema is None
+        ):
+            settings = call_settings(
+                format, compression, pre_hooks, post_hooks, magic_header, schema
+            )
+        plan = self._encoder.plan(topic, topic_options, settings)
+        if type(value) is bytes and options is PLAIN and plan is self._encoder.default:
+            rows = BatchBuilder()
+            rows.append(value)
+        else:
+            rows = self._encoder.one(value, plan, options, self.clock.now_ms())
+        receipt = await self._publish(
+            topic, rows, topic_options, partition, qos, timeout, auto_create
+        )
+        return receipt.parts[0] if receipt.parts else receipt
 
     async def publish_batch(
         self,
@@ -96,6 +142,13 @@ class Client:
         ttl: Seconds | list[Seconds | None] | None = None,
         delay: Seconds | list[Seconds | None] | None = None,
         content_type: str | list[str | None] | None = None,
+        format: str | None = None,
+        compression: str | None = None,
+        pre_hooks: Sequence[str] | None = None,
+        post_hooks: Sequence[str] | None = None,
+        magic_header: str | None = None,
+        schema: Any = None,
+        partition: Route | None = None,
         qos: int = 1,
         timeout: Seconds | None = None,
         auto_create: bool | None = None,
@@ -103,12 +156,14 @@ class Client:
     ) -> Receipt:
         """Publish many messages in one step: one receipt with the first offset and the count.
 
-        Each option is one for all messages, or a list with one for each. An empty list publishes
-        nothing and is no error.
+        What is said of a message is one for all, or a list with one for each. An empty list
+        publishes nothing and is no error. Spread over partitions, the receipt has `parts`.
+        `batch_compression` (lz4, zstd) compresses the batch as a whole, which gains more than
+        `compression` of each message.
         """
         if self._turns.spend():
             await self._turns.pause()
-        options = {
+        row_options = {
             "key": key,
             "headers": headers,
             "priority": priority,
@@ -116,13 +171,16 @@ class Client:
             "delay": delay,
             "content_type": content_type,
         }
-        rows: BatchBuilder | RecordBatch = batch_of(values, options, self.clock.now_ms())
+        topic_options = self._broker.known_options(topic)
+        settings = call_settings(format, compression, pre_hooks, post_hooks, magic_header, schema)
+        plan = self._encoder.plan(topic, topic_options, settings)
+        rows = self._encoder.many(values, plan, row_options, self.clock.now_ms())
+        check_compression(batch_compression)
         if not rows.row_count:
             return Receipt(topic, None, 0)
-        if batch_compression != "none":
-            assert isinstance(rows, BatchBuilder)
-            rows = rows.seal(compression=check_compression(batch_compression))
-        return await self._publish(topic, rows, qos, timeout, auto_create)
+        return await self._publish(
+            topic, rows, topic_options, partition, qos, timeout, auto_create, batch_compression
+        )
 
     async def publish_many(
         self,
@@ -134,20 +192,27 @@ class Client:
     ) -> list[Receipt]:
         """Publish to several topics at once: a receipt for each (topic, value) pair.
 
-        Order is kept within a topic. Values are all checked first; after that, each topic is
+        Order is kept within a topic. Values are all encoded first; after that, each topic is
         published on its own, and an error carries the receipts of what was in `receipts`.
         """
-        pairs = [(topic, encoded(value)) for topic, value in messages]
+        pairs = list(messages)
         by_topic: dict[str, list[int]] = {}
         for index, (topic, _) in enumerate(pairs):
             by_topic.setdefault(topic, []).append(index)
+        encoded: dict[str, BatchBuilder] = {}
+        for topic, indexes in by_topic.items():
+            plan = self._encoder.plan(topic, self._broker.known_options(topic), UNSAID)
+            values = [pairs[index][1] for index in indexes]
+            encoded[topic] = self._encoder.many(values, plan, {}, self.clock.now_ms())
         receipts: dict[int, Receipt] = {}
         for topic, indexes in by_topic.items():
-            rows = BatchBuilder.of([pairs[index][1] for index in indexes])
+            options = self._broker.known_options(topic)
             try:
-                whole = await self._publish(topic, rows, qos, timeout, auto_create)
-            except Exception as error:
-                error.receipts = [receipts[index] for index in sorted(receipts)]  # type: ignore[attr-defined]
+                whole = await self._publish(
+                    topic, encoded[topic], options, None, qos, timeout, auto_create
+                )
+            except FlintError as error:
+                error.receipts = [receipts[index] for index in sorted(receipts)]
                 raise
             receipts.update(zip(indexes, _apart(whole, len(indexes)), strict=True))
         return [receipts[index] for index in range(len(pairs))]
@@ -157,21 +222,37 @@ class Client:
         topic: str,
         *,
         linger: Seconds = 0.0,
+        format: str | None = None,
+        compression: str | None = None,
+        pre_hooks: Sequence[str] | None = None,
+        post_hooks: Sequence[str] | None = None,
+        magic_header: str | None = None,
+        schema: Any = None,
+        partition: Route | None = None,
         qos: int = 1,
         timeout: Seconds | None = None,
         auto_create: bool | None = None,
         batch_compression: str = "none",
     ) -> Publisher:
-        """A publisher that gathers messages into batches: `async with mq.publisher(...) as pub`."""
+        """A publisher that gathers messages into batches: `async with mq.publisher(...) as pub`.
+
+        What it says of its values goes before what the topic says, and each `send` before that.
+        """
         self._check_open()
         publisher = Publisher(
             self._broker,
+            self._encoder,
+            self._sender,
             topic,
             linger=seconds(linger, "linger"),
             qos=check_qos(qos),
             auto_create=self._may_create(auto_create),
             timeout=self._patience(timeout),
             batch_compression=check_compression(batch_compression),
+            settings=call_settings(
+                format, compression, pre_hooks, post_hooks, magic_header, schema
+            ),
+            partition=partition,
             on_close=self._publishers.discard,
         )
         self._publishers.add(publisher)
@@ -180,19 +261,56 @@ class Client:
     async def _publish(
         self,
         topic: str,
-        rows: BatchBuilder | RecordBatch,
+        rows: BatchBuilder,
+        options: TopicOptions | None,
+        partition: Route | None,
         qos: int,
         timeout: Seconds | None,
         auto_create: bool | None,
+        batch_compression: str = "none",
     ) -> Receipt:
         check_qos(qos)
         may_create = self._auto_create if auto_create is None else auto_create
-        receipt = self._broker.publish_nowait(topic, rows, qos=qos, auto_create=may_create)
-        if receipt is None:
-            receipt = await self._broker.publish(
+        if options is None and partition is None and batch_compression == "none":
+            receipt = self._broker.publish_nowait(topic, rows, qos=qos, auto_create=may_create)
+            if receipt is not None:
+                return receipt
+            return await self._broker.publish(
                 topic, rows, qos=qos, auto_create=may_create, timeout=self._patience(timeout)
             )
-        return receipt
+        return await self._sender.publish(
+            topic,
+            rows,
+            options,
+            partition,
+            qos=qos,
+            timeout=self._patience(timeout),
+            auto_create=may_create,
+            batch_compression=batch_compression,
+        )
+
+    # --- values
+
+    def register_format(
+        self,
+        name: str,
+        *,
+        encode: Callable[[Any], bytes],
+        decode: Callable[[bytes], Any],
+        media_type: str | None = None,
+    ) -> None:
+        """Add a format of your own to this connection: `publish(..., format=name)`."""
+        self._codec.register_format(name, encode=encode, decode=decode, media_type=media_type)
+
+    def register_hook(
+        self, name: str, *, encode: Callable[[bytes], bytes], decode: Callable[[bytes], bytes]
+    ) -> None:
+        """Add a step from bytes to bytes, for `pre_hooks` (before compression) or `post_hooks`."""
+        self._codec.register_hook(name, encode=encode, decode=decode)
+
+    def register_schema(self, schema: Any) -> str:
+        """Make an Avro schema known to this connection; returns its fingerprint."""
+        return self._codec.register_schema(schema)
 
     # --- consuming
 
@@ -202,7 +320,8 @@ class Client:
         *,
         name: str | None = None,
         start: Start | None = None,
-        filter: Filter | None = None,
+        filter: str | Filter | None = None,
+        partitions: Sequence[int] | None = None,
         auto_create: bool | None = None,
     ) -> Reader:
         """Read a topic from a position: `async with mq.reader(...) as reader`.
@@ -210,6 +329,8 @@ class Client:
         `start` is 'earliest' (the default), 'latest', 'committed', an offset or a datetime. It
         counts for a reader without a name, or for a name that has no position yet; a known name
         goes on where it stands. Readers of one name share its position and split the messages.
+        `filter` is an expression (`headers.region == "eu" and value.amount > 100`) or a function of
+        a message. Of a partitioned topic all partitions are read, or those in `partitions`.
         """
         return Reader(
             self,
@@ -218,12 +339,18 @@ class Client:
             topic,
             name=name,
             start=start,
-            filter=filter,
+            filter=compile_filter(filter) if isinstance(filter, str) else filter,
+            partitions=partitions,
             auto_create=self._may_create(auto_create),
         )
 
     def live(
-        self, pattern: str, *, capacity: int = 1024, overflow: Overflow = "drop_oldest"
+        self,
+        pattern: str,
+        *,
+        capacity: int = 1024,
+        overflow: Overflow = "drop_oldest",
+        filter: str | Filter | None = None,
     ) -> Feed:
         """What is published from now on: `async with mq.live("orders.>") as feed`.
 
@@ -237,17 +364,34 @@ class Client:
             raise InvalidRequest(
                 f"overflow is one of {', '.join(get_args(Overflow))}, not {overflow!r}"
             )
-        return Feed(self, self._turns, self._broker, pattern, capacity=capacity, overflow=overflow)
+        return Feed(
+            self,
+            self._turns,
+            self._broker,
+            pattern,
+            capacity=capacity,
+            overflow=overflow,
+            filter=compile_filter(filter) if isinstance(filter, str) else filter,
+        )
 
     # --- topics
 
     async def create_topic(self, name: str, **options: Any) -> TopicInfo:
-        """Make a topic. One that is there already is fine, unless options named here differ."""
-        return await self._broker.create_topic(name, options)
+        """Make a topic. One that is there already is fine, unless options named here differ.
+
+        With `partitions=n` it is a row of n topics; limits then hold for each of them.
+        """
+        return await self._broker.create_topic(name, self._checked_options(options))
 
     async def configure_topic(self, name: str, **options: Any) -> TopicInfo:
-        """Change options of a topic; those not named stay as they are."""
-        return await self._broker.configure_topic(name, options)
+        """Change options of a topic; those not named stay as they are.
+
+        Partitions can be added. What is stored stays where it is; from then on a key may go to
+        another partition than before, so order by key holds for what is published afterwards only.
+        """
+        ours = (await self._broker.topic_info(name)).options
+        checked = self._checked_options(options, ours)
+        return await self._broker.configure_topic(name, checked)
 
     async def delete_topic(self, name: str) -> None:
         """Remove a topic and what it holds. Its readers and feeds end with TopicDeleted."""
@@ -307,6 +451,20 @@ class Client:
     def closed(self, part: Consumer[Any]) -> None:
         self._open.discard(part)
 
+    def _checked_options(
+        self, options: dict[str, Any], ours: TopicOptions = DEFAULT_OPTIONS
+    ) -> dict[str, Any]:
+        """Changes of a topic's options whose formats, hooks and so on this connection knows."""
+        if options.get("schema") is not None:
+            options = {**options, "schema": schema_text(options["schema"])}
+        named = {name: options[name] for name in VALUE_OPTIONS if name in options}
+        settings = settings_of(changed_options(ours, named))
+        if settings.format != "object":
+            self._codec.checked(settings)
+        elif settings != Settings(format="object"):
+            raise InvalidRequest("format='object' passes references: nothing else applies to it")
+        return options
+
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the connection")
@@ -319,16 +477,16 @@ class Client:
 
 
 def _apart(receipt: Receipt, count: int) -> list[Receipt]:
-    """A receipt for each message of a batch."""
+    """A receipt for each message of a batch that went to one topic or one partition."""
+    if receipt.parts:
+        return _apart(receipt.parts[0], count)
     if receipt.offset is None:
         dropped = 1 if receipt.dropped else 0
-        one = Receipt(
-            receipt.topic, None, 1 - dropped, dropped=dropped, durability=receipt.durability
-        )
+        one = msgspec.structs.replace(receipt, count=1 - dropped, dropped=dropped)
         return [one] * count
     return [
-        Receipt(receipt.topic, receipt.offset + index, durability=receipt.durability)
+        msgspec.structs.replace(receipt, offset=receipt.offset + index, count=1, dropped=0)
         if index < receipt.count
-        else Receipt(receipt.topic, None, 0, dropped=1)
+        else msgspec.structs.replace(receipt, offset=None, count=0, dropped=1)
         for index in range(count)
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..broker_api import BrokerApi, FeedApi
+from ..broker_api import BrokerApi, FeedApi, Filter
 from ..model import Overflow
 from .consuming import Consumer, Owner
 from .turns import Turns
@@ -20,14 +20,16 @@ class Feed(Consumer[FeedApi]):
         *,
         capacity: int,
         overflow: Overflow,
+        filter: Filter | None,
     ) -> None:
         super().__init__(owner, turns, f"live feed {pattern!r}")
         self._broker = broker
         self.pattern, self.capacity, self.overflow = pattern, capacity, overflow
+        self._filter = filter
 
     async def _open(self) -> FeedApi:
         return await self._broker.open_feed(
-            self.pattern, capacity=self.capacity, overflow=self.overflow
+            self.pattern, capacity=self.capacity, overflow=self.overflow, filter=self._filter
         )
 
     @property

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ..batch import BatchBuilder, HeaderValue, Key, RecordBatch
 from ..broker_api import BrokerApi
 from ..clock import Timer
 from ..errors import Closed, FlintError, QueueFull
-from ..model import Receipt, Seconds
-from .values import RowOptions, Value, add_row, encoded
+from ..model import Receipt, Seconds, TopicOptions
+from ..serde.codec import Settings
+from .routing import Route
+from .sending import Sender, sealed
+from .values import PLAIN, Encoder, RowOptions, Value, call_settings
 
 BATCH_ROWS_MAX = 1000
 BATCH_BYTES_MAX = 256 * 1024
@@ -33,6 +36,8 @@ class Publisher:
     def __init__(
         self,
         broker: BrokerApi,
+        encoder: Encoder,
+        sender: Sender,
         topic: str,
         *,
         linger: float,
@@ -40,6 +45,8 @@ class Publisher:
         auto_create: bool,
         timeout: float | None,
         batch_compression: str,
+        settings: Settings,
+        partition: Route | None,
         on_close: Callable[[Publisher], None],
     ) -> None:
         self.topic = topic
@@ -47,15 +54,20 @@ class Publisher:
         self.acknowledged = 0
         self.last_receipt: Receipt | None = None
         self._broker = broker
+        self._encoder = encoder
+        self._sender = sender
         self._clock = broker.clock
         self._linger = linger
         self._qos, self._auto_create, self._timeout = qos, auto_create, timeout
         self._compression = batch_compression
-        self._rows = BatchBuilder()
+        self._settings = settings
+        self._partition = partition
+        self._options: TopicOptions | None = None
+        self._take_options()
         self._armed: Timer | asyncio.Handle | None = None
-        self._waiting: deque[tuple[BatchBuilder | RecordBatch, int]] = deque()
+        self._waiting: deque[tuple[str, BatchBuilder | RecordBatch, int]] = deque()
         self._waiting_bytes = 0
-        self._sender: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._failed: list[tuple[FlintError, int]] = []
         self._closed = False
         self._on_close = on_close
@@ -70,12 +82,19 @@ class Publisher:
         ttl: Seconds | None = None,
         delay: Seconds | None = None,
         content_type: str | None = None,
+        format: str | None = None,
+        compression: str | None = None,
+        pre_hooks: Sequence[str] | None = None,
+        post_hooks: Sequence[str] | None = None,
+        magic_header: str | None = None,
+        schema: Any = None,
     ) -> None:
         """Add one message. Never waits: raises QueueFull when too much is unacknowledged."""
-        rows = self._rows
         if self._armed is None:
             self._arm()
-        if (
+        rows = self._rows
+        options = PLAIN
+        if not (
             key is None
             and headers is None
             and not priority
@@ -83,12 +102,30 @@ class Publisher:
             and delay is None
             and content_type is None
         ):
-            rows.append(value if type(value) is bytes else encoded(value))
-        else:
             options = RowOptions(key, headers, priority, ttl, delay, content_type)
-            add_row(rows, encoded(value), options, self._clock.now_ms())
+        plan = self._plan
+        if not (
+            format is None
+            and compression is None
+            and pre_hooks is None
+            and post_hooks is None
+            and magic_header is None
+            and schema is None
+        ):
+            said = call_settings(format, compression, pre_hooks, post_hooks, magic_header, schema)
+            plan = self._encoder.plan(self.topic, self._options, said.over(self._settings))
+        if options is PLAIN and plan is self._encoder.default and type(value) is bytes:
+            rows.append(value)
+        else:
+            self._encoder.add(rows, value, plan, options, self._clock.now_ms())
         if rows.byte_count >= BATCH_BYTES_MAX or rows.row_count >= BATCH_ROWS_MAX:
             self._dispatch()
+
+    def _take_options(self) -> None:
+        """Look at the topic's options anew: they may have been changed, or the topic made."""
+        self._options = self._broker.known_options(self.topic)
+        self._plan = self._encoder.plan(self.topic, self._options, self._settings)
+        self._rows = BatchBuilder(objects=self._plan is None)
 
     async def flush(self) -> None:
         """Wait until everything sent so far is acknowledged.
@@ -96,8 +133,8 @@ class Publisher:
         Raises the first error if something was not, with a note of how many messages that were.
         """
         self._dispatch()
-        while self._sender is not None:
-            await asyncio.shield(self._sender)
+        while self._task is not None:
+            await asyncio.shield(self._task)
         if self._failed:
             failed, self._failed = self._failed, []
             error = failed[0][0]
@@ -138,6 +175,8 @@ class Publisher:
                 BUFFER_BYTES_MAX,
                 "`await publisher.flush()` now and then, so that the broker can keep up",
             )
+        if self._broker.known_options(self.topic) is not self._options:
+            self._take_options()
         if self._linger:
             self._armed = self._clock.call_later(self._linger, self._dispatch)
         else:
@@ -152,15 +191,23 @@ class Publisher:
         count = rows.row_count
         if not count:
             return
-        self._rows = BatchBuilder()
+        self._rows = rows.empty_like()
         self.sent += count
         try:
-            batch = (
-                rows if self._compression == "none" else rows.seal(compression=self._compression)
-            )
+            routed = self._sender.routed(self.topic, rows, self._options, self._partition)
+        except FlintError as error:
+            self._failed.append((error, count))
+            return
+        for name, part in routed:
+            self._send_off(name, part)
+
+    def _send_off(self, name: str, rows: BatchBuilder) -> None:
+        count = rows.row_count
+        try:
+            batch = sealed(rows, self._compression)
             if not self._waiting:
                 receipt = self._broker.publish_nowait(
-                    self.topic, batch, qos=self._qos, auto_create=self._auto_create
+                    name, batch, qos=self._qos, auto_create=self._auto_create
                 )
                 if receipt is not None:
                     self._acknowledge(receipt, count)
@@ -169,20 +216,20 @@ class Publisher:
             self._failed.append((error, count))
             return
         size = rows.byte_count + ROW_BYTES * count
-        self._waiting.append((batch, size))
+        self._waiting.append((name, batch, size))
         self._waiting_bytes += size
-        if self._sender is None:
-            self._sender = asyncio.get_running_loop().create_task(self._send_waiting())
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._send_waiting())
 
     async def _send_waiting(self) -> None:
         """Publish what waits, in order."""
         try:
             while self._waiting:
-                batch, size = self._waiting[0]
+                name, batch, size = self._waiting[0]
                 count = batch.row_count
                 try:
                     receipt = await self._broker.publish(
-                        self.topic,
+                        name,
                         batch,
                         qos=self._qos,
                         auto_create=self._auto_create,
@@ -194,7 +241,7 @@ class Publisher:
                 self._waiting.popleft()
                 self._waiting_bytes -= size
         finally:
-            self._sender = None
+            self._task = None
 
     def _acknowledge(self, receipt: Receipt, count: int) -> None:
         self.last_receipt = receipt

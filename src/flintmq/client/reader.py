@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from ..broker_api import BrokerApi, Filter, ReaderApi
-from ..errors import Closed
+from ..errors import Closed, InvalidRequest
 from ..model import Missed, Seconds, Start
 from ..rows import Message, Metadata
 from .consuming import Consumer, Owner
+from .partitioned_reader import PartitionedReader
+from .routing import partition_name
 from .turns import Turns
 
 
@@ -25,21 +27,57 @@ class Reader(Consumer[ReaderApi]):
         name: str | None,
         start: Start | None,
         filter: Filter | None,
+        partitions: Sequence[int] | None,
         auto_create: bool,
     ) -> None:
         super().__init__(owner, turns, f"reader of {topic!r}")
         self._broker = broker
         self.topic, self.name = topic, name
         self._start, self._filter, self._auto_create = start, filter, auto_create
+        self._partitions = partitions
 
     async def _open(self) -> ReaderApi:
+        options = self._broker.known_options(self.topic)
+        if options is None or options.partitions is None or "/" in self.topic:
+            if self._partitions is not None:
+                raise InvalidRequest(f"partitions=...: topic {self.topic!r} has no partitions")
+            return await self._open_plain(self.topic, self._start)
+        if isinstance(self._start, int):
+            raise InvalidRequest(
+                f"start={self._start}: each partition has offsets of its own; "
+                "start otherwise, then seek({partition: offset})"
+            )
+        reader = PartitionedReader(
+            self._clock,
+            lambda number, start: self._open_plain(partition_name(self.topic, number), start),
+            self._partition_count if self._partitions is None else None,
+        )
+        await reader.open(self._wanted(options.partitions), self._start)
+        return reader
+
+    async def _open_plain(self, topic: str, start: Start | None) -> ReaderApi:
         return await self._broker.open_reader(
-            self.topic,
+            topic,
             name=self.name,
-            start=self._start,
+            start=start,
             filter=self._filter,
             auto_create=self._auto_create,
         )
+
+    def _partition_count(self) -> int:
+        options = self._broker.known_options(self.topic)
+        return (options.partitions or 0) if options is not None else 0
+
+    def _wanted(self, count: int) -> list[int]:
+        if self._partitions is None:
+            return list(range(count))
+        wanted = sorted(set(self._partitions))
+        if not wanted or wanted[0] < 0 or wanted[-1] >= count:
+            raise InvalidRequest(
+                f"partitions={list(self._partitions)}: topic {self.topic!r} has {count}, "
+                f"0 to {count - 1}"
+            )
+        return wanted
 
     @property
     def missed(self) -> int:
@@ -66,8 +104,11 @@ class Reader(Consumer[ReaderApi]):
         """Like `read_batch`, without the payloads: they are passed over and never decoded."""
         return (await self.read_batch(max, timeout)).metadata
 
-    async def seek(self, to: Start) -> None:
-        """Go to an offset, a time, 'earliest', 'latest' or 'committed'. A name moves as a whole."""
+    async def seek(self, to: Start | Mapping[int, int]) -> None:
+        """Go to an offset, a time, 'earliest', 'latest' or 'committed'. A name moves as a whole.
+
+        Over several partitions an offset is given for each: `{partition: offset}`.
+        """
         await self._api.seek(to)
 
     async def commit(self, offset: int | Message | None = None) -> int:
@@ -78,12 +119,16 @@ class Reader(Consumer[ReaderApi]):
         """
         if isinstance(offset, Message):
             assert offset.offset is not None, "a reader's messages are stored"
-            offset = offset.offset + 1
+            return await self._api.commit(offset.offset + 1, offset.partition)
         return await self._api.commit(offset)
 
     async def position(self) -> int:
-        """The next offset to read."""
+        """The next offset to read; over several partitions, the sum of theirs."""
         return await self._api.position()
+
+    async def positions(self) -> dict[int, int]:
+        """The next offset to read, by partition; a plain topic has partition 0 alone."""
+        return await self._api.positions()
 
     async def lag(self) -> int:
         """How many retained messages are still to be read."""

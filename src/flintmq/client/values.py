@@ -1,15 +1,18 @@
-"""From what a caller hands in to the columns of a row, with errors that name what is allowed."""
+"""From what a caller hands in to the rows of a batch, with errors that name what is allowed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..batch import BatchBuilder, HeaderValue, Key
 from ..errors import InvalidRequest
-from ..model import Seconds, check_priority, seconds
+from ..model import Seconds, TopicOptions, check_priority, hook_names, seconds
+from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
+from ..serde.formats import schema_text
 
-Value = bytes | bytearray | memoryview | str
+Value = Any
+"""Bytes, str, or any object the format in force can write down."""
 
 
 class RowOptions(NamedTuple):
@@ -26,48 +29,136 @@ class RowOptions(NamedTuple):
 PLAIN = RowOptions()
 
 
-def encoded(value: Value) -> bytes:
-    """The bytes of a value."""
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return _utf8(value, "value")
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    raise InvalidRequest(f"a value is bytes or str, not {type(value).__name__}")
+def call_settings(
+    format: str | None,
+    compression: str | None,
+    pre_hooks: Sequence[str] | None,
+    post_hooks: Sequence[str] | None,
+    magic_header: str | None,
+    schema: Any,
+) -> Settings:
+    """What one call or one publisher says of its values."""
+    settings = Settings(
+        format,
+        compression,
+        None if pre_hooks is None else hook_names(pre_hooks, "pre_hooks"),
+        None if post_hooks is None else hook_names(post_hooks, "post_hooks"),
+        magic_header,
+        None if schema is None else schema_text(schema),
+    )
+    return UNSAID if settings == UNSAID else settings
 
 
-def add_row(rows: BatchBuilder, value: bytes, options: RowOptions, now_ms: int) -> None:
-    """Append one message, checked."""
+class Encoder:
+    """Makes rows of values, for one connection."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self.default = codec.plan(UNSAID)
+
+    def plan(
+        self, topic: str, options: TopicOptions | None, settings: Settings
+    ) -> EncodePlan | None:
+        """How values for a topic are encoded; None where they are passed as objects."""
+        if options is None and settings is UNSAID:
+            return self.default
+        of_topic = settings_of(options)
+        resolved = settings.over(of_topic)
+        if "object" in (resolved.format, of_topic.format):
+            _check_objects(topic, of_topic.format, settings)
+            return None
+        return self._codec.plan(resolved, of_topic.format)
+
+    def one(
+        self, value: Value, plan: EncodePlan | None, options: RowOptions, now_ms: int
+    ) -> BatchBuilder:
+        """A batch of one message."""
+        rows = BatchBuilder(objects=plan is None)
+        self.add(rows, value, plan, options, now_ms)
+        return rows
+
+    def add(
+        self,
+        rows: BatchBuilder,
+        value: Value,
+        plan: EncodePlan | None,
+        options: RowOptions,
+        now_ms: int,
+    ) -> None:
+        """Append one message, encoded and checked."""
+        if plan is not None:
+            content_type = _checked_content_type(options.content_type)
+            value, content_type = plan.encode(value, content_type)
+            if options is not PLAIN:
+                options = options._replace(content_type=content_type)
+            else:
+                rows.append_typed(value, content_type)
+                return
+        _append(rows, value, options, now_ms)
+
+    def many(
+        self,
+        values: Iterable[Value],
+        plan: EncodePlan | None,
+        options: Mapping[str, Any],
+        now_ms: int,
+    ) -> BatchBuilder:
+        """Rows of many values; each option is one for all or a list with one for each."""
+        if isinstance(values, str | bytes | bytearray | memoryview | Mapping):
+            raise InvalidRequest(
+                f"publish_batch takes a list of values, not one {type(values).__name__}; "
+                "see publish"
+            )
+        items = list(values)
+        given = {name: value for name, value in options.items() if not _is_default(name, value)}
+        columns = {name: _column(name, option, len(items)) for name, option in given.items()}
+        if not columns:
+            return self._plain(items, plan)
+        rows = BatchBuilder(objects=plan is None)
+        for row, value in enumerate(items):
+            picked = {name: column[row] for name, column in columns.items()}
+            self.add(rows, value, plan, RowOptions(**picked), now_ms)
+        return rows
+
+    def _plain(self, items: list[Value], plan: EncodePlan | None) -> BatchBuilder:
+        if plan is None:
+            return BatchBuilder.of_objects(items)
+        if plan is self.default and set(map(type, items)) == {bytes}:
+            return BatchBuilder.of(items)
+        encoded = [plan.encode(value) for value in items]
+        types = {content_type for _, content_type in encoded}
+        if len(types) == 1:
+            return BatchBuilder.of([data for data, _ in encoded], types.pop())
+        rows = BatchBuilder()
+        for data, content_type in encoded:
+            rows.append_typed(data, content_type)
+        return rows
+
+
+def _append(rows: BatchBuilder, value: Any, options: RowOptions, now_ms: int) -> None:
     key, headers, priority, ttl, delay, content_type = options
     rows.append_row(
         value,
         key=None if key is None else _checked_text(key, "key"),
         headers=None if headers is None else _checked_headers(headers),
         priority=check_priority(priority),
-        expiry=0 if ttl is None else now_ms + _milliseconds(ttl, "ttl"),
-        deliver_at=0 if not delay else now_ms + _milliseconds(delay, "delay"),
-        content_type=None if content_type is None else _checked_content_type(content_type),
+        expiry=0 if ttl is None else now_ms + _milliseconds(ttl, "ttl", positive=True),
+        deliver_at=0 if delay is None else now_ms + _milliseconds(delay, "delay"),
+        content_type=content_type,
     )
 
 
-def batch_of(values: Iterable[Value], options: Mapping[str, Any], now_ms: int) -> BatchBuilder:
-    """Rows of many values; each option is one for all or a list with one for each."""
-    if isinstance(values, str | bytes | bytearray | memoryview | Mapping):
+def _check_objects(topic: str, topic_format: str | None, settings: Settings) -> None:
+    if topic_format != "object":
         raise InvalidRequest(
-            f"publish_batch takes a list of values, not one {type(values).__name__}; see publish"
+            "format='object' is a matter of the whole topic: "
+            f"create_topic({topic!r}, format='object')"
         )
-    items = list(values)
-    plain = items if set(map(type, items)) <= {bytes} else [encoded(value) for value in items]
-    given = {name: value for name, value in options.items() if not _is_default(name, value)}
-    if not given:
-        return BatchBuilder.of(plain)  # type: ignore[arg-type]
-    columns = {name: _column(name, option, len(items)) for name, option in given.items()}
-    rows = BatchBuilder()
-    for row, value in enumerate(plain):
-        picked = {name: column[row] for name, column in columns.items()}
-        add_row(rows, value, RowOptions(**picked), now_ms)  # type: ignore[arg-type]
-    return rows
+    if settings.format not in (None, "object") or settings._replace(format=None) != UNSAID:
+        raise InvalidRequest(
+            f"topic {topic!r} passes objects by reference: no other format, compression, hooks or "
+            "header apply"
+        )
 
 
 def _is_default(name: str, option: Any) -> bool:
@@ -88,8 +179,9 @@ def check_qos(qos: int) -> int:
     return qos
 
 
-def _milliseconds(duration: Seconds, name: str) -> int:
-    return max(1, round(seconds(duration, name, positive=True) * 1000))
+def _milliseconds(duration: Seconds, name: str, *, positive: bool = False) -> int:
+    length = seconds(duration, name, positive=positive)
+    return max(1, round(length * 1000)) if length else 0
 
 
 def _checked_text(item: str | bytes, name: str) -> str | bytes:
@@ -113,7 +205,9 @@ def _checked_headers(headers: Mapping[str, HeaderValue]) -> dict[str, HeaderValu
     return checked
 
 
-def _checked_content_type(content_type: str) -> str:
+def _checked_content_type(content_type: str | None) -> str | None:
+    if content_type is None:
+        return None
     if not isinstance(content_type, str):
         raise InvalidRequest(f"content_type is a str, not {content_type!r}")
     _utf8(content_type, "content_type")

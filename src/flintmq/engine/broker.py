@@ -12,6 +12,7 @@ from ..broker_api import Filter
 from ..clock import Clock, SystemClock
 from ..errors import Closed, InvalidRequest, TopicDeleted, TopicExists, TopicNotFound
 from ..model import (
+    OBJECT_RETENTION_COUNT,
     Overflow,
     Receipt,
     Start,
@@ -21,16 +22,20 @@ from ..model import (
     changed_options,
 )
 from ..patterns import check_name, check_pattern, is_literal, matches
+from ..rows import Decoder
 from .feeds import Feed, FeedBoard
 from .readers import Reader
+from .row_stats import merged_stats
 from .topic import Topic
 
 DECODE_CACHE_BYTES = 16 * 1024 * 1024
+PARTITIONS_MAX = 1024
 
 
 class Broker:
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, decoder: Decoder | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
+        self._decoder = decoder
         self._topics: dict[str, Topic] = {}
         self._last_topic_id = 0
         self._board = FeedBoard()
@@ -60,57 +65,118 @@ class Broker:
             receipt = await found.publish_when_possible(rows, qos, timeout)
         return receipt
 
+    def known_options(self, topic: str) -> TopicOptions | None:
+        found = self._topics.get(topic)
+        if found is None:
+            found = self._topics.get(f"{topic}/0")
+            if found is None:
+                return None
+        return found.origin.options
+
     # --- topics
 
     async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
         self._check_open()
         check_name(name)
         wanted = self._options(TopicOptions(), options)
-        topic = self._topics.get(name)
-        if topic is None:
-            return self._create(name, wanted).info()
+        row = self._row(name)
+        if not row:
+            if wanted.format == "object" and "retention_count" not in options:
+                wanted = changed_options(wanted, {"retention_count": OBJECT_RETENTION_COUNT})
+            return self._create_row(name, wanted)
+        ours = row[0].options
         differing = {
-            option: (getattr(topic.options, option), getattr(wanted, option))
+            option: (getattr(ours, option), getattr(wanted, option))
             for option in options
-            if getattr(topic.options, option) != getattr(wanted, option)
+            if getattr(ours, option) != getattr(wanted, option)
         }
         if differing:
             raise TopicExists(name, differing)
-        return topic.info()
+        return self._info(name, row)
 
     async def configure_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
-        topic = self._topic(name, auto_create=False)
-        topic.configure(self._options(topic.options, options))
-        return topic.info()
+        row = self._existing_row(name)
+        ours = row[0].options
+        wanted = self._options(ours, options)
+        if (ours.format == "object") != (wanted.format == "object"):
+            raise InvalidRequest("a topic of objects cannot become one of bytes, nor the other way")
+        if wanted.partitions != ours.partitions:
+            self._check_growth(name, ours.partitions, wanted.partitions)
+            for partition in range(ours.partitions or 0, wanted.partitions or 0):
+                row.append(self._create(f"{name}/{partition}", wanted))
+        for topic in row:
+            topic.configure(wanted)
+        return self._info(name, row)
+
+    def _check_growth(self, name: str, ours: int | None, wanted: int | None) -> None:
+        if ours is None:
+            raise InvalidRequest(f"topic {name!r} was made without partitions; it stays so")
+        if wanted is None or wanted < ours:
+            raise InvalidRequest(
+                f"topic {name!r} has {ours} partitions; they can be added, not taken away"
+            )
 
     async def delete_topic(self, name: str) -> None:
-        topic = self._topic(name, auto_create=False)
-        del self._topics[name]
-        for feed in topic.feeds:
+        row = self._existing_row(name)
+        for topic in row:
+            del self._topics[topic.name]
+        for feed in row[0].feeds:
             if is_literal(feed.pattern):
                 feed.end(TopicDeleted(name))
-        topic.end(TopicDeleted(name))
+        for topic in row:
+            topic.end(TopicDeleted(name))
 
     async def topics(self, pattern: str) -> list[str]:
         self._check_open()
         check_pattern(pattern)
-        return sorted(name for name in self._topics if matches(pattern, name))
+        names = {topic.partition("/")[0] for topic in self._topics}
+        return sorted(name for name in names if matches(pattern, name))
 
     async def topic_info(self, name: str) -> TopicInfo:
-        return self._topic(name, auto_create=False).info()
+        return self._info(name, self._existing_row(name))
 
     async def topic_stats(self, name: str) -> TopicStats:
-        return self._topic(name, auto_create=False).stats()
+        row = self._existing_row(name)
+        return row[0].stats() if row[0].name == name else merged_stats(name, row)
+
+    def _row(self, name: str) -> list[Topic]:
+        """The plain topics behind a name: one, or its partitions in order, or none."""
+        self._check_open()
+        topic = self._topics.get(name)
+        if topic is not None:
+            return [topic]
+        first = self._topics.get(f"{name}/0")
+        if first is None:
+            return []
+        return [self._topics[f"{name}/{number}"] for number in range(first.options.partitions or 1)]
+
+    def _existing_row(self, name: str) -> list[Topic]:
+        row = self._row(name)
+        if not row:
+            check_name(name)
+            raise TopicNotFound(name)
+        return row
+
+    def _info(self, name: str, row: list[Topic]) -> TopicInfo:
+        return TopicInfo(name, row[0].id, row[0].options)
 
     def _topic(self, name: str, auto_create: bool) -> Topic:
         self._check_open()
         topic = self._topics.get(name)
         if topic is None:
+            if f"{name}/0" in self._topics:
+                raise InvalidRequest(f"topic {name!r} is partitioned; name one as in '{name}/0'")
             check_name(name)
             if not auto_create:
                 raise TopicNotFound(name)
             topic = self._create(name, TopicOptions())
         return topic
+
+    def _create_row(self, name: str, options: TopicOptions) -> TopicInfo:
+        if options.partitions is None:
+            return self._info(name, [self._create(name, options)])
+        numbers = range(options.partitions)
+        return self._info(name, [self._create(f"{name}/{n}", options) for n in numbers])
 
     def _create(self, name: str, options: TopicOptions) -> Topic:
         self._last_topic_id += 1
@@ -121,6 +187,7 @@ class Broker:
             clock=self.clock,
             cache=self._cache,
             board=self._board,
+            decoder=self._decoder,
         )
         self._topics[name] = topic
         return topic
@@ -129,6 +196,8 @@ class Broker:
         wanted = changed_options(options, changes)
         if wanted.storage != "memory":
             raise InvalidRequest("storage='durable' needs a durable broker; this one is memory://")
+        if wanted.partitions is not None and wanted.partitions > PARTITIONS_MAX:
+            raise InvalidRequest(f"a topic has at most {PARTITIONS_MAX:,} partitions")
         return wanted
 
     # --- readers and feeds
@@ -146,10 +215,12 @@ class Broker:
             check_name(name, "reader")
         return self._topic(topic, auto_create).open_reader(name, start, filter)
 
-    async def open_feed(self, pattern: str, *, capacity: int, overflow: Overflow) -> Feed:
+    async def open_feed(
+        self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None
+    ) -> Feed:
         self._check_open()
         check_pattern(pattern)
-        return Feed(pattern, capacity, overflow, self.clock, self._board)
+        return Feed(pattern, capacity, overflow, self.clock, self._board, filter)
 
     # --- the end
 

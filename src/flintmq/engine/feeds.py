@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from ..broker_api import Filter
 from ..clock import Clock
 from ..errors import Closed, FlintError, QueueFull
 from ..model import Overflow
@@ -56,10 +57,12 @@ class Feed:
         overflow: Overflow,
         clock: Clock,
         board: FeedBoard,
+        filter: Filter | None = None,
     ) -> None:
         self.pattern, self.capacity, self.overflow = pattern, capacity, overflow
+        self.filter = filter
         self.dropped = 0
-        self.delivered = 0
+        self.delivered = self.matched = self.rejected = 0
         self.refuses = overflow in ("block", "reject")
         self.on_room: set[Callable[[], None]] = set()
         """Topics that hold a publisher back because of this feed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from ..batch import BatchBuilder, DecodeCache, RecordBatch, RowSource
+from ..batch import OBJECTS, BatchBuilder, DecodeCache, RecordBatch, RowSource
 
 JOIN_ROWS_MAX = 64
 """Publishes of fewer rows than this join the open tail; larger ones are chunks of their own."""
@@ -72,7 +72,7 @@ class MemoryLog:
     def _join(self, rows: BatchBuilder, base: int, time: int) -> None:
         tail = self._tail
         if tail is None:
-            tail = self._tail = BatchBuilder(base)
+            tail = self._tail = BatchBuilder(base, objects=bool(rows.columns & OBJECTS))
             self._add(tail, base)
         tail.extend_at(rows, time)
         if tail.row_count >= CHUNK_ROWS or tail.byte_count >= CHUNK_BYTES:
@@ -86,7 +86,8 @@ class MemoryLog:
             return
         at_most = max(1, min(CHUNK_ROWS, count * CHUNK_BYTES // max(1, rows.byte_count)))
         for start in range(0, count, at_most):
-            piece = BatchBuilder(base + start)
+            piece = rows.empty_like()
+            piece.base_offset = base + start
             piece.append_time = rows.append_time
             piece.extend(rows, start, min(count, start + at_most))
             self._add(self._laid_out(piece), base + start)
@@ -97,7 +98,7 @@ class MemoryLog:
             self._chunks[-1] = self._laid_out(tail)
 
     def _laid_out(self, rows: BatchBuilder) -> RowSource:
-        if rows.byte_count > rows.row_count * COLUMNAR_BYTES_MAX:
+        if rows.columns & OBJECTS or rows.byte_count > rows.row_count * COLUMNAR_BYTES_MAX:
             return rows
         batch = rows.seal()
         batch.cache = self._cache

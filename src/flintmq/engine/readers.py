@@ -6,11 +6,12 @@ topic without duplicates or gaps, and a cancelled read has taken nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..batch import RowSource
-from ..broker_api import Filter
+from ..broker_api import Filter, RowFilter
 from ..errors import Closed, FilterFailed, FlintError, InvalidRequest
 from ..model import Missed, Start
 from ..rows import Message, Rows, Run
@@ -30,14 +31,17 @@ class Cursor:
     `position` is the next offset to read. `began` is where the name first started.
     """
 
-    __slots__ = ("began", "committed", "filter", "label", "members", "missed", "name", "position")
+    __slots__ = (
+        "began", "committed", "filter", "label", "matched", "members", "missed", "name", "position",
+        "rejected",
+    )  # fmt: skip
 
     def __init__(self, label: str, name: str | None, position: int, filter: Filter | None) -> None:
         self.label, self.name = label, name
         self.position = self.began = position
         self.committed: int | None = None
         self.members = 0
-        self.missed = 0
+        self.missed = self.matched = self.rejected = 0
         self.filter = filter
 
     def rest(self, first_offset: int) -> None:
@@ -57,6 +61,7 @@ class Reader:
         self._topic = topic
         self._cursor = cursor
         self._ended: FlintError | None = None
+        self._callbacks: list[Callable[[], None]] = []
         cursor.members += 1
 
     @property
@@ -85,7 +90,7 @@ class Reader:
                 end = min(stop, row + wanted)
                 run = self._living(source, row, end)
             else:
-                end = min(stop, row + budget)
+                end = min(stop, row + min(budget, max(64, 2 * wanted)))
                 budget -= end - row
                 run, end, failed = self._filtered(source, row, end, wanted, bool(runs))
                 if failed:
@@ -142,10 +147,12 @@ class Reader:
         A filter that raises is heard of at once, or by the next take where there are rows to hand
         out first: then the third value is True.
         """
-        wants = self._cursor.filter
+        cursor, topic = self._cursor, self._topic
+        wants = cursor.filter
         assert wants is not None
-        topic = self._topic
         rows = self._living(source, start, stop)
+        if not callable(wants):
+            return self._filtered_by_expression(wants, source, start, stop, wanted, rows)
         picks: list[int] = []
         end = stop
         for row in rows.rows() if rows else ():
@@ -164,7 +171,34 @@ class Reader:
                 if len(picks) == wanted:
                     end = row + 1
                     break
+        cursor.matched += len(picks)
+        cursor.rejected += end - start - len(picks)
         return (Run(source, start, end, topic.origin, picks) if picks else None), end, False
+
+    def _filtered_by_expression(
+        self,
+        wants: RowFilter,
+        source: RowSource,
+        start: int,
+        stop: int,
+        wanted: int,
+        rows: Run | None,
+    ) -> tuple[Run | None, int, bool]:
+        topic, cursor = self._topic, self._cursor
+        picks = topic.pick(wants, source, rows.rows()) if rows else []
+        if len(picks) > wanted:
+            picks = picks[:wanted]
+            stop = picks[-1] + 1
+        cursor.matched += len(picks)
+        cursor.rejected += stop - start - len(picks)
+        return (Run(source, start, stop, topic.origin, picks) if picks else None), stop, False
+
+    def is_ready(self) -> bool:
+        return self._ended is not None or self._cursor.position < self._topic.log.next_offset
+
+    def on_ready(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+        self._topic.bell.listeners.add(callback)
 
     async def wait(self, timeout: float | None) -> bool:
         self._check_open()
@@ -175,13 +209,15 @@ class Reader:
         self._check_open()
         return rung
 
-    async def seek(self, to: Start) -> None:
+    async def seek(self, to: Start | Mapping[int, int]) -> None:
         self._check_open()
+        if isinstance(to, Mapping):
+            to = _offset_of(to, self._topic.origin.partition)
         self._cursor.position = resolve_start(self._topic, to, self._cursor)
         self._topic.was_read(0)
         self._topic.bell.ring()
 
-    async def commit(self, offset: int | None) -> int:
+    async def commit(self, offset: int | None, partition: int | None = None) -> int:
         self._check_open()
         cursor = self._cursor
         if cursor.name is None:
@@ -203,6 +239,9 @@ class Reader:
         self._check_open()
         return self._cursor.position
 
+    async def positions(self) -> dict[int, int]:
+        return {self._topic.origin.partition: await self.position()}
+
     async def lag(self) -> int:
         self._check_open()
         return self._topic.lag(self._cursor)
@@ -211,6 +250,7 @@ class Reader:
         cursor, topic = self._cursor, self._topic
         if self._ended is None:
             self._ended = Closed(f"the reader of {topic.name!r}")
+        topic.bell.listeners.difference_update(self._callbacks)
         topic.close_reader(self, cursor)
 
     def _check_open(self) -> None:
@@ -238,6 +278,14 @@ def resolve_start(topic: Topic, start: Start, cursor: Cursor | None = None) -> i
             return log.first_offset
         return cursor.committed
     raise InvalidRequest(_bad_start(start))
+
+
+def _offset_of(offsets: Mapping[int, int], partition: int) -> int:
+    if set(offsets) != {partition}:
+        raise InvalidRequest(
+            f"seek({dict(offsets)}): this reader reads partition {partition} alone"
+        )
+    return offsets[partition]
 
 
 def _bad_start(start: object) -> str:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import Counter, deque
+from collections.abc import Sequence
 
 from ..batch import DELIVER_AT, EXPIRY, BatchBuilder, DecodeCache, RecordBatch, RowSource
 from ..broker_api import Filter
 from ..clock import Clock, Timer
-from ..errors import FlintError, InvalidRequest, MessageTooLarge, QueueFull, TopicFull
+from ..errors import FilterFailed, FlintError, InvalidRequest, MessageTooLarge, QueueFull, TopicFull
 from ..metrics import Meter
 from ..model import Receipt, Start, TopicInfo, TopicOptions, TopicStats
-from ..rows import Origin, Run
+from ..rows import Decoder, Message, Origin, Run
 from .delays import Delays
 from .expiry import FOREVER, end_of_life
 from .feeds import Feed, FeedBoard
@@ -44,9 +45,12 @@ class Topic:
         clock: Clock,
         cache: DecodeCache,
         board: FeedBoard,
+        decoder: Decoder | None = None,
     ) -> None:
         self.name, self.id, self.clock = name, id, clock
-        self.origin = Origin(name)
+        base, _, partition = name.partition("/")
+        self._base, self._partition = base, int(partition or 0)
+        self._decoder = decoder
         self.log = MemoryLog(cache)
         self.bell = Bell()
         self._board = board
@@ -75,7 +79,7 @@ class Topic:
     def feeds(self) -> tuple[Feed, ...]:
         """The live feeds that match this topic's name."""
         if self._feeds_version != self._board.version:
-            self._feeds = self._board.find(self.name)
+            self._feeds = self._board.find(self._base)
             self._feeds_version = self._board.version
         return self._feeds
 
@@ -90,6 +94,8 @@ class Topic:
 
     def _take_options(self, options: TopicOptions) -> None:
         self.options = options
+        special = options if options.concern_clients() else None
+        self.origin = Origin(self._base, self._partition, self._decoder, special)
         self.ttl_ms = None if options.ttl is None else max(1, round(options.ttl * 1000))
         age = options.retention_age
         self._age_ms = None if age is None else max(1, round(age * 1000))
@@ -127,7 +133,7 @@ class Topic:
             rows.append_time = now_ms
             self._fan_out(rows, now_ms, None)
             self.published.add(count, now_ms)
-            return Receipt(self.name, None, count, durability="none")
+            return Receipt(self._base, None, count, self._partition, durability="none")
         dropped = 0
         if not self._drops_oldest:
             room = self._room(rows)
@@ -138,8 +144,8 @@ class Topic:
                 dropped = count - room
                 self._drops["overflow"] += dropped
                 if room == 0:
-                    return Receipt(self.name, None, 0, dropped=dropped)
-                rows, count = _head(rows, room), room
+                    return Receipt(self._base, None, 0, self._partition, dropped)
+                rows, count = _head_of(rows, room), room
         return self._append(rows, count, now_ms, dropped)
 
     def _append(
@@ -159,7 +165,7 @@ class Topic:
         if self._sweep_timer is None and (self.may_expire or self._age_ms is not None):
             self._arm_sweep()
         self.bell.ring()
-        return Receipt(self.name, offset, count, 0, dropped)
+        return Receipt(self._base, offset, count, self._partition, dropped)
 
     def _check_sizes(self, rows: BatchBuilder | RecordBatch, limit: int) -> None:
         if isinstance(rows, RecordBatch) and rows.compression:
@@ -308,7 +314,35 @@ class Topic:
 
     def _offer(self, run: Run) -> None:
         for feed in self.feeds:
-            self._drops["feed"] += feed.offer(run, self.ttl_ms)
+            offered = run if feed.filter is None else self._filtered(feed, run)
+            if offered is not None:
+                self._drops["feed"] += feed.offer(offered, self.ttl_ms)
+
+    def _filtered(self, feed: Feed, run: Run) -> Run | None:
+        """What of a run passes a feed's filter. A filter that raises ends its feed."""
+        assert feed.filter is not None
+        source, rows = run.source, run.rows()
+        try:
+            picks = self.pick(feed.filter, source, rows)
+        except Exception as error:
+            feed.end(FilterFailed(self._base, source.base_offset + rows[0], error))
+            return None
+        feed.matched += len(picks)
+        feed.rejected += len(rows) - len(picks)
+        return run._replace(picks=picks) if picks else None
+
+    def pick(self, wants: Filter, source: RowSource, rows: Sequence[int]) -> list[int]:
+        """The rows that pass a filter."""
+        origin = self.origin
+        if callable(wants):
+            return [row for row in rows if wants(Message(source, row, origin))]
+        decoder = origin.decoder
+        if decoder is None:
+            return wants.pick(source, rows, origin, None)
+        decode_row = decoder.decode_row
+        return wants.pick(
+            source, rows, origin, lambda source, row: decode_row(source, row, origin, None)
+        )
 
     def _arm_delays(self, now_ms: int) -> None:
         if self._delay_timer is not None:
@@ -478,6 +512,20 @@ class Topic:
         for publisher in self._publishers:
             resolve(publisher.woken, True)
 
+    def _filter_counts(self) -> dict[str, dict[str, int]]:
+        counted = {
+            cursor.label: (cursor.matched, cursor.rejected)
+            for cursor in self._cursors.values()
+            if cursor.matched or cursor.rejected
+        }
+        for feed in self.feeds:
+            if feed.filter is not None:
+                counted[f"live {feed.pattern}"] = (feed.matched, feed.rejected)
+        return {
+            label: {"matched": matched, "rejected": rejected}
+            for label, (matched, rejected) in counted.items()
+        }
+
     def stats(self) -> TopicStats:
         log, now_ms = self.log, self.clock.now_ms()
         missed = {
@@ -498,6 +546,7 @@ class Topic:
             missed=missed,
             drops={reason: count for reason, count in self._drops.items() if count},
             waits={reason: count for reason, count in self._waits.items() if count},
+            filters=self._filter_counts(),
             publishers_waiting=len(self._publishers),
             published=self.published.total,
             delivered=self.delivered.total,
@@ -507,6 +556,12 @@ class Topic:
                 "delivered": self.delivered.per_second(now_ms),
             },
         )
+
+
+def _head_of(rows: BatchBuilder | RecordBatch, count: int) -> BatchBuilder:
+    head = rows.empty_like() if isinstance(rows, BatchBuilder) else BatchBuilder()
+    head.extend(rows, 0, count)
+    return head
 
 
 class _Publisher:
@@ -521,9 +576,3 @@ class _Publisher:
     def give_up(self) -> None:
         self.is_late = True
         resolve(self.woken, False)
-
-
-def _head(rows: BatchBuilder | RecordBatch, count: int) -> BatchBuilder:
-    head = BatchBuilder()
-    head.extend(rows, 0, count)
-    return head

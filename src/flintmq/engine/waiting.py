@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from ..clock import Clock
 from ..errors import FlintError
@@ -25,12 +26,17 @@ def resolve(future: asyncio.Future[bool], outcome: bool) -> None:
 class Bell:
     """Wakes everybody who waits for it. Waiting takes nothing, so being cancelled loses nothing."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_waiting", "listeners")
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[bool]] = set()
+        self.listeners: set[Callable[[], None]] = set()
+        """Called at every ring."""
 
     def ring(self) -> None:
+        if self.listeners:
+            for listener in list(self.listeners):
+                listener()
         if self._waiting:
             waiting, self._waiting = self._waiting, set()
             for future in waiting:

@@ -1,0 +1,84 @@
+"""Sending rows off: to a plain topic as they are, to a partitioned one piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..batch import BatchBuilder, RecordBatch
+from ..broker_api import BrokerApi
+from ..errors import FlintError, InvalidRequest
+from ..model import Receipt, TopicOptions
+from .routing import Route, Router, partition_name
+
+Rows = BatchBuilder | RecordBatch
+
+
+class Sender:
+    """Publishes for one connection; keeps its round robin."""
+
+    def __init__(self, broker: BrokerApi) -> None:
+        self._broker = broker
+        self._router = Router()
+
+    def routed(
+        self, topic: str, rows: BatchBuilder, options: TopicOptions | None, route: Route | None
+    ) -> Sequence[tuple[str, BatchBuilder]]:
+        """The plain topics that rows go to, and which of them; decided before anything is sent."""
+        if options is None or options.partitions is None:
+            if route is not None:
+                raise InvalidRequest(f"partition={route!r}: topic {topic!r} has no partitions")
+            return ((topic, rows),)
+        parts = self._router.spread(topic, rows, options.partitions, route)
+        return [(partition_name(topic, number), part) for number, part in parts.items()]
+
+    async def publish(
+        self,
+        topic: str,
+        rows: BatchBuilder,
+        options: TopicOptions | None,
+        route: Route | None,
+        *,
+        qos: int,
+        timeout: float | None,
+        auto_create: bool,
+        batch_compression: str = "none",
+    ) -> Receipt:
+        """Publish rows; of a partitioned topic the receipt has a part for each partition.
+
+        Parts are acknowledged each on its own; an error carries the receipts of those that were.
+        """
+        receipts: list[Receipt] = []
+        for name, part in self.routed(topic, rows, options, route):
+            batch = sealed(part, batch_compression)
+            try:
+                receipt = self._broker.publish_nowait(name, batch, qos=qos, auto_create=auto_create)
+                if receipt is None:
+                    receipt = await self._broker.publish(
+                        name, batch, qos=qos, auto_create=auto_create, timeout=timeout
+                    )
+            except FlintError as error:
+                error.receipts = receipts
+                raise
+            receipts.append(receipt)
+        if options is None or options.partitions is None:
+            return receipts[0]
+        return _together(topic, receipts)
+
+
+def sealed(rows: BatchBuilder, batch_compression: str) -> Rows:
+    """The rows, or where their batch is to be compressed, the batch."""
+    return rows if batch_compression == "none" else rows.seal(compression=batch_compression)
+
+
+def _together(topic: str, receipts: list[Receipt]) -> Receipt:
+    first = receipts[0]
+    is_one = len(receipts) == 1
+    return Receipt(
+        topic,
+        first.offset if is_one else None,
+        sum(receipt.count for receipt in receipts),
+        first.partition if is_one else 0,
+        sum(receipt.dropped for receipt in receipts),
+        durability=first.durability,
+        parts=tuple(receipts),
+    )

@@ -1,0 +1,66 @@
+"""The content type: what a message says of how to decode it.
+
+    application/json; pre=sign; encoding=gzip; post=seal; header=flint
+
+The media type names the format. The parameters, in this order and only where used, name the hooks
+that ran before compression, the compression, the hooks that ran after it, and the magic header in
+front of the value; `schema` is the fingerprint of an Avro schema, and `format` names the format
+where the media type is one of the caller's own. A message without a content type
+is raw bytes, or of its topic's format. Parameters of others (such as a charset) are left alone.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+
+class ContentType(NamedTuple):
+    media_type: str
+    pre_hooks: tuple[str, ...] = ()
+    encoding: str = "none"
+    post_hooks: tuple[str, ...] = ()
+    header: str = "none"
+    schema: str = ""
+    format: str = ""
+
+
+@lru_cache(maxsize=1024)
+def parse_content_type(text: str) -> ContentType:
+    """What a content type says. Any text is one; what is not understood is left out."""
+    media_type, *parameters = text.split(";")
+    found: dict[str, str] = {}
+    for parameter in parameters:
+        name, separator, value = parameter.strip().partition("=")
+        if separator:
+            found.setdefault(name.strip().lower(), value.strip().strip('"'))
+    return ContentType(
+        media_type.strip().lower(),
+        _names(found.get("pre", "")),
+        found.get("encoding", "none").lower(),
+        _names(found.get("post", "")),
+        found.get("header", "none").lower(),
+        found.get("schema", ""),
+        found.get("format", ""),
+    )
+
+
+def format_content_type(content_type: ContentType) -> str:
+    parts = [content_type.media_type]
+    if content_type.format:
+        parts.append(f"format={content_type.format}")
+    if content_type.schema:
+        parts.append(f"schema={content_type.schema}")
+    if content_type.pre_hooks:
+        parts.append(f"pre={','.join(content_type.pre_hooks)}")
+    if content_type.encoding != "none":
+        parts.append(f"encoding={content_type.encoding}")
+    if content_type.post_hooks:
+        parts.append(f"post={','.join(content_type.post_hooks)}")
+    if content_type.header != "none":
+        parts.append(f"header={content_type.header}")
+    return "; ".join(parts)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())

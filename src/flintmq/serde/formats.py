@@ -1,0 +1,224 @@
+"""Formats: how an object becomes bytes. JSON and MessagePack by msgspec, Avro by fastavro.
+
+Typed decoding gives dataclasses, msgspec Structs, TypedDicts and, where pydantic is installed, its
+models. A format raises whatever it raises; the codec translates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Protocol
+
+import msgspec
+
+from ..errors import InvalidRequest, MissingExtra
+
+
+class Format(Protocol):
+    """One way of writing objects down."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def media_type(self) -> str: ...
+    def encode(self, value: Any) -> bytes: ...
+    def decode(self, data: bytes, type: Any) -> Any:
+        """The object; of `type` where that is not None."""
+        ...
+
+
+def _jsonable(value: Any) -> Any:
+    """What msgspec does not know: pydantic models give themselves as plain data."""
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _packable(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump()
+    raise TypeError(f"{type(value).__name__} has no MessagePack form")
+
+
+@lru_cache(maxsize=256)
+def _json_decoder(type: Any) -> Callable[[bytes], Any]:
+    if hasattr(type, "model_validate_json"):
+        validate: Callable[[bytes], Any] = type.model_validate_json
+        return validate
+    return msgspec.json.Decoder(type).decode
+
+
+@lru_cache(maxsize=256)
+def _msgpack_decoder(type: Any) -> Callable[[bytes], Any]:
+    if hasattr(type, "model_validate"):
+        return lambda data: type.model_validate(msgspec.msgpack.decode(data))
+    return msgspec.msgpack.Decoder(type).decode
+
+
+def _converted(value: Any, type: Any) -> Any:
+    """Plain data as an object of `type`."""
+    if type is None:
+        return value
+    if hasattr(type, "model_validate"):
+        return type.model_validate(value)
+    return msgspec.convert(value, type)
+
+
+class JsonFormat:
+    """JSON. Bytes are taken as JSON that is encoded already, if they are."""
+
+    name = "json"
+    media_type = "application/json"
+
+    def __init__(self) -> None:
+        self._encode = msgspec.json.Encoder(enc_hook=_jsonable).encode
+        self._decode = msgspec.json.Decoder().decode
+
+    def encode(self, value: Any) -> bytes:
+        if isinstance(value, bytes | bytearray | memoryview):
+            data = bytes(value)
+            try:
+                self._decode(data)
+            except msgspec.DecodeError:
+                raise ValueError(
+                    "bytes must hold encoded JSON here; publish other bytes with format='raw'"
+                ) from None
+            return data
+        return self._encode(value)
+
+    def decode(self, data: bytes, type: Any) -> Any:
+        return self._decode(data) if type is None else _json_decoder(type)(data)
+
+    def quick_decoder(self, type: Any) -> Callable[[bytes], Any]:
+        """One function for many values."""
+        return self._decode if type is None else _json_decoder(type)
+
+
+class MsgpackFormat:
+    name = "msgpack"
+    media_type = "application/msgpack"
+
+    def __init__(self) -> None:
+        self._encode = msgspec.msgpack.Encoder(enc_hook=_packable).encode
+        self._decode = msgspec.msgpack.Decoder().decode
+
+    def encode(self, value: Any) -> bytes:
+        return self._encode(value)
+
+    def decode(self, data: bytes, type: Any) -> Any:
+        return self._decode(data) if type is None else _msgpack_decoder(type)(data)
+
+    def quick_decoder(self, type: Any) -> Callable[[bytes], Any]:
+        """One function for many values."""
+        return self._decode if type is None else _msgpack_decoder(type)
+
+
+class RawFormat:
+    """Bytes as they are."""
+
+    name = "raw"
+    media_type = "application/octet-stream"
+
+    def encode(self, value: Any) -> bytes:
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value)
+        raise TypeError(f"raw takes bytes, not {type(value).__name__}")
+
+    def decode(self, data: bytes, type: Any) -> Any:
+        if type not in (None, bytes):
+            raise TypeError(f"raw bytes do not decode to {type!r}")
+        return data
+
+
+class TextFormat:
+    """Text in UTF-8."""
+
+    name = "text"
+    media_type = "text/plain"
+
+    def encode(self, value: Any) -> bytes:
+        if isinstance(value, str):
+            return value.encode()
+        raise TypeError(f"text takes str, not {type(value).__name__}")
+
+    def decode(self, data: bytes, type: Any) -> Any:
+        if type not in (None, str):
+            raise TypeError(f"text does not decode to {type!r}")
+        return data.decode()
+
+
+class AvroFormat:
+    """Avro's binary encoding of one schema; the schema itself is not in the bytes."""
+
+    name = "avro"
+    media_type = "avro/binary"
+
+    def __init__(self, schema: str) -> None:
+        try:
+            self._avro: Any = import_module("fastavro")
+        except ImportError as error:
+            raise MissingExtra("avro", "avro") from error
+        self.schema = schema
+        self.fingerprint = schema_fingerprint(schema)
+        try:
+            self._parsed = self._avro.parse_schema(json.loads(schema))
+        except Exception as error:  # fastavro has many
+            raise InvalidRequest(f"not an Avro schema: {error}") from error
+
+    def encode(self, value: Any) -> bytes:
+        if not isinstance(value, dict | list | str | bytes | int | float | None | bool):
+            value = msgspec.to_builtins(value, enc_hook=_packable)
+        buffer = io.BytesIO()
+        self._avro.schemaless_writer(buffer, self._parsed, value, strict=True)
+        return buffer.getvalue()
+
+    def decode(self, data: bytes, type: Any) -> Any:
+        buffer = io.BytesIO(data)
+        value = self._avro.schemaless_reader(buffer, self._parsed, None)
+        if buffer.read(1):
+            raise ValueError("bytes are left over behind the Avro value")
+        return _converted(value, type)
+
+
+def schema_text(schema: Any) -> str:
+    """A schema as its canonical JSON text: sorted keys, no blanks."""
+    try:
+        parsed = json.loads(schema) if isinstance(schema, str) else schema
+        return json.dumps(parsed, sort_keys=True, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(f"schema is an Avro schema as JSON text or a dict: {error}") from None
+
+
+def schema_fingerprint(schema: str) -> str:
+    """Sixteen hex digits that stand for a schema: the start of its text's SHA-256."""
+    return hashlib.sha256(schema.encode()).hexdigest()[:16]
+
+
+class CustomFormat:
+    """A format of the user's own."""
+
+    def __init__(
+        self,
+        name: str,
+        encode: Callable[[Any], bytes],
+        decode: Callable[[bytes], Any],
+        media_type: str,
+    ) -> None:
+        self.name, self.media_type = name, media_type
+        self._encode, self._decode = encode, decode
+
+    def encode(self, value: Any) -> bytes:
+        data = self._encode(value)
+        if not isinstance(data, bytes):
+            raise TypeError(f"its encoder returned {type(data).__name__}, not bytes")
+        return data
+
+    def decode(self, data: bytes, type: Any) -> Any:
+        return _converted(self._decode(data), type)
