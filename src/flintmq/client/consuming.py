@@ -152,6 +152,6 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
 
 
 def _checked_max(max: int) -> int:
-    if max < 1:
-        raise InvalidRequest(f"max is at least 1, not {max!r}")
+    if type(max) is not int or max < 1:
+        raise InvalidRequest(f"max is a whole number of at least 1, not {max!r}")
     return max
