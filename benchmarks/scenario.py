@@ -35,12 +35,15 @@ class Case:
     """One line of a table.
 
     `run` and `bare` are executed one after the other, each in a process of its own. `known` are
-    figures that do not come from this run, for comparison.
+    figures that do not come from this run, for comparison. `memory_bytes` is about what a part will
+    use: so much is touched and given back before it starts. On a virtual machine the first use of
+    memory after a pause is several times slower, and would be charged to whichever part goes first.
     """
 
     run: Part
     bare: Part | None = None
     known: Figures = field(default_factory=dict)
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import mmap
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -52,10 +53,20 @@ def loop_factory(name: LoopName) -> Callable[[], asyncio.AbstractEventLoop]:
     return asyncio.new_event_loop
 
 
+def touch(size: int) -> None:
+    """Have the machine back `size` bytes with memory, and give them back to it."""
+    with mmap.mmap(-1, size) as memory:
+        for page in range(0, size, mmap.PAGESIZE):
+            memory[page] = 1
+
+
 def execute(job: Job) -> Figures:
     case = load(job.scenario).cases[job.case]
     part = case.run if job.part == "run" else case.bare
     assert part is not None, "the harness asks for parts that are there"
+
+    if case.memory_bytes and not job.settings.quick:
+        touch(case.memory_bytes)
 
     async def main() -> Figures:
         gc.collect()

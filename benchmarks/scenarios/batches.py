@@ -68,7 +68,8 @@ class Workload:
 
 
 def case(workload: Workload) -> Case:
-    return Case(workload.run, workload.bare)
+    payload_bytes = workload.size * workload.batches * ROWS
+    return Case(workload.run, workload.bare, memory_bytes=min(payload_bytes * 5 // 4, 512 * MIB))
 
 
 SCENARIO = Scenario(

@@ -62,7 +62,13 @@ class Workload:
 
 
 def case(workload: Workload, tokio_memq: float) -> Case:
-    return Case(workload.run, workload.bare, known={"tokio_memq": tokio_memq})
+    payload_bytes = workload.size * workload.count * workload.producers
+    return Case(
+        workload.run,
+        workload.bare,
+        known={"tokio_memq": tokio_memq},
+        memory_bytes=payload_bytes * 5 // 4,
+    )
 
 
 SCENARIO = Scenario(
