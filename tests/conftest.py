@@ -1,0 +1,54 @@
+"""What every test may ask for: a clock moved by hand, and calls that run beside the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from flintmq.testing import ManualClock
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+class Background:
+    """Calls that go on while the test does something else. What is left at its end is cancelled."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def settle(self) -> None:
+        """Let everybody run until they wait for something. No time passes."""
+        await self._clock.advance(0)
+
+    def start(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.ensure_future(call)
+        self._tasks.append(task)
+        return task
+
+    async def waiting(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a call that has to wait, and see that it does."""
+        task = self.start(call)
+        await self.settle()
+        assert not task.done(), f"this call was to wait: {task!r}"
+        return task
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def background(clock: ManualClock) -> AsyncIterator[Background]:
+    background = Background(clock)
+    yield background
+    await background.close()
