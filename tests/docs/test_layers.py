@@ -18,7 +18,7 @@ LAYERS = [
     {"storage", "client"},
     {"engine"},
     {"cluster", "servers", "spark"},
-    {"api", "daemon", "testing"},
+    {"api", "daemon", "testing", "blocking"},
     {"cli"},
 ]  # fmt: skip
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}

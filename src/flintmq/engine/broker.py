@@ -106,6 +106,7 @@ class Broker:
                 row.append(self._create(f"{name}/{partition}", wanted))
         for topic in row:
             topic.configure(wanted)
+            topic.bell.ring()  # readers of all partitions look whether there are more
         return self._info(name, row)
 
     def _check_growth(self, name: str, ours: int | None, wanted: int | None) -> None:
