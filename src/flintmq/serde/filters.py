@@ -64,7 +64,7 @@ DEPTH_MAX = 20
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 """Whole numbers that a filter may name or reckon with: those of 64 bits, signed or not."""
 
-COMPARED_ITEMS_MAX = 100_000
+COMPARED_ITEMS_MAX = 10_000
 """How many items of nested lists and maps one comparison looks at before it gives up as unlike."""
 
 NAMES = (
@@ -108,14 +108,19 @@ class CompiledFilter:
         return bool(self.pick(source, (row,), origin, decode))
 
     def pick(
-        self, source: RowSource, rows: Sequence[int], origin: Origin, decode: Decode | None
+        self,
+        source: RowSource,
+        rows: Sequence[int],
+        origin: Origin,
+        decode: Decode | None,
+        limit: int | None = None,
     ) -> list[int]:
-        """Those of `rows` that pass, in their order.
+        """Those of `rows` that pass, in their order; at most the first `limit` of them.
 
         `decode` is called at most once per row, and only where the expression comes to the value;
         without it the value is what the source holds. Damage in a column that is named is Corrupt.
         """
-        if not rows:
+        if not rows or limit == 0:
             return []
         form = self._columns and self._columns & ~source.columns
         names = self.names
@@ -130,12 +135,14 @@ class CompiledFilter:
         if variant is None:
             variant = self._variants[form] = _Variant(self._root, form)
         if variant.verdict is not None:
-            return list(rows) if variant.verdict else []
+            return list(rows[:limit]) if variant.verdict else []
         load = _loader(source, decode) if self.uses_value else None
+        topic, partition = origin.topic, origin.partition
         if variant.is_per_batch:
-            one = variant.run(source, rows[:1], origin.topic, origin.partition, base, load)
-            return list(rows) if one else []
-        return variant.run(source, rows, origin.topic, origin.partition, base, load)
+            speaks_for_all = variant.run(source, rows[:1], topic, partition, base, load, 1)
+            return list(rows[:limit]) if speaks_for_all else []
+        left = -1 if limit is None else limit
+        return variant.run(source, rows, topic, partition, base, load, left)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CompiledFilter) and self.text == other.text
@@ -434,7 +441,7 @@ class _Grammar:
             if right != _Const(None):
                 raise self._error(right_node, f"{relation!r} is for None; compare with == or !=")
         elif relation in ("==", "!="):
-            if isinstance(left, _Const) and not isinstance(right, _Const):
+            if isinstance(left, _Const) and (left.value is None or not isinstance(right, _Const)):
                 left, right = right, left
             if isinstance(right, _Const) and right.value is None:
                 relation = "is" if relation == "==" else "is not"
@@ -774,374 +781,6 @@ def _number(thing: Any) -> Any:
     return thing if kind is bool else MISSING
 
 
-def _negative(self, node: ast.expr) -> int | float:
-        found: Any = self._constant(node) if isinstance(node, ast.Constant) else None
-        if type(found) not in (int, float) or -found < INT_MIN:
-            raise self._error(node, "a minus sign stands before a number of 64 bits")
-        negative: int | float = -found
-        return negative
-
-    def _number(self, node: ast.expr, depth: int) -> _Node:
-        part = self._node(node, depth)
-        if isinstance(part, _Const) and type(part.value) not in _NUMBERS:
-            raise self._error(node, "arithmetic is on numbers")
-        return part
-
-    def _comparison(self, node: ast.Compare, depth: int) -> _Node:
-        links: list[_Node] = []
-        left, left_node = self._node(node.left, depth), node.left
-        for number, (op, right_node) in enumerate(zip(node.ops, node.comparators, strict=True)):
-            if number and any(isinstance(part, ast.Compare) for part in ast.walk(left_node)):
-                # It stands in two links; nested, that would double at every level.
-                raise self._error(
-                    left_node, "a comparison within a chain of comparisons; write 'and'"
-                )
-            right = self._node(right_node, depth)
-            links.append(self._link(left, _RELATIONS[type(op)], right, right_node))
-            left, left_node = right, right_node
-        return links[0] if len(links) == 1 else _Bool(True, tuple(links))
-
-    def _link(self, left: _Node, relation: str, right: _Node, right_node: ast.expr) -> _Node:
-        if relation in ("is", "is not"):
-            if right != _Const(None):
-                raise self._error(right_node, f"{relation!r} is for None; compare with == or !=")
-        elif relation in ("==", "!="):
-            if isinstance(left, _Const) and not isinstance(right, _Const):
-                left, right = right, left
-            if isinstance(right, _Const) and right.value is None:
-                relation = "is" if relation == "==" else "is not"
-        elif relation in ("in", "not in"):
-            if isinstance(right, _Const) and type(right.value) not in (tuple, str, bytes):
-                raise self._error(
-                    right_node, f"{relation!r} looks into a list, a map, text or bytes"
-                )
-        elif isinstance(left, _Const) and not isinstance(right, _Const):
-            left, relation, right = right, _MIRRORED[relation], left
-        return _Compare(left, relation, right)
-
-    def _call(self, node: ast.Call, depth: int) -> _Node:
-        function = node.func
-        if isinstance(function, ast.Attribute) and function.attr in FUNCTIONS:
-            raise self._error(function, f"there are no methods; write {_usage(function.attr)}")
-        if not isinstance(function, ast.Name):
-            raise self._error(node, f"only functions are called: {', '.join(FUNCTIONS)}")
-        name = function.id
-        if name not in FUNCTIONS:
-            what = f"{name!r} is not a function" if name in NAMES else f"unknown function {name!r}"
-            raise self._error(node, f"{what}; {_nearest(name, FUNCTIONS, FUNCTIONS)}")
-        if node.keywords:
-            raise self._error(node.keywords[0], f"no keyword arguments; write {_usage(name)}")
-        if len(node.args) != FUNCTIONS[name]:
-            raise self._error(
-                node, f"{name} takes {FUNCTIONS[name]}, not {len(node.args)}: {_usage(name)}"
-            )
-        arguments = tuple(self._node(argument, depth) for argument in node.args)
-        if name == "exists" and not isinstance(arguments[0], _Name | _Field):
-            raise self._error(node.args[0], "exists is asked of a name or a field: exists(value.a)")
-        if name == "contains":
-            return self._link(arguments[1], "in", arguments[0], node.args[0])
-        return _Call(name, arguments)
-
-    def _count(self, node: ast.expr) -> None:
-        self._nodes += 1
-        if self._nodes > NODES_MAX:
-            raise self._error(
-                node, f"a filter has at most {NODES_MAX} names, constants and operations"
-            )
-
-    # --- errors
-
-    def _lines(self) -> list[str]:
-        return re.split(r"\r\n|\r|\n", self._text)  # as Python counts them; splitlines knows more
-
-    def _too_deep(self) -> str:
-        return f"a filter is nested at most {DEPTH_MAX} deep"
-
-    def _refusal(self, node: ast.expr, culprit: ast.AST) -> InvalidRequest:
-        what = _REFUSED.get(type(culprit), f"'{type(culprit).__name__}'")
-        return self._error(node, f"{what} is not part of a filter; {_ALLOWED}")
-
-    def _error(self, node: ast.expr | ast.keyword, what: str) -> InvalidRequest:
-        line = self._lines()[node.lineno - 1]
-        column = len(line.encode()[: node.col_offset].decode(errors="replace"))
-        return self._error_at(node.lineno, column, what)
-
-    def _syntax_error(self, error: SyntaxError) -> InvalidRequest:
-        what = (error.msg or "invalid syntax").replace("'==' or ':=' instead of '='", "'=='")
-        if word := _KEYWORD_FIELD.search(self._text):
-            what = f'a field named like a word of Python is written ["{word[1]}"]'
-        elif what == "invalid syntax" and re.search(r"[^=!<>]=[^=]", self._text):
-            what += "; equal is written =="
-        elif "&&" in self._text or "||" in self._text:
-            what += "; write 'and', 'or', 'not'"
-        return self._error_at(error.lineno or 1, max((error.offset or 1) - 1, 0), what)
-
-    def _error_at(
-        self, line_number: int, column: int, what: str, *, show: bool = True
-    ) -> InvalidRequest:
-        lines = self._lines()
-        line = lines[min(line_number, len(lines)) - 1]
-        where = (
-            f"column {column + 1}"
-            if len(lines) == 1
-            else f"line {line_number}, column {column + 1}"
-        )
-        pointer = ""
-        if show:
-            first = max(0, column - _SHOWN_BEFORE)
-            shown = "".join(c if c.isprintable() else " " for c in line[first : first + _SHOWN])
-            pointer = f"\n    {shown}\n    {' ' * (min(column, len(line)) - first)}^"
-        return InvalidRequest(f"filter, {where}: {what}{pointer}")
-
-
-_SHOWN, _SHOWN_BEFORE = 76, 50  # characters of the line that an error shows, and before its caret
-_KEYWORD_FIELD = re.compile(rf"\.\s*({'|'.join(keyword.kwlist)})\b")
-
-
-def _usage(function: str) -> str:
-    return f"{function}({', '.join('xy'[: FUNCTIONS[function]])})"
-
-
-def _nearest(name: str, candidates: Iterable[str], known: Iterable[str]) -> str:
-    import difflib
-
-    if name in ("true", "false", "null", "none"):
-        return f"did you mean {'None' if name == 'null' else name.capitalize()!r}?"
-    near = difflib.get_close_matches(name[:40], candidates, 1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-
-
-# --- what the operations mean; none of them raises, whatever it is given
-
-
-class _Missing:
-    """What a message does not have. Equal to nothing, and false."""
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING = _Missing()
-
-_KINDS: dict[type, str] = {
-    int: "number", float: "number", bool: "number", str: "text", bytes: "bytes",
-    type(None): "none", list: "list", tuple: "list", dict: "map",
-}  # fmt: skip
-_NUMBERS = frozenset((int, float, bool))
-_SCALARS = frozenset((int, float, bool, str, bytes, type(None)))
-_ORDERED = frozenset((int, float, bool, str, bytes))
-_PLAIN = frozenset((*_KINDS, _Missing))
-
-
-def _plain(thing: Any) -> Any:
-    """`thing` as one of the plain types, if it is of a kind with one; its own methods never run."""
-    kind = type(thing)
-    if kind in _PLAIN:
-        return thing
-    if issubclass(kind, str):
-        return str.__str__(thing)
-    if issubclass(kind, int):
-        return int.__int__(thing)
-    if issubclass(kind, float):
-        return float.__float__(thing)
-    if issubclass(kind, bytes):
-        return bytes.__getitem__(thing, slice(None))
-    if issubclass(kind, list):
-        return list.copy(thing)
-    if issubclass(kind, tuple):
-        return tuple.__getitem__(thing, slice(None))
-    if issubclass(kind, dict):
-        return dict.copy(thing)
-    if kind is bytearray or kind is memoryview:
-        return bytes(thing)
-    return thing
-
-
-def _truth(thing: Any) -> bool:
-    if type(thing) not in _PLAIN:
-        thing = _plain(thing)
-        if type(thing) not in _PLAIN:
-            return True  # an object that is there
-    return bool(thing)
-
-
-def _field(thing: Any, step: str | int) -> Any:
-    kind: Any = type(thing)
-    if kind is dict:
-        return thing.get(step, MISSING)
-    if kind in _PLAIN:
-        return _at(thing, step) if kind is list or kind is tuple else MISSING
-    if issubclass(kind, dict):
-        return dict.get(thing, step, MISSING)
-    if type(step) is str:
-        getter = _declared_fields(kind).get(step)
-        return MISSING if getter is None else getter(thing)
-    return _at(_plain(thing), step) if issubclass(kind, list | tuple) else MISSING
-
-
-def _at(items: Sequence[Any], index: str | int) -> Any:
-    if type(index) is int and -len(items) <= index < len(items):
-        return items[index]
-    return MISSING
-
-
-@lru_cache(maxsize=256)
-def _declared_fields(kind: type) -> Mapping[str, Callable[[Any], Any]]:
-    """How to get at what a type declares as its fields, past its properties and its methods."""
-    names: list[str] = []
-    if issubclass(kind, msgspec.Struct):
-        names += kind.__struct_fields__
-    elif is_dataclass(kind):
-        names += (field.name for field in fields(kind))
-    elif issubclass(kind, tuple):
-        positions = getattr(kind, "_fields", ())
-        return {
-            name: _item_getter(position)
-            for position, name in enumerate(positions)
-            if not name.startswith("_")
-        }
-    else:
-        names += (attribute.name for attribute in getattr(kind, "__attrs_attrs__", ()))
-        names += getattr(kind, "__pydantic_fields__", ())
-    return {name: _attribute_getter(kind, name) for name in names if not name.startswith("_")}
-
-
-def _item_getter(position: int) -> Callable[[Any], Any]:
-    return lambda thing: tuple.__getitem__(thing, position)
-
-
-def _attribute_getter(kind: type, name: str) -> Callable[[Any], Any]:
-    declared: Any = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
-    if isinstance(declared, MemberDescriptorType):  # a slot
-        in_slot = declared.__get__
-
-        def get(thing: Any) -> Any:
-            try:
-                found = in_slot(thing, kind)
-            except AttributeError:  # never set
-                return MISSING
-            return MISSING if found is msgspec.UNSET else found
-
-        return get
-    if hasattr(type(declared), "__set__"):  # a property has taken the field's place
-        return lambda thing: MISSING
-
-    def look_up(thing: Any) -> Any:
-        try:
-            return object.__getattribute__(thing, "__dict__").get(name, MISSING)
-        except AttributeError:
-            return MISSING
-
-    return look_up
-
-
-def _same(a: Any, b: Any) -> bool | None:
-    """Whether two things are equal; None where they are unlike."""
-    a, b = _plain(a), _plain(b)
-    kind = _KINDS.get(type(a))
-    if kind is None or kind != _KINDS.get(type(b)):
-        return None
-    if kind != "list" and kind != "map":
-        return bool(a == b)
-    # Without recursion and with a budget: things passed by reference can be deep, or in a circle.
-    looked_at = 0
-    pairs = [(a, b)]
-    while pairs:
-        a, b = pairs.pop()
-        a, b = _plain(a), _plain(b)
-        looked_at += 1
-        if looked_at > COMPARED_ITEMS_MAX:
-            return None
-        kind = _KINDS.get(type(a))
-        if kind is None or kind != _KINDS.get(type(b)):
-            return False
-        if kind == "list" or kind == "map":
-            if len(a) != len(b) or len(a) > COMPARED_ITEMS_MAX:
-                return False if len(a) != len(b) else None
-            if kind == "list":
-                pairs.extend(zip(a, b, strict=True))
-            else:
-                pairs.extend((item, b.get(name, MISSING)) for name, item in a.items())
-        elif a != b:
-            return False
-    return True
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return _same(a, b) is True
-
-
-def _unequal(a: Any, b: Any) -> bool:
-    return _same(a, b) is False
-
-
-def _member(item: Any, among: Any) -> bool | None:
-    """Whether `item` is in a list, a map's names, text or bytes; None where that is no question."""
-    item, among = _plain(item), _plain(among)
-    kind = type(among)
-    if kind is list or kind is tuple:
-        if item is MISSING:
-            return None
-        return any(_same(item, other) is True for other in among)
-    if kind is dict:
-        return item in among if type(item) in _SCALARS else None
-    if kind is str or kind is bytes:
-        return item in among if type(item) is kind else None
-    return None
-
-
-def _inside(item: Any, among: Any) -> bool:
-    return _member(item, among) is True
-
-
-def _outside(item: Any, among: Any) -> bool:
-    return _member(item, among) is False
-
-
-def _ordering(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    def relation(a: Any, b: Any) -> bool:
-        a, b = _plain(a), _plain(b)
-        kind = type(a)
-        return kind in _ORDERED and _KINDS[kind] == _KINDS.get(type(b)) and compare(a, b)
-
-    return relation
-
-
-def _is_none(a: Any, b: None) -> bool:
-    return a is None
-
-
-def _is_some(a: Any, b: None) -> bool:
-    return a is not None and a is not MISSING
-
-
-def _arithmetic(reckon: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def result(a: Any, b: Any) -> Any:
-        a, b = _number(a), _number(b)
-        if a is MISSING or b is MISSING:
-            return MISSING
-        try:
-            return _number(reckon(a, b))
-        except ArithmeticError:  # a division by zero, a float that overflows
-            return MISSING
-
-    return result
-
-
-def _number(thing: Any) -> Any:
-    """`thing` if it is a number of 64 bits, so that nothing ever grows."""
-    thing = _plain(thing)
-    kind = type(thing)
-    if kind is float:
-        return thing if math.isfinite(thing) else MISSING
-    if kind is int:
-        return thing if INT_MIN <= thing <= INT_MAX else MISSING
-    return thing if kind is bool else MISSING
-
-
 def _negative(thing: Any) -> Any:
     number = _number(thing)
     return MISSING if number is MISSING else _number(-number)
@@ -1241,15 +880,13 @@ def _header_at_once(
     first, last = ends[0], ends[-1]
     if sorted(ends) != ends or first < 0 or last > layout.header_count:
         raise Corrupt("the rows of the headers of a record batch are out of order")
-    if first == last:
-        return {}.get
+    found: dict[int, object] = {}
     names = split(raw, layout.header_names, first, last)
     wanted = name.encode(errors="surrogatepass")
     if wanted not in names:
-        return {}.get
+        return found.get
     values = split(raw, layout.header_values, first, last)
     kinds = layout.header_kinds
-    found: dict[int, object] = {}
     entry = 0
     for row, end in zip(between, ends[1:], strict=True):
         while entry < end - first:
@@ -1279,7 +916,9 @@ _AT_ONCE = PRIORITY | KEYS | HEADERS
 _SEALED = 1 << 40  # its columns lie in a row each, and can be read at once
 _UNSTORED = 1 << 41  # its rows have no offsets
 
-Run = Callable[[RowSource, Sequence[int], str, int, int, Callable[[int], object] | None], list[int]]
+_Run = Callable[
+    [RowSource, Sequence[int], str, int, int, Callable[[int], object] | None, int], list[int]
+]
 
 
 class _Variant:
@@ -1305,7 +944,7 @@ class _Variant:
         self.is_per_batch = shared.issuperset(_names_in(root))
         writer = _Writer(root, shared, is_sealed=bool(form & _SEALED))
         self.code = writer.function()
-        self.run: Run = writer.compiled(self.code)
+        self.run: _Run = writer.compiled(self.code)
 
 
 def _fold(node: _Node, known: Mapping[str, Any], *, is_test: bool = False) -> _Node:
@@ -1429,7 +1068,7 @@ class _Writer:
 
     def function(self) -> str:
         test = self._test(self._root, set())
-        lines = ["def run(source, rows, topic, partition, base, load):"]
+        lines = ["def run(source, rows, topic, partition, base, load, left):"]
         for name in self._names:
             if name in self._shared:
                 if name == "timestamp":
@@ -1439,13 +1078,21 @@ class _Writer:
         lines += [f"    {line}" for line in self._more_prepares]
         lines += ["    picked = []", "    add = picked.append", "    for row in rows:"]
         lines += [f"        {name} = UNREAD" for name in sorted(self._unread)]
-        lines += [f"        if {test}:", "            add(row)", "    return picked", ""]
+        lines += [
+            f"        if {test}:",
+            "            add(row)",
+            "            left -= 1",
+            "            if not left:",
+            "                break",
+            "    return picked",
+            "",
+        ]
         return "\n".join(lines)
 
-    def compiled(self, code: str) -> Run:
+    def compiled(self, code: str) -> _Run:
         space = {**_HELPERS, **self._constants}
         exec(compile(code, "<filter>", "exec"), space)
-        run: Run = space["run"]
+        run: _Run = space["run"]
         return run
 
     def _test(self, node: _Node, sure: set[str]) -> str:
