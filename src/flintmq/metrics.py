@@ -14,29 +14,40 @@ class Meter:
     Adding is one addition and one comparison; a mark is kept once a second.
     """
 
-    __slots__ = ("_marks", "_next_mark_ms", "total")
+    __slots__ = ("_marks", "_next_mark_ms", "size", "total")
 
     def __init__(self) -> None:
         self.total = 0
-        self._marks: deque[tuple[int, int]] = deque()
+        self.size = 0
+        """A second total, such as the bytes of what is counted."""
+        self._marks: deque[tuple[int, int, int]] = deque()
         self._next_mark_ms = 0
 
-    def add(self, count: int, now_ms: int) -> None:
+    def add(self, count: int, now_ms: int, size: int = 0) -> None:
         if now_ms >= self._next_mark_ms:
             self._mark(now_ms)
         self.total += count
+        self.size += size
 
     def per_second(self, now_ms: int) -> float:
         """What was added within the window, per second of it."""
+        return self._rates(now_ms)[0]
+
+    def size_per_second(self, now_ms: int) -> float:
+        """The same of the second total."""
+        return self._rates(now_ms)[1]
+
+    def _rates(self, now_ms: int) -> tuple[float, float]:
         self._forget(now_ms)
         if not self._marks:
-            return 0.0
-        since_ms, total = self._marks[0]
-        return (self.total - total) * 1000 / max(now_ms - since_ms, _MARK_MS)
+            return 0.0, 0.0
+        since_ms, total, size = self._marks[0]
+        elapsed_ms = max(now_ms - since_ms, _MARK_MS)
+        return (self.total - total) * 1000 / elapsed_ms, (self.size - size) * 1000 / elapsed_ms
 
     def _mark(self, now_ms: int) -> None:
         self._forget(now_ms)
-        self._marks.append((now_ms, self.total))
+        self._marks.append((now_ms, self.total, self.size))
         self._next_mark_ms = now_ms + _MARK_MS
 
     def _forget(self, now_ms: int) -> None:

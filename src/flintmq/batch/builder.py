@@ -195,7 +195,15 @@ class BatchBuilder:
 
     def extend_at(self, rows: BatchBuilder, time: int) -> None:
         """Add all rows of another builder as appended at `time`."""
-        at = len(self._values)
+        values = self._values
+        at = len(values)
+        if at and not rows.columns and self._common_type is None and len(rows._values) == 1:
+            # One plain value, as a single publish brings it.
+            if self.times is not None or time != self.append_time:
+                self._times_until(at).append(time)
+            values.append(rows._values[0])
+            self.byte_count += rows.byte_count
+            return
         count = len(rows._values)
         if not at:
             self.append_time = time
@@ -227,11 +235,13 @@ class BatchBuilder:
 
     def _times_until(self, row: int) -> list[int]:
         """The times of all rows before `row`; those appended one by one have the append time."""
-        if self.times is None:
-            self.times = []
+        times = self.times
+        if times is None:
+            times = self.times = []
             self.columns |= TIMES
-        self.times.extend(repeat(self.append_time, row - len(self.times)))
-        return self.times
+        if len(times) < row:
+            times.extend(repeat(self.append_time, row - len(times)))
+        return times
 
     # --- the rows so far, as a RowSource
 

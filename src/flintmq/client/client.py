@@ -25,7 +25,7 @@ from ..model import (
     seconds,
     timeout_seconds,
 )
-from ..serde.codec import UNSAID, Codec, Settings, settings_of
+from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
 from ..serde.filters import compile_filter
 from ..serde.formats import schema_text
 from .consuming import Consumer
@@ -36,7 +36,6 @@ from .routing import Route
 from .sending import Sender
 from .turns import Turns
 from .values import PLAIN, Encoder, RowOptions, Value, call_settings, check_qos
-
 
 DEFAULT_OPTIONS = TopicOptions()
 
@@ -120,12 +119,21 @@ class Client:
             settings = call_settings(
                 format, compression, pre_hooks, post_hooks, magic_header, schema
             )
-        plan = self._encoder.plan(topic, topic_options, settings)
-        if type(value) is bytes and options is PLAIN and plan is self._encoder.default:
+        encoder = self._encoder
+        plan: EncodePlan | None = encoder.default
+        if topic_options is not None or settings is not UNSAID:
+            plan = encoder.plan(topic, topic_options, settings)
+        if type(value) is bytes and options is PLAIN and plan is encoder.default:
             rows = BatchBuilder()
             rows.append(value)
         else:
-            rows = self._encoder.one(value, plan, options, self.clock.now_ms())
+            rows = encoder.one(value, plan, options, self.clock.now_ms())
+        if topic_options is None and partition is None and qos == 1:
+            # the common case, without a coroutine in between
+            may_create = self._auto_create if auto_create is None else auto_create
+            published = self._broker.publish_nowait(topic, rows, qos=1, auto_create=may_create)
+            if published is not None:
+                return published
         receipt = await self._publish(
             topic, rows, topic_options, partition, qos, timeout, auto_create
         )

@@ -11,6 +11,7 @@ from ..rows import Message, Metadata
 from .consuming import Consumer, Owner
 from .partitioned_reader import PartitionedReader
 from .routing import partition_name
+from .sending import is_row
 from .turns import Turns
 
 
@@ -38,10 +39,11 @@ class Reader(Consumer[ReaderApi]):
 
     async def _open(self) -> ReaderApi:
         options = self._broker.known_options(self.topic)
-        if options is None or options.partitions is None or "/" in self.topic:
+        if not is_row(self.topic, options):
             if self._partitions is not None:
                 raise InvalidRequest(f"partitions=...: topic {self.topic!r} has no partitions")
             return await self._open_plain(self.topic, self._start)
+        assert options is not None and options.partitions is not None
         if isinstance(self._start, int):
             raise InvalidRequest(
                 f"start={self._start}: each partition has offsets of its own; "

@@ -57,7 +57,6 @@ class Topic:
         self._feeds: tuple[Feed, ...] = ()
         self._feeds_version = -1
         self.published = Meter()
-        self.published_bytes = Meter()
         self.delivered = Meter()
         self._drops: Counter[str] = Counter()
         self._waits: Counter[str] = Counter()
@@ -154,8 +153,7 @@ class Topic:
         log = self.log
         bytes_before = log.byte_count
         offset = log.append(rows, now_ms)
-        self.published.add(count, now_ms)
-        self.published_bytes.add(log.byte_count - bytes_before, now_ms)
+        self.published.add(count, now_ms, log.byte_count - bytes_before)
         if rows.columns & EXPIRY:
             self.may_expire = self._expiry_seen = True
         if self._feeds or rows.columns & DELIVER_AT:
@@ -552,7 +550,7 @@ class Topic:
             delivered=self.delivered.total,
             rates={
                 "published": self.published.per_second(now_ms),
-                "published_bytes": self.published_bytes.per_second(now_ms),
+                "published_bytes": self.published.size_per_second(now_ms),
                 "delivered": self.delivered.per_second(now_ms),
             },
         )
