@@ -11,7 +11,7 @@ from ..rows import Message, Metadata
 from .consuming import Consumer, Owner
 from .partitioned_reader import PartitionedReader
 from .routing import partition_name
-from .sending import is_row
+from .sending import partitions_of
 from .turns import Turns
 
 
@@ -39,11 +39,11 @@ class Reader(Consumer[ReaderApi]):
 
     async def _open(self) -> ReaderApi:
         options = self._broker.known_options(self.topic)
-        if not is_row(self.topic, options):
+        count = partitions_of(self.topic, options)
+        if count is None:
             if self._partitions is not None:
                 raise InvalidRequest(f"partitions=...: topic {self.topic!r} has no partitions")
             return await self._open_plain(self.topic, self._start)
-        assert options is not None and options.partitions is not None
         if isinstance(self._start, int):
             raise InvalidRequest(
                 f"start={self._start}: each partition has offsets of its own; "
@@ -54,7 +54,7 @@ class Reader(Consumer[ReaderApi]):
             lambda number, start: self._open_plain(partition_name(self.topic, number), start),
             self._partition_count if self._partitions is None else None,
         )
-        await reader.open(self._wanted(options.partitions), self._start)
+        await reader.open(self._wanted(count), self._start)
         return reader
 
     async def _open_plain(self, topic: str, start: Start | None) -> ReaderApi:

@@ -24,12 +24,12 @@ class Sender:
         self, topic: str, rows: BatchBuilder, options: TopicOptions | None, route: Route | None
     ) -> Sequence[tuple[str, BatchBuilder]]:
         """The plain topics that rows go to, and which of them; decided before anything is sent."""
-        if not is_row(topic, options):
+        partitions = partitions_of(topic, options)
+        if partitions is None:
             if route is not None:
                 raise InvalidRequest(f"partition={route!r}: topic {topic!r} has no partitions")
             return ((topic, rows),)
-        assert options is not None and options.partitions is not None
-        parts = self._router.spread(topic, rows, options.partitions, route)
+        parts = self._router.spread(topic, rows, partitions, route)
         return [(partition_name(topic, number), part) for number, part in parts.items()]
 
     async def publish(
@@ -61,14 +61,14 @@ class Sender:
                 error.receipts = receipts
                 raise
             receipts.append(receipt)
-        if not is_row(topic, options):
+        if partitions_of(topic, options) is None:
             return receipts[0]
         return _together(topic, receipts)
 
 
-def is_row(topic: str, options: TopicOptions | None) -> bool:
-    """Whether a name stands for a row of partitions, and not for one topic or one of them."""
-    return options is not None and options.partitions is not None and "/" not in topic
+def partitions_of(topic: str, options: TopicOptions | None) -> int | None:
+    """How many partitions a name stands for; None if it is a plain topic, or one of a row."""
+    return None if options is None or "/" in topic else options.partitions
 
 
 def sealed(rows: BatchBuilder, batch_compression: str) -> Rows:
