@@ -591,7 +591,10 @@ def _plain(thing: Any) -> Any:
     if issubclass(kind, dict):
         return dict.copy(thing)
     if kind is bytearray or kind is memoryview:
-        return bytes(thing)
+        try:
+            return bytes(thing)
+        except ValueError:  # a view that was released
+            return MISSING
     return thing
 
 
@@ -993,6 +996,8 @@ def _fold_bool(
             if number < len(parts) or (is_test and kept):
                 continue
         kept.append(part)
+    if is_test:  # the order of tests does not show, and decoding is what costs
+        kept.sort(key=lambda part: "value" in _names_in(part))
     return kept[0] if len(kept) == 1 else _Bool(is_and, tuple(kept))
 
 
