@@ -77,9 +77,13 @@ def python_blocks(document: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("number", range(len(python_blocks("README.md"))))
-def test_every_python_block_of_the_readme_runs(number: int) -> None:
-    run("-W", "error", "-c", python_blocks("README.md")[number])
+DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
+BLOCKS = [(name, block) for name in DOCUMENTS for block in python_blocks(name)]
+
+
+@pytest.mark.parametrize(("name", "block"), BLOCKS, ids=[name for name, _ in BLOCKS])
+def test_every_python_block_of_the_documents_runs(name: str, block: str) -> None:
+    run("-W", "error", "-c", block)
 
 
 def test_the_commands_of_the_readme_exist() -> None:
