@@ -30,7 +30,10 @@ class RowFilter(Protocol):
         rows: Sequence[int],
         origin: Origin,
         decode: Callable[[RowSource, int], object] | None,
-    ) -> list[int]: ...
+        limit: int | None = None,
+    ) -> list[int]:
+        """Those of `rows` that pass, in order; no more than `limit`."""
+        ...
 
 
 Filter = Callable[[Message], bool] | RowFilter

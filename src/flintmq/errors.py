@@ -128,7 +128,7 @@ class DecodeFailed(FlintError):
 class FilterFailed(FlintError):
     """A filter raised on one message, which was passed over; the next read goes on behind it."""
 
-    def __init__(self, topic: str, offset: int, cause: BaseException) -> None:
+    def __init__(self, topic: str, offset: int | None, cause: BaseException) -> None:
         super().__init__(
             f"the filter raised {type(cause).__name__} on {topic!r} offset {offset}: {cause}"
         )

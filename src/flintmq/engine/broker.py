@@ -95,15 +95,17 @@ class Broker:
         return self._info(name, row)
 
     async def configure_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
-        row = self._existing_row(name)
+        row = self._whole_row(name)
         ours = row[0].options
         wanted = self._options(ours, options)
         if (ours.format == "object") != (wanted.format == "object"):
             raise InvalidRequest("a topic of objects cannot become one of bytes, nor the other way")
         if wanted.partitions != ours.partitions:
             self._check_growth(name, ours.partitions, wanted.partitions)
+            names = set.intersection(*(_reader_names(topic) for topic in row))
             for partition in range(ours.partitions or 0, wanted.partitions or 0):
                 row.append(self._create(f"{name}/{partition}", wanted))
+                await self._introduce(names, row[-1])
         for topic in row:
             topic.configure(wanted)
             topic.bell.ring()  # readers of all partitions look whether there are more
@@ -117,8 +119,16 @@ class Broker:
                 f"topic {name!r} has {ours} partitions; they can be added, not taken away"
             )
 
+    async def _introduce(self, names: set[str], topic: Topic) -> None:
+        """Have names that read the whole row begin at the start of an added partition.
+
+        One that rests meanwhile would else begin there by the `start` it comes back with.
+        """
+        for name in names:
+            await topic.open_reader(name, "earliest", None).close()
+
     async def delete_topic(self, name: str) -> None:
-        row = self._existing_row(name)
+        row = self._whole_row(name)
         for topic in row:
             del self._topics[topic.name]
         for feed in row[0].feeds:
@@ -154,9 +164,27 @@ class Broker:
     def _existing_row(self, name: str) -> list[Topic]:
         row = self._row(name)
         if not row:
-            check_name(name)
+            self._check_name(name)
             raise TopicNotFound(name)
         return row
+
+    def _whole_row(self, name: str) -> list[Topic]:
+        row = self._existing_row(name)
+        if "/" in name:
+            raise InvalidRequest(
+                f"{name!r} is one partition of {name.partition('/')[0]!r}; options and deletion "
+                "concern the topic as a whole"
+            )
+        return row
+
+    def _check_name(self, name: str) -> None:
+        if isinstance(name, str) and "/" in name:
+            base, _, number = name.partition("/")
+            if row := self._row(base):
+                count = row[0].options.partitions
+                has = "none" if count is None else f"{count}, 0 to {count - 1}"
+                raise InvalidRequest(f"partition {number} of {base!r}: it has {has}")
+        check_name(name)
 
     def _info(self, name: str, row: list[Topic]) -> TopicInfo:
         return TopicInfo(name, row[0].id, row[0].options)
@@ -167,7 +195,7 @@ class Broker:
         if topic is None:
             if f"{name}/0" in self._topics:
                 raise InvalidRequest(f"topic {name!r} is partitioned; name one as in '{name}/0'")
-            check_name(name)
+            self._check_name(name)
             if not auto_create:
                 raise TopicNotFound(name)
             topic = self._create(name, TopicOptions())
@@ -239,3 +267,7 @@ class Broker:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the broker")
+
+
+def _reader_names(topic: Topic) -> set[str]:
+    return {label for label in topic.stats().lag if not label.startswith("*")}

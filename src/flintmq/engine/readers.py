@@ -164,7 +164,6 @@ class Reader:
                     run = Run(source, start, row, topic.origin, picks) if picks else None
                     return run, row, True
                 self._cursor.position += row + 1 - start
-                assert message.offset is not None
                 raise FilterFailed(topic.name, message.offset, error) from error
             if passed:
                 picks.append(row)
@@ -185,9 +184,8 @@ class Reader:
         rows: Run | None,
     ) -> tuple[Run | None, int, bool]:
         topic, cursor = self._topic, self._cursor
-        picks = topic.pick(wants, source, rows.rows()) if rows else []
-        if len(picks) > wanted:
-            picks = picks[:wanted]
+        picks = topic.pick(wants, source, rows.rows(), wanted) if rows else []
+        if len(picks) == wanted:
             stop = picks[-1] + 1
         cursor.matched += len(picks)
         cursor.rejected += stop - start - len(picks)

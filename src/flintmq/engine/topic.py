@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..batch import DELIVER_AT, EXPIRY, BatchBuilder, DecodeCache, RecordBatch, RowSource
 from ..broker_api import Filter
@@ -322,24 +322,32 @@ class Topic:
         source, rows = run.source, run.rows()
         try:
             picks = self.pick(feed.filter, source, rows)
-        except Exception as error:
-            feed.end(FilterFailed(self._base, source.base_offset + rows[0], error))
+        except FilterFailed as error:
+            feed.end(error)
             return None
         feed.matched += len(picks)
         feed.rejected += len(rows) - len(picks)
         return run._replace(picks=picks) if picks else None
 
-    def pick(self, wants: Filter, source: RowSource, rows: Sequence[int]) -> list[int]:
-        """The rows that pass a filter."""
+    def _passes(self, wants: Callable[[Message], bool], message: Message) -> bool:
+        try:
+            return wants(message)
+        except Exception as error:
+            raise FilterFailed(self._base, message.offset, error) from error
+
+    def pick(
+        self, wants: Filter, source: RowSource, rows: Sequence[int], limit: int | None = None
+    ) -> list[int]:
+        """The rows that pass a filter; of an expression no more than `limit`."""
         origin = self.origin
         if callable(wants):
-            return [row for row in rows if wants(Message(source, row, origin))]
+            return [row for row in rows if self._passes(wants, Message(source, row, origin))]
         decoder = origin.decoder
         if decoder is None:
-            return wants.pick(source, rows, origin, None)
+            return wants.pick(source, rows, origin, None, limit)
         decode_row = decoder.decode_row
         return wants.pick(
-            source, rows, origin, lambda source, row: decode_row(source, row, origin, None)
+            source, rows, origin, lambda source, row: decode_row(source, row, origin, None), limit
         )
 
     def _arm_delays(self, now_ms: int) -> None:
@@ -466,7 +474,7 @@ class Topic:
             known = self._cursors[name] = Cursor(name, name, position, filter)
         elif not known.members:
             known.filter = filter
-        elif filter is not None and filter is not known.filter:
+        elif filter is not None and filter != known.filter:
             raise InvalidRequest(
                 f"reader name {name!r} is open with another filter, and the filter belongs to the "
                 "name: leave it out, or use a name of your own"
