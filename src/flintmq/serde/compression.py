@@ -5,6 +5,7 @@ Output is bounded: what would grow beyond the limit is refused before it is ther
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable
 from importlib import import_module
@@ -15,6 +16,10 @@ from ..errors import InvalidRequest, MissingExtra
 COMPRESSIONS = ("none", "gzip", "zstd", "lz4")
 _LEVELS = {"gzip": range(10), "zstd": range(-7, 23), "lz4": range(17)}
 _DEFAULT_LEVELS = {"gzip": 6, "zstd": 3, "lz4": 0}
+_LEVEL = re.compile(r"-?[0-9]{1,2}")
+PIECE_BYTES = 64 * 1024
+ZSTD_WINDOW_LOGS = range(23, 28)
+"""A zstd frame names the memory it wants. 8 MiB is what every decoder should grant (RFC 8878)."""
 
 
 class BadCompression(Exception):
@@ -39,10 +44,9 @@ def parse_compression(text: str) -> Compression:
     if name == "none":
         return Compression("none", bytes)
     levels = _LEVELS[name]
-    try:
-        level = int(level_text) if separator else _DEFAULT_LEVELS[name]
-    except ValueError:
-        level = -1000
+    level = _DEFAULT_LEVELS[name]
+    if separator:
+        level = int(level_text) if _LEVEL.fullmatch(level_text) else -1000
     if level not in levels:
         raise InvalidRequest(f"{name} has levels {levels[0]} to {levels[-1]}, not {level_text!r}")
     return Compression(name, _compressor(name, level))
@@ -68,23 +72,61 @@ def decompress(name: str, data: bytes, bytes_max: int) -> bytes:
     """The bytes that were compressed. Raises BadCompression for damage and for too much of it."""
     if name == "none":
         return data
-    if name == "gzip":
-        decompressor: Any = zlib.decompressobj(wbits=31)
-    elif name == "zstd":
-        decompressor = _zstd().ZstdDecompressor()
-    elif name == "lz4":
-        decompressor = _lz4().LZ4FrameDecompressor()
-    else:
+    if name not in COMPRESSIONS:
         raise BadCompression(f"unknown compression {name!r}")
+    decompressor = _decompressor(name, bytes_max)
     try:
-        output = bytes(decompressor.decompress(data, bytes_max + 1))
+        if _claimed_bytes(name, data) <= bytes_max:
+            output = _output(decompressor, data, bytes_max)
+        else:
+            output = None
     except Exception as error:  # each library has errors of its own
         raise BadCompression(f"damaged {name}: {error}") from error
-    if len(output) > bytes_max:
+    if output is None:
         raise BadCompression(f"decompresses to more than the {bytes_max:,} bytes allowed")
     if not decompressor.eof or decompressor.unused_data:
         raise BadCompression(f"the {name} data does not end where the message ends")
     return output
+
+
+def _decompressor(name: str, bytes_max: int) -> Any:
+    if name == "gzip":
+        return zlib.decompressobj(wbits=31)
+    if name == "lz4":
+        return _lz4().LZ4FrameDecompressor()
+    zstd = _zstd()
+    wanted = (bytes_max - 1).bit_length()
+    window_log = min(max(wanted, ZSTD_WINDOW_LOGS[0]), ZSTD_WINDOW_LOGS[-1])
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: window_log})
+
+
+def _claimed_bytes(name: str, data: bytes) -> int:
+    """What the frame says it decompresses to; 0 where it does not say."""
+    if name == "zstd":
+        return _zstd().get_frame_info(data).decompressed_size or 0
+    if name == "lz4":
+        return int(_lz4().get_frame_info(data)["content_size"])
+    return 0
+
+
+def _output(decompressor: Any, data: bytes, bytes_max: int) -> bytes | None:
+    """All of the output; None if that is more than `bytes_max`.
+
+    It is asked for in growing pieces, as lz4 takes memory for all that it is allowed to return.
+    """
+    pieces: list[bytes] = []
+    room = bytes_max + 1
+    size = max(PIECE_BYTES, 4 * len(data))
+    while room:
+        piece = bytes(decompressor.decompress(data, min(size, room)))
+        pieces.append(piece)
+        room -= len(piece)
+        # zlib hands back what it did not look at, the others keep it
+        data = getattr(decompressor, "unconsumed_tail", b"")
+        if decompressor.eof or not (piece or data):
+            return b"".join(pieces) if room else None
+        size *= 2
+    return None
 
 
 def _zstd() -> Any:
