@@ -73,7 +73,8 @@ class Reader:
             self._ended = error
 
     def take(self, max_rows: int) -> Rows:
-        self._check_open()
+        if self._ended is not None:
+            raise again(self._ended)
         topic, cursor = self._topic, self._cursor
         log = topic.log
         gap = None
