@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .manual_clock import ManualClock
+from .manual_clock import ManualClock, settle
 
-__all__ = ["ManualClock"]
+__all__ = ["ManualClock", "settle"]
