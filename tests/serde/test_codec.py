@@ -613,9 +613,12 @@ def test_a_hook_that_gives_no_bytes_is_an_error_both_ways(
     codec.register_hook("out", encode=lambda data: result, decode=lambda data: data)
     codec.register_hook("in", encode=lambda data: data, decode=lambda data: result)
 
+    outward, inward = Settings("raw", pre_hooks=("out",)), Settings("raw", pre_hooks=("in",))
+    if place == "post_hooks":
+        outward, inward = Settings("raw", post_hooks=("out",)), Settings("raw", post_hooks=("in",))
     with pytest.raises(EncodeFailed, match="hook 'out' returned"):
-        codec.plan(Settings("raw")._replace(**{place: ("out",)})).encode(b"x")
-    encoded = codec.plan(Settings("raw")._replace(**{place: ("in",)})).encode(b"x")
+        codec.plan(outward).encode(b"x")
+    encoded = codec.plan(inward).encode(b"x")
     assert "hook 'in' returned" in str(failure(codec, *encoded))
 
 
