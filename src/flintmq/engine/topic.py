@@ -187,7 +187,7 @@ class Topic:
         if fitting < count and self.options.overflow != "drop_new":
             self._refuse_what_never_fits(rows)
             if self.options.overflow == "reject":
-                raise self._full()
+                raise self._full(count)
         return fitting
 
     def _fitting(self, rows: BatchBuilder | RecordBatch) -> int:
@@ -203,7 +203,9 @@ class Topic:
         count, size = rows.row_count, rows.size(0, rows.row_count)
         if count > self._count_max:
             raise TopicFull(
-                self.name, self._limit(), f"a batch of {count:,} messages can never fit; split it"
+                self.name,
+                self._limit(count),
+                f"a batch of {count:,} messages can never fit; split it",
             )
         if size > self._bytes_max:
             raise MessageTooLarge(
@@ -215,13 +217,14 @@ class Topic:
         positions = [cursor.position for cursor in self._cursors.values()]
         return min(*positions, self.log.next_offset) if positions else None
 
-    def _limit(self) -> str:
+    def _limit(self, count: int) -> str:
+        """The limit that keeps `count` more messages out."""
         options, log = self.options, self.log
-        if log.next_offset - log.first_offset >= self._count_max:
+        if log.next_offset - log.first_offset + count > self._count_max:
             return f"retention_count={options.retention_count}"
         return f"retention_bytes={options.retention_bytes}"
 
-    def _full(self, waited: float | None = None) -> TopicFull:
+    def _full(self, count: int, waited: float | None = None) -> TopicFull:
         slowest = min(self._cursors.values(), key=lambda c: c.position, default=None)
         if slowest is None:
             why = "nobody reads it; open a reader, or choose overflow='drop_oldest'"
@@ -229,7 +232,7 @@ class Topic:
             why = f"reader {slowest.label!r} still has {self.lag(slowest):,} messages to read"
         if waited is not None:
             why += f" (waited {waited:g} s)"
-        return TopicFull(self.name, self._limit(), why)
+        return TopicFull(self.name, self._limit(count), why)
 
     # --- publishers that wait
 
@@ -271,7 +274,7 @@ class Topic:
                     feed.capacity,
                     f"its subscriber blocks publishers and took nothing for {timeout:g} s",
                 )
-        return self._full(timeout)
+        return self._full(count, timeout)
 
     def _wake_publisher(self) -> None:
         if self._publishers:
