@@ -28,7 +28,7 @@ from .readers import Reader
 from .row_stats import merged_stats
 from .topic import Topic
 
-DECODE_CACHE_BYTES = 16 * 1024 * 1024
+DECODE_CACHE_BYTES = 4 * 1024 * 1024
 PARTITIONS_MAX = 1024
 
 
@@ -49,6 +49,10 @@ class Broker:
     ) -> Receipt | None:
         found = self._topics.get(topic) or self._topic(topic, auto_create)
         return found.publish(rows, qos)
+
+    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | None:
+        found = self._topics.get(topic)
+        return None if found is None else found.publish_value(value)
 
     async def publish(
         self,

@@ -69,6 +69,24 @@ class MemoryLog:
         self.next_offset = base + count
         return base
 
+    def append_value(self, value: bytes, now_ms: int) -> int:
+        """Add one message that is nothing but its value; its offset."""
+        offset = self.next_offset
+        time = self.last_time
+        if now_ms > time:
+            time = self.last_time = now_ms
+        tail = self._tail
+        if tail is None:
+            rows = BatchBuilder()
+            rows.append(value)
+            return self.append(rows, now_ms)
+        tail.append_at(value, time)
+        self.byte_count += len(value)
+        self.next_offset = offset + 1
+        if offset + 1 - tail.base_offset >= CHUNK_ROWS or tail.byte_count >= CHUNK_BYTES:
+            self._close_tail()
+        return offset
+
     def _join(self, rows: BatchBuilder, base: int, time: int) -> None:
         tail = self._tail
         if tail is None:
