@@ -39,7 +39,7 @@ class BlockingConsumer(Iterator[Message], Generic[Inner]):
         """The next message if there is one right now."""
 
         async def take() -> tuple[Rows, Message | None]:
-            return _with_first(self._again(1) or self._views.of(self._inner.read_batch_nowait(1)))
+            return _with_first(self._read_batch_nowait(1))
 
         return self._take(take)[1]
 
@@ -47,7 +47,7 @@ class BlockingConsumer(Iterator[Message], Generic[Inner]):
         """Up to `max` messages that are there right now."""
 
         async def take() -> tuple[Rows, None]:
-            return self._again(max) or self._views.of(self._inner.read_batch_nowait(max)), None
+            return self._read_batch_nowait(max), None
 
         return self._take(take)[0]
 
@@ -67,8 +67,21 @@ class BlockingConsumer(Iterator[Message], Generic[Inner]):
 
         return self._take(take)[0]
 
+    def _read_batch_nowait(self, max: int) -> Rows:
+        again = self._again(max)
+        if again.runs:
+            return again
+        rows = self._inner.read_batch_nowait(max)
+        rows.gap = again.gap or rows.gap
+        return self._views.of(rows)
+
     async def _read_batch(self, max: int, timeout: Seconds | None) -> Rows:
-        return self._again(max) or self._views.of(await self._inner.read_batch(max, timeout))
+        again = self._again(max)
+        if again.runs:
+            return again
+        rows = await self._inner.read_batch(max, timeout)
+        rows.gap = again.gap or rows.gap
+        return self._views.of(rows)
 
     def __iter__(self) -> Self:
         return self
@@ -136,11 +149,11 @@ class BlockingConsumer(Iterator[Message], Generic[Inner]):
         if rows.runs or rows.gap:
             self._returned.appendleft(rows)
 
-    def _again(self, max: int) -> Rows | None:
+    def _again(self, max: int) -> Rows:
         """Rows that were put back, up to `max`. Only the loop takes them out again, so that one
         read after the other finds them in their order."""
-        if not self._returned or max < 1:
-            return None
+        if not self._returned or type(max) is not int or max < 1:
+            return Rows()
         head, rest = _split(self._returned.popleft(), max)
         if rest.runs:
             self._returned.appendleft(rest)
@@ -168,9 +181,18 @@ class BlockingReader(BlockingConsumer[Reader]):
 
     def events(self) -> Iterator[Message | Missed]:
         """The messages, and a `Missed` wherever retention was faster than this reader."""
+
+        async def take() -> tuple[Rows, None]:
+            rows = self._again(1)
+            if not rows.runs and rows.gap is None:
+                rows = self._inner._api.take(1)
+            if not rows.runs and rows.gap is None:
+                rows = await self._inner._wait_for_rows(1, None, or_gap=True)
+            return self._views.of(rows), None
+
         while True:
             try:
-                rows = self.read_batch(1)
+                rows = self._take(take)[0]
             except Closed:
                 if self._has_ended():
                     return
