@@ -24,6 +24,8 @@ def connect(
     publish may wait (None: as long as it takes). `decoded_bytes_max` bounds what a compressed
     message may grow to. `clock` is for tests.
     """
+    if not isinstance(url, str):
+        raise InvalidRequest(f"a broker URL is a str such as 'memory://', not {url!r}")
     scheme, separator, rest = url.partition("://")
     if scheme == "memory" and separator:
         if rest:

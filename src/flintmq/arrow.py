@@ -22,6 +22,7 @@ Every batch has every column, so that the tables of a topic always fit together:
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
@@ -36,7 +37,9 @@ from .batch import (
     PRIORITY,
     TIMES,
     UNSTAMPED,
+    BatchBuilder,
     RecordBatch,
+    RowSource,
 )
 from .batch.columns import BinaryColumn, Layout
 from .batch.format import ABSENT, TEXT, Buffer
@@ -66,6 +69,23 @@ def to_arrow(batch: RecordBatch) -> pyarrow.RecordBatch:
         return pa.RecordBatch.from_arrays(columns, schema=arrow_schema())
     except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
         raise Corrupt(f"the columns of a record batch do not hold together: {error}") from error
+
+
+def table_of(
+    runs: Sequence[tuple[RowSource, int, int, Sequence[int] | None]],
+) -> pyarrow.Table:
+    """Ranges of rows, or the picked ones of them, as one table."""
+    pa, _ = _pyarrow()
+    parts = []
+    for source, start, stop, picks in runs:
+        if isinstance(source, BatchBuilder):
+            # still open, or kept as single objects: laid out for the occasion
+            part = to_arrow(source.seal())
+        else:
+            assert isinstance(source, RecordBatch)
+            part = to_arrow(source)
+        parts.append(part.slice(start, stop - start) if picks is None else part.take(list(picks)))
+    return pa.Table.from_batches(parts, schema=arrow_schema())
 
 
 @lru_cache(maxsize=1)

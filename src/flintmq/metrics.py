@@ -29,6 +29,11 @@ class Meter:
         self.total += count
         self.size += size
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether there is a time to count from."""
+        return bool(self._marks)
+
     def per_second(self, now_ms: int) -> float:
         """What was added within the window, per second of it."""
         return self._rates(now_ms)[0]

@@ -236,6 +236,15 @@ class Rows(Sequence[Message]):
             )
         return decoded
 
+    def to_arrow(self) -> Any:
+        """The messages as a pyarrow Table, columns of sealed batches without a copy.
+
+        Needs the extra `arrow`; the columns are those of `flintmq.arrow.arrow_schema()`.
+        """
+        from .arrow import table_of
+
+        return table_of([(run.source, run.start, run.stop, run.picks) for run in self._runs])
+
     @property
     def keys(self) -> list[Key | None]:
         return self._column(lambda source: source.key)

@@ -192,9 +192,9 @@ def test_a_partition_out_of_range_is_an_error_that_says_the_range(partition: int
         spread(["a"], 8, partition)
 
 
-@pytest.mark.parametrize("route", [True, False, 1.0, "0", "hash", b"round_robin", [1], object()])
+@pytest.mark.parametrize("route", [True, False, 1.0, "0", "hash", b"round_robin", [9], object()])
 def test_what_is_no_route_is_refused(route: Any) -> None:
-    with pytest.raises(InvalidRequest, match="partition is a number, 'round_robin' or a function"):
+    with pytest.raises(InvalidRequest, match="partition"):
         spread(["a"], 8, route)
 
 

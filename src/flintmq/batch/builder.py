@@ -166,6 +166,43 @@ class BatchBuilder:
         self._values.append(value)
         self.byte_count += size
 
+    def set_columns(
+        self,
+        *,
+        keys: Sequence[Key | None] = (),
+        headers: Sequence[dict[str, HeaderValue] | None] = (),
+        priorities: Sequence[int | None] = (),
+        expiries: Sequence[int | None] = (),
+        deliver_ats: Sequence[int | None] = (),
+    ) -> None:
+        """Give all rows at once what they have beside their values; None and 0 are nothing."""
+        if not (keys or headers or priorities or expiries or deliver_ats):
+            return
+        if self._extras is None:
+            self._extras = _Extras()
+        extras = self._extras
+        extras.keys = {row: key for row, key in enumerate(keys) if key is not None}
+        extras.headers = {row: entries for row, entries in enumerate(headers) if entries}
+        extras.priorities = {row: number for row, number in enumerate(priorities) if number}
+        extras.expiries = {row: time for row, time in enumerate(expiries) if time}
+        extras.deliver_ats = {row: time for row, time in enumerate(deliver_ats) if time}
+        self.byte_count += sum(map(utf8_length, extras.keys.values()))
+        self.byte_count += sum(map(headers_length, extras.headers.values()))
+        for column, bits in (
+            (extras.keys, KEYS | KEY_HASH),
+            (extras.headers, HEADERS),
+            (extras.priorities, PRIORITY),
+            (extras.expiries, EXPIRY),
+            (extras.deliver_ats, DELIVER_AT),
+        ):
+            if column:
+                self.columns |= bits
+
+    def set_content_types(self, types: Sequence[str | None]) -> None:
+        """Give all rows at once their content types."""
+        for row, content_type in enumerate(types):
+            self._note_type(row, content_type)
+
     def extend(self, rows: RowSource, start: int, stop: int) -> None:
         """Add a range of rows of another batch, with the times they have there."""
         if start >= stop:

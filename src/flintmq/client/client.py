@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import Any, Self, get_args
 
@@ -26,7 +27,6 @@ from ..model import (
     timeout_seconds,
 )
 from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
-from ..serde.filters import compile_filter
 from ..serde.formats import schema_text
 from .consuming import Consumer
 from .feed import Feed
@@ -43,6 +43,7 @@ from .values import (
     call_settings,
     check_qos,
     one_for_each,
+    pair_list,
     value_list,
 )
 
@@ -226,7 +227,10 @@ class Client:
         Order is kept within a topic. Values are all encoded first; after that, each topic is
         published on its own, and an error carries the receipts of what was in `receipts`.
         """
-        pairs = list(messages)
+        self._turns.left -= 1
+        if self._turns.left <= 0:
+            await self._turns.pause()
+        pairs = pair_list(messages)
         by_topic: dict[str, list[int]] = {}
         for index, (topic, _) in enumerate(pairs):
             by_topic.setdefault(topic, []).append(index)
@@ -370,7 +374,7 @@ class Client:
             topic,
             name=name,
             start=start,
-            filter=compile_filter(filter) if isinstance(filter, str) else filter,
+            filter=_checked_filter(filter),
             partitions=partitions,
             auto_create=self._may_create(auto_create),
         )
@@ -402,7 +406,7 @@ class Client:
             pattern,
             capacity=capacity,
             overflow=overflow,
-            filter=compile_filter(filter) if isinstance(filter, str) else filter,
+            filter=_checked_filter(filter),
         )
 
     # --- topics
@@ -505,6 +509,21 @@ class Client:
 
     def _patience(self, timeout: Seconds | None) -> float | None:
         return self._timeout if timeout is None else timeout_seconds(timeout)
+
+
+def _checked_filter(filter: str | Filter | None) -> Filter | None:
+    """A filter that can be asked: an expression compiled, or a function of a message."""
+    if isinstance(filter, str):
+        from ..serde.filters import compile_filter  # loaded when somebody filters
+
+        return compile_filter(filter)
+    if filter is None or hasattr(filter, "pick"):
+        return filter
+    if not callable(filter) or iscoroutinefunction(filter):
+        raise InvalidRequest(
+            f"filter is an expression or a plain function of a message, not {filter!r}"
+        )
+    return filter
 
 
 def _apart(receipt: Receipt, count: int) -> list[Receipt]:

@@ -55,11 +55,16 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
 
     def read_nowait(self) -> Message | None:
         """The next message if there is one right now."""
-        return self._api.take_one()
+        rows = self.read_batch_nowait(1)
+        return rows[0] if rows else None
 
     def read_batch_nowait(self, max: int = 1000) -> Rows:
         """Up to `max` messages that are there right now."""
-        return self._api.take(_checked_max(max))
+        _checked_max(max)
+        rows = self._api.take(max)
+        while not rows.runs and rows.gap is None and self._api.is_ready():
+            rows = self._api.take(max)  # a filter looks at so many at a time
+        return rows
 
     async def read(self, timeout: Seconds | None = None) -> Message | None:
         """The next message; waits for one, and returns None once `timeout` seconds have passed."""
@@ -95,7 +100,7 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
         if rows is None:
             rows = Rows()
         gap = rows.gap
-        while left is None or left > 0:
+        while left is None or left > 0 or self._api.is_ready():
             if not await self._api.wait(left):
                 break
             rows = self._api.take(max)

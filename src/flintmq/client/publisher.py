@@ -11,7 +11,7 @@ from typing import Any, Self
 from ..batch import BatchBuilder, HeaderValue, Key, RecordBatch
 from ..broker_api import BrokerApi
 from ..clock import Timer
-from ..errors import Closed, FlintError, QueueFull, TopicFull
+from ..errors import Closed, FlintError, QueueFull, TopicDeleted, TopicFull
 from ..model import Receipt, Seconds, TopicOptions
 from ..serde.codec import Settings
 from .routing import Route
@@ -68,7 +68,7 @@ class Publisher:
         self._waiting: deque[tuple[str, BatchBuilder | RecordBatch, int]] = deque()
         self._waiting_bytes = 0
         self._task: asyncio.Task[None] | None = None
-        self._failed: list[tuple[FlintError, int]] = []
+        self._failed: list[tuple[Exception, int]] = []
         self._closed = False
         self._on_close = on_close
 
@@ -195,7 +195,7 @@ class Publisher:
         self.sent += count
         try:
             routed = self._sender.routed(self.topic, rows, self._options, self._partition)
-        except FlintError as error:
+        except Exception as error:  # flush tells it
             self._failed.append((error, count))
             return
         for name, part in routed:
@@ -219,7 +219,7 @@ class Publisher:
             for part in halves(rows):  # the topic is smaller than our batches
                 self._send_off(name, part)
             return
-        except FlintError as error:
+        except Exception as error:  # flush tells it
             self._failed.append((error, count))
             return
         size = rows.size(0, count) + ROW_BYTES * count
@@ -249,14 +249,26 @@ class Publisher:
                         self._waiting[0] = (name, second, size - size // 2)
                         self._waiting.appendleft((name, first, size // 2))
                         continue
-                    self._failed.append((error, count))
-                except FlintError as error:
+                    self._give_up_on(name, error)
+                    continue
+                except (QueueFull, TopicDeleted) as error:
+                    self._give_up_on(name, error)
+                    continue
+                except Exception as error:  # flush tells it
                     self._failed.append((error, count))
                 self._waiting.popleft()
                 self._waiting_bytes -= size
         finally:
             self._task = None
 
+    def _give_up_on(self, name: str, error: Exception) -> None:
+        """What waits for a topic that took nothing in time, or is gone, fails with the first."""
+        kept = [entry for entry in self._waiting if entry[0] != name]
+        count = sum(batch.row_count for topic, batch, _ in self._waiting if topic == name)
+        self._failed.append((error, count))
+        self._waiting = deque(kept)
+        self._waiting_bytes = sum(size for _, _, size in kept)
+
     def _acknowledge(self, receipt: Receipt, count: int) -> None:
         self.last_receipt = receipt
-        self.acknowledged += count
+        self.acknowledged += count - receipt.dropped

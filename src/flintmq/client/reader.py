@@ -91,6 +91,9 @@ class Reader(Consumer[ReaderApi]):
         """The messages, and a `Missed` wherever retention was faster than this reader."""
         while True:
             try:
+                self._turns.left -= 1
+                if self._turns.left <= 0:
+                    await self._turns.pause()
                 rows = self._api.take(1)
                 if not rows.runs and rows.gap is None:
                     rows = await self._wait_for_rows(1, None, or_gap=True)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from ..batch import BatchBuilder, Key, key_hash
 from ..errors import InvalidRequest, RoutingFailed
 
-Route = int | Literal["round_robin"] | Callable[[Key | None, Any, int], int]
+Route = int | list[int] | Literal["round_robin"] | Callable[[Key | None, Any, int], int]
 """A partition, 'round_robin' whatever the keys, or a function of key, value and the number of
 partitions. The value it gets is the encoded one."""
 
@@ -46,6 +46,8 @@ class Router:
                     f"partition {route} of {topic!r}: it has {partitions}, 0 to {partitions - 1}"
                 )
             return {route: rows}
+        if isinstance(route, list):
+            return _split(rows, self._listed(topic, rows, partitions, route))
         if callable(route):
             return _split(rows, self._called(topic, rows, partitions, route))
         if route not in (None, "round_robin"):
@@ -65,6 +67,19 @@ class Router:
                 keyless = self._next(topic, partitions)
             wanted.append(keyless)
         return _split(rows, wanted)
+
+    def _listed(
+        self, topic: str, rows: BatchBuilder, partitions: int, route: list[int]
+    ) -> list[int]:
+        if len(route) != rows.row_count:
+            raise InvalidRequest(f"partition has {len(route)} entries for {rows.row_count} values")
+        for partition in route:
+            if type(partition) is not int or not 0 <= partition < partitions:
+                raise InvalidRequest(
+                    f"partition {partition!r} of {topic!r}: it has {partitions}, "
+                    f"0 to {partitions - 1}"
+                )
+        return route
 
     def _next(self, topic: str, partitions: int) -> int:
         turn = self._turn.get(topic, 0)

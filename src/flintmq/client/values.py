@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..batch import BatchBuilder, HeaderValue, Key
@@ -124,12 +124,22 @@ class Encoder:
         now_ms: int,
     ) -> BatchBuilder:
         """The same, with a way of encoding for each value."""
-        given = {name: option for name, option in options.items() if not _is_default(name, option)}
-        columns = {name: _column(name, option, len(items)) for name, option in given.items()}
-        rows = BatchBuilder(objects=bool(plans) and plans[0] is None)
-        for row, (value, plan) in enumerate(zip(items, plans, strict=True)):
-            picked = {name: column[row] for name, column in columns.items()}
-            self.add(rows, value, plan, RowOptions(**picked) if picked else PLAIN, now_ms)
+        count = len(items)
+        columns = {
+            _COLUMN_NAMES[name]: _checked_column(name, option, count, now_ms)
+            for name, option in options.items()
+            if not _is_default(name, option)
+        }
+        types = columns.pop("content_types", None) or [None] * count
+        if plans and plans[0] is None:
+            rows = BatchBuilder.of_objects(list(items))
+            rows.set_content_types(types)
+        else:
+            rows = BatchBuilder()
+            for value, plan, content_type in zip(items, plans, types, strict=True):
+                assert plan is not None
+                rows.append_typed(*plan.encode(value, content_type))
+        rows.set_columns(**columns)
         return rows
 
     def _plain(self, items: list[Value], plan: EncodePlan | None) -> BatchBuilder:
@@ -154,10 +164,18 @@ def _append(rows: BatchBuilder, value: Any, options: RowOptions, now_ms: int) ->
         key=None if key is None else _checked_text(key, "key"),
         headers=None if headers is None else _checked_headers(headers),
         priority=check_priority(priority),
-        expiry=0 if ttl is None else now_ms + _milliseconds(ttl, "ttl", positive=True),
-        deliver_at=0 if delay is None else now_ms + _milliseconds(delay, "delay"),
+        expiry=0 if ttl is None else _expiry(ttl, now_ms),
+        deliver_at=0 if delay is None else _deliver_at(delay, now_ms),
         content_type=content_type,
     )
+
+
+def _expiry(ttl: Seconds, now_ms: int) -> int:
+    return now_ms + _milliseconds(ttl, "ttl", positive=True)
+
+
+def _deliver_at(delay: Seconds, now_ms: int) -> int:
+    return now_ms + _milliseconds(delay, "delay") if delay else 0
 
 
 def _check_objects(topic: str, topic_format: str | None, settings: Settings) -> None:
@@ -178,11 +196,24 @@ def _is_default(name: str, option: Any) -> bool:
 
 
 def value_list(values: Iterable[Value]) -> list[Value]:
-    if isinstance(values, str | bytes | bytearray | memoryview | Mapping):
+    if isinstance(values, str | bytes | bytearray | memoryview | Mapping) or not isinstance(
+        values, Iterable
+    ):
         raise InvalidRequest(
             f"publish_batch takes a list of values, not one {type(values).__name__}; see publish"
         )
     return list(values)
+
+
+def pair_list(messages: Iterable[tuple[str, Value]]) -> list[tuple[str, Value]]:
+    """(topic, value) pairs, checked."""
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise InvalidRequest("publish_many takes a list of (topic, value) pairs")
+    pairs = list(messages)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise InvalidRequest(f"publish_many takes (topic, value) pairs, not {pair!r}")
+    return pairs
 
 
 def one_for_each(name: str, option: Any, count: int) -> list[Any]:
@@ -194,9 +225,23 @@ def one_for_each(name: str, option: Any, count: int) -> list[Any]:
     return option
 
 
-def _column(name: str, option: Any, count: int) -> list[Any]:
-    unsaid = PLAIN._asdict()[name]
-    return [unsaid if item is None else item for item in one_for_each(name, option, count)]
+_COLUMN_NAMES = {
+    "key": "keys",
+    "headers": "headers",
+    "priority": "priorities",
+    "ttl": "expiries",
+    "delay": "deliver_ats",
+    "content_type": "content_types",
+}
+
+
+def _checked_column(name: str, option: Any, count: int, now_ms: int) -> list[Any]:
+    """What is said of each message, checked; what is said of all is checked once."""
+    check = _CHECKS[name]
+    if not isinstance(option, list):
+        return [check(option, now_ms)] * count
+    items = one_for_each(name, option, count)
+    return [None if item is None else check(item, now_ms) for item in items]
 
 
 def check_qos(qos: int) -> int:
@@ -205,8 +250,14 @@ def check_qos(qos: int) -> int:
     return qos
 
 
+SECONDS_MAX = 10**10
+"""Some three hundred years: beyond that, a time is a mistake."""
+
+
 def _milliseconds(duration: Seconds, name: str, *, positive: bool = False) -> int:
     length = seconds(duration, name, positive=positive)
+    if length > SECONDS_MAX:
+        raise InvalidRequest(f"{name} is at most {SECONDS_MAX:,} seconds; leave it out for ever")
     return max(1, round(length * 1000)) if length else 0
 
 
@@ -234,8 +285,11 @@ def _checked_headers(headers: Mapping[str, HeaderValue]) -> dict[str, HeaderValu
 def _checked_content_type(content_type: str | None) -> str | None:
     if content_type is None:
         return None
-    if not isinstance(content_type, str):
-        raise InvalidRequest(f"content_type is a str, not {content_type!r}")
+    if not isinstance(content_type, str) or len(content_type) > CONTENT_TYPE_LENGTH_MAX:
+        raise InvalidRequest(
+            f"content_type is a str of at most {CONTENT_TYPE_LENGTH_MAX} characters, "
+            f"not {str(content_type)[:60]!r}"
+        )
     _utf8(content_type, "content_type")
     return content_type
 
@@ -245,3 +299,15 @@ def _utf8(text: str, name: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidRequest(f"the {name} is not valid Unicode: {error}") from None
+
+
+CONTENT_TYPE_LENGTH_MAX = 1024
+
+_CHECKS: dict[str, Callable[[Any, int], Any]] = {
+    "key": lambda key, now_ms: _checked_text(key, "key"),
+    "headers": lambda headers, now_ms: _checked_headers(headers),
+    "priority": lambda priority, now_ms: check_priority(priority),
+    "ttl": _expiry,
+    "delay": _deliver_at,
+    "content_type": lambda content_type, now_ms: _checked_content_type(content_type),
+}

@@ -5,6 +5,7 @@ It belongs to one event loop. Nothing here polls: what time brings about has a t
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ..batch import BatchBuilder, DecodeCache, RecordBatch
@@ -41,6 +42,7 @@ class Broker:
         self._board = FeedBoard()
         self._cache = DecodeCache(DECODE_CACHE_BYTES)
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     # --- publishing
 
@@ -70,7 +72,10 @@ class Broker:
         return receipt
 
     def known_options(self, topic: str) -> TopicOptions | None:
-        found = self._topics.get(topic)
+        try:
+            found = self._topics.get(topic)
+        except TypeError:
+            raise InvalidRequest(f"a topic name is a str, not {topic!r}") from None
         if found is None:
             found = self._topics.get(f"{topic}/0")
             if found is None:
@@ -157,6 +162,8 @@ class Broker:
     def _row(self, name: str) -> list[Topic]:
         """The plain topics behind a name: one, or its partitions in order, or none."""
         self._check_open()
+        if not isinstance(name, str):
+            raise InvalidRequest(f"a topic name is a str, not {name!r}")
         topic = self._topics.get(name)
         if topic is not None:
             return [topic]
@@ -271,6 +278,15 @@ class Broker:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the broker")
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif loop is not self._loop:
+            # Timers and waiting readers are on the other loop, which would never hear of this.
+            raise InvalidRequest(
+                "this connection belongs to another event loop; connect in each of them, or use "
+                "connect_sync, which serves every thread"
+            )
 
 
 def _reader_names(topic: Topic) -> set[str]:

@@ -152,7 +152,9 @@ class Feed:
             self._waiting -= count
             picks = alive(run.source, run.start, run.stop, ttl_ms, self._clock.now_ms())
             if picks is not None:
-                picks = [row for row in picks if run.picks is None or row in run.picks]
+                if run.picks is not None:
+                    wanted_rows = set(run.picks)
+                    picks = [row for row in picks if row in wanted_rows]
                 run = run._replace(picks=picks)
                 count = len(picks)
             if count:
@@ -168,6 +170,9 @@ class Feed:
     def take_one(self) -> Message | None:
         rows = self.take(1)
         return rows[0] if rows else None
+
+    def is_ready(self) -> bool:
+        return bool(self._queue) or self._ended is not None
 
     async def wait(self, timeout: float | None) -> bool:
         if self._queue or self._ended is not None:

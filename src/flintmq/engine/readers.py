@@ -232,6 +232,8 @@ class Reader:
             )
         if offset is None:
             offset = cursor.position
+        if type(offset) is not int:
+            raise InvalidRequest(f"commit takes an offset or a message, not {offset!r}")
         next_offset = self._topic.log.next_offset
         if not 0 <= offset <= max(next_offset, cursor.position):
             raise InvalidRequest(
@@ -273,7 +275,11 @@ def resolve_start(topic: Topic, start: Start, cursor: Cursor | None = None) -> i
             raise InvalidRequest(_bad_start(start))
         return start
     if isinstance(start, datetime):
-        return log.offset_at_time(-int(-start.timestamp() * 1000 // 1))
+        try:
+            time_ms = -int(-start.timestamp() * 1000 // 1)
+        except (ValueError, OverflowError, OSError):
+            raise InvalidRequest(f"{start!r} is no time this machine can count") from None
+        return log.offset_at_time(time_ms)
     if start == "earliest":
         return log.first_offset
     if start == "latest":

@@ -11,7 +11,16 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from ..batch import DELIVER_AT, EXPIRY, OBJECTS, BatchBuilder, DecodeCache, RecordBatch, RowSource
+from ..batch import (
+    DELIVER_AT,
+    EXPIRY,
+    OBJECTS,
+    UNSTAMPED,
+    BatchBuilder,
+    DecodeCache,
+    RecordBatch,
+    RowSource,
+)
 from ..broker_api import Filter
 from ..clock import Clock, Timer
 from ..errors import FilterFailed, FlintError, InvalidRequest, MessageTooLarge, QueueFull, TopicFull
@@ -30,6 +39,9 @@ SWEEP_MS_MIN = 10
 
 UNSTORED_DELAYED_MAX = 100_000
 """How many delayed QoS 0 messages wait for their time; they are held in memory outside the log."""
+
+COUNT_MAX = 1 << 24
+"""What a topic keeps at most where it has no limit by count: even empty messages take room."""
 
 _GAPS_MAX = 64
 _DELAYS_KEPT = 1024
@@ -71,6 +83,7 @@ class Topic:
         self._delay_timer: Timer | None = None
         self._expiry_seen = False  # of a message of its own; from then on readers look for it
         self._held_by = "topic"
+        self._unmarked = 0
         self._ended: FlintError | None = None
         self._take_options(options)
 
@@ -98,7 +111,7 @@ class Topic:
         self.ttl_ms = None if options.ttl is None else max(1, round(options.ttl * 1000))
         age = options.retention_age
         self._age_ms = None if age is None else max(1, round(age * 1000))
-        self._count_max = FOREVER if options.retention_count is None else options.retention_count
+        self._count_max = options.retention_count or COUNT_MAX
         self._bytes_max = FOREVER if options.retention_bytes is None else options.retention_bytes
         self._drops_oldest = options.overflow == "drop_oldest"
         self._takes_objects = options.format == "object"
@@ -133,7 +146,7 @@ class Topic:
             return None
         count = rows.row_count
         for feed in self.feeds:
-            if feed.refuses and not feed.has_room(count):
+            if feed.refuses and not feed.has_room(self._meant_for(feed, rows)):
                 if feed.overflow == "reject":
                     raise feed.full()
                 feed.on_room.add(self._wake_publisher)
@@ -271,6 +284,8 @@ class Topic:
             why = "nobody reads it; open a reader, or choose overflow='drop_oldest'"
         else:
             why = f"reader {slowest.label!r} still has {self.lag(slowest):,} messages to read"
+            if not slowest.members:
+                why += "; nobody has it open: open it, and read on or seek('latest')"
         if waited is not None:
             why += f" (waited {waited:g} s)"
         return TopicFull(self.name, self._limit(count), why)
@@ -323,6 +338,19 @@ class Topic:
 
     # --- fan-out
 
+    def _meant_for(self, feed: Feed, rows: BatchBuilder | RecordBatch) -> int:
+        """How many of the rows a feed would get, were they published now."""
+        count = rows.row_count
+        if feed.filter is None:
+            return count
+        rows.base_offset, rows.append_time = self.log.next_offset, self.clock.now_ms()
+        try:
+            return len(self.pick(feed.filter, rows, range(count)))
+        except Exception:
+            return 0  # publishing tells the feed
+        finally:
+            rows.base_offset = UNSTAMPED
+
     def _fan_out(self, rows: BatchBuilder | RecordBatch, now_ms: int, offset: int | None) -> None:
         """Hand rows to the live feeds: at once, or when they are due."""
         count = rows.row_count
@@ -358,7 +386,9 @@ class Topic:
         for feed in self.feeds:
             offered = run if feed.filter is None else self._filtered(feed, run)
             if offered is not None:
-                self._drops["feed"] += feed.offer(offered, self.ttl_ms)
+                dropped = feed.offer(offered, self.ttl_ms)
+                self._drops["feed"] += dropped
+                self.delivered.total += max(0, offered.row_count - dropped)
 
     def _filtered(self, feed: Feed, run: Run) -> Run | None:
         """What of a run passes a feed's filter. A filter that raises ends its feed."""
@@ -368,6 +398,9 @@ class Topic:
             picks = self.pick(feed.filter, source, rows)
         except FilterFailed as error:
             feed.end(error)
+            return None
+        except Exception as error:  # never the publisher's trouble
+            feed.end(FilterFailed(self._base, None, error))
             return None
         feed.matched += len(picks)
         feed.rejected += len(rows) - len(picks)
@@ -408,7 +441,8 @@ class Topic:
         for delayed in self._delays.take_due(now_ms):
             if isinstance(delayed, int):
                 if delayed < self.log.first_offset:
-                    continue  # retention was faster
+                    self._drops["feed"] += len(self.feeds)  # retention was faster
+                    continue
                 source, row, _ = self.log.locate(delayed)
             else:
                 source, row = delayed
@@ -542,11 +576,13 @@ class Topic:
         self._wake_publisher()
 
     def was_read(self, count: int) -> None:
-        delivered = self.delivered
-        if count > 15 or not delivered.total & 15:  # a clock is read now and then, not for each
-            delivered.add(count, self.clock.now_ms())
+        self._unmarked += count
+        if self._unmarked > 15 or not self.delivered.is_marked:
+            # a clock is read now and then, not for each message
+            self._unmarked = 0
+            self.delivered.add(count, self.clock.now_ms())
         else:
-            delivered.total += count
+            self.delivered.total += count
         if self._publishers:
             self._wake_publisher()
 
@@ -584,6 +620,7 @@ class Topic:
 
     def stats(self) -> TopicStats:
         log, now_ms = self.log, self.clock.now_ms()
+        self.delivered.add(0, now_ms)
         missed = {
             label: cursor.missed + self.missed_between(cursor.position, log.first_offset)
             if cursor.position < log.first_offset
