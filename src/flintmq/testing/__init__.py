@@ -1,0 +1,1 @@
+"""Fakes that keep the promises of the real thing; they ship with the product."""
