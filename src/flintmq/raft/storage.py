@@ -59,6 +59,8 @@ def fitting(entries: list[Entry], bytes_max: int) -> list[Entry]:
 class MemoryStorage:
     """A Storage in lists. For tests, the simulator and groups that promise no durability.
 
+    A restart begins at the snapshot, with its membership, and applies everything behind it again.
+
     Invariant: the entries are contiguous and begin right behind `_before`.
     """
 
@@ -67,12 +69,20 @@ class MemoryStorage:
         self._snapshot = Snapshot(membership=membership or Membership())
         self._before = (0, 0)  # index and term of the entry before the first one here
         self._entries: list[Entry] = []
-        self._membership: Membership | None = None
+
+    @classmethod
+    def bootstrapped(cls, membership: Membership) -> MemoryStorage:
+        """The disk of a founding member. The group begins at a snapshot of index 1 that names the
+        founders, so that who joins later learns of them by a snapshot, never by guessing."""
+        storage = cls()
+        storage.install(Snapshot(index=1, term=1, membership=membership))
+        storage.set_hard_state(HardState(term=1, commit=1))
+        return storage
 
     # -- reading, as the core does ----------------------------------------------------------
 
     def initial_state(self) -> tuple[HardState, Membership]:
-        return self._hard_state, self._membership or self._snapshot.membership
+        return self._hard_state, self._snapshot.membership
 
     def first_index(self) -> int:
         return self._before[0] + 1
@@ -106,10 +116,6 @@ class MemoryStorage:
     def set_hard_state(self, hard_state: HardState) -> None:
         self._hard_state = hard_state
 
-    def set_membership(self, membership: Membership) -> None:
-        """Record the membership as of the last applied entry, for a restart from here."""
-        self._membership = membership
-
     def append(self, entries: list[Entry]) -> None:
         """Write entries in place of what is at and behind their first index."""
         entries = [entry for entry in entries if entry.index >= self.first_index()]
@@ -128,7 +134,6 @@ class MemoryStorage:
         if snapshot.index <= self._snapshot.index:
             return
         self._snapshot = snapshot
-        self._membership = snapshot.membership
         self._before = (snapshot.index, snapshot.term)
         self._entries = []
 

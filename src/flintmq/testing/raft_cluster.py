@@ -76,9 +76,11 @@ class RaftCluster:
             self.add_node(node, MemoryStorage(self.membership))
 
     def add_node(self, node: int, storage: MemoryStorage | None = None) -> ClusterNode:
-        """Start a node; without a disk of its own it is new and a member of nothing yet."""
+        """Start a node; a new one learns the founders here and the rest from the log."""
         settings = Settings(node=node, **{**self._common, **self._special.get(node, {})})
-        self.nodes[node] = ClusterNode(settings, storage or MemoryStorage(), seed=node)
+        self.nodes[node] = ClusterNode(
+            settings, storage or MemoryStorage(self.membership), seed=node
+        )
         return self.nodes[node]
 
     def restart(self, node: int) -> None:
@@ -186,8 +188,7 @@ class RaftCluster:
         for entry in entries:
             cluster_node.applied.append(entry)
             if entry.kind is EntryKind.MEMBERSHIP:
-                membership = cluster_node.raft.apply_membership(decode_change(entry.data))
-                cluster_node.storage.set_membership(membership)
+                cluster_node.raft.apply_membership(decode_change(entry.data))
             cluster_node.raft.applied(entry.index)
 
     # -- wishes, each followed by settling --------------------------------------------------
