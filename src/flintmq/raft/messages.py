@@ -95,6 +95,7 @@ class Message(msgspec.Struct, frozen=True):
     APPEND_REPLY      index: last entry held (or the refused index); reject, hint, log_term
     HEARTBEAT(_REPLY) commit; read_round: confirms every read of that round and before
     VOTE, PRE_VOTE    index, log_term: the candidate's last entry; force: a transfer, ignore leases
+    and their replies commit, hint: what the sender knows to be committed, and its term
     SNAPSHOT          snapshot
     PROPOSE           entries, without index and term; term 0: any leader may take it
     READ_INDEX(_REPLY) context of the asker; index: what to wait for; term 0 in the request

@@ -139,6 +139,8 @@ class RaftNode:
         if message.kind is MessageKind.VOTE or message.kind is MessageKind.PRE_VOTE:
             self._answer_vote(message)
         else:
+            if message.reject and message.kind is not MessageKind.APPEND_REPLY:
+                self._learn_commit(message)
             self.role.step(message)
 
     def _enter_term_of(self, message: Message) -> bool:
@@ -169,7 +171,7 @@ class RaftNode:
         if can_be_stuck and message.kind in (MessageKind.HEARTBEAT, MessageKind.APPEND):
             self.send(MessageKind.APPEND_REPLY, message.sender)
         elif message.kind is MessageKind.PRE_VOTE:
-            self.send(MessageKind.PRE_VOTE_REPLY, message.sender, reject=True)
+            self._refuse_vote(MessageKind.PRE_VOTE_REPLY, message.sender)
 
     def _answer_vote(self, message: Message) -> None:
         is_pre_vote = message.kind is MessageKind.PRE_VOTE
@@ -187,7 +189,27 @@ class RaftNode:
                 self.trace("vote", index=message.sender)
             self.send(reply, message.sender, term=message.term)
         else:
-            self.send(reply, message.sender, reject=True)
+            self._learn_commit(message)
+            self._refuse_vote(reply, message.sender)
+
+    def _refuse_vote(self, kind: MessageKind, candidate: int) -> None:
+        commit = self.log.committed
+        commit_term = self.log.term(commit) or 0
+        self.send(kind, candidate, reject=True, commit=commit, hint=commit_term)
+
+    def _learn_commit(self, message: Message) -> None:
+        """Votes and refusals tell what their sender knows to be committed. Without this a group can
+        stand still: a leader demotes itself with the last but one entry of its log and steps down;
+        it may no longer lead, refuses its longer log to the rest, and the rest waits for its vote
+        because only it knows that the change is committed."""
+        if not message.hint or not self.log.matches(message.commit, message.hint):
+            return
+        self.commit_to(message.commit)
+        if isinstance(self.role, PreCandidate | Candidate) and (
+            self.log.has_unapplied_membership_change()
+        ):
+            # Who votes is about to change for us: not a moment to win by the old rules.
+            self.become_follower(self.term, NOBODY)
 
     # -- inputs: wishes ---------------------------------------------------------------------
 
@@ -475,9 +497,19 @@ class RaftNode:
 
     def _ask_for_votes(self, kind: MessageKind, term: int, *, force: bool = False) -> None:
         last = self.log.last_id()
+        commit = self.log.committed
         for voter in self.membership.all_voters():
             if voter != self.id:
-                self.send(kind, voter, term=term, index=last.index, log_term=last.term, force=force)
+                self.send(
+                    kind,
+                    voter,
+                    term=term,
+                    index=last.index,
+                    log_term=last.term,
+                    commit=commit,
+                    hint=self.log.term(commit) or 0,
+                    force=force,
+                )
 
     def become_leader(self) -> None:
         role = Leader(self)
@@ -496,9 +528,8 @@ class RaftNode:
         log = self.log
         if snapshot.index <= log.committed:
             return False
-        if not snapshot.membership.is_member(self.id):
-            # Not meant for us: installing it would leave us a member of nothing.
-            return False
+        # It need not name us: who joins may get a snapshot from before it was added, and learns the
+        # rest from the entries behind it. Until then the membership lets it neither vote nor lead.
         if log.matches(snapshot.index, snapshot.term):
             # We hold all of it as entries; only the commit is news.
             self.commit_to(snapshot.index)
