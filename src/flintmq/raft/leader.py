@@ -36,6 +36,8 @@ from flintmq.raft.roles import Role, RoleName
 if TYPE_CHECKING:
     from flintmq.raft.node import RaftNode
 
+LEASE_ROUNDS_KEPT = 1024  # an answer to an older heartbeat proves nothing worth knowing
+
 
 class Leader(Role):
     name = RoleName.LEADER
@@ -58,6 +60,9 @@ class Leader(Role):
         self.pending_membership_index = log.last_index()
         self._rounds = ReadRounds()
         self._reads_before_first_commit: list[tuple[int, bytes]] = []
+        self._clock = 0  # ticks since we lead
+        self._sent_at: dict[int, int] = {}  # round of heartbeats -> when it left, for leases
+        self._lease_is_given_up = False
 
     def _new_progress(self, *, next_index: int) -> Progress:
         settings = self.node.settings
@@ -75,6 +80,7 @@ class Leader(Role):
 
     def tick(self) -> None:
         node = self.node
+        self._clock += 1
         self.heartbeat_elapsed += 1
         node.election_elapsed += 1
         if node.election_elapsed >= node.settings.election_ticks:
@@ -156,14 +162,16 @@ class Leader(Role):
             self.send_append(peer)
 
     def broadcast_heartbeat(self) -> None:
+        number = self._rounds.begin_round()
+        if self.node.settings.lease_reads:
+            self._sent_at[number] = self._clock
+            self._sent_at.pop(number - LEASE_ROUNDS_KEPT, None)
         for peer in self.peers():
             progress = self.progress[peer]
             # Never a commit beyond what the peer is known to hold: it could not tell whether
             # its own entries there are ours.
             commit = min(progress.match, self.node.log.committed)
-            self.node.send(
-                MessageKind.HEARTBEAT, peer, commit=commit, read_round=self._rounds.round
-            )
+            self.node.send(MessageKind.HEARTBEAT, peer, commit=commit, read_round=number)
 
     def send_append(self, peer: int, *, even_if_empty: bool = True) -> bool:
         """Send the peer what it lacks next, unless it is paused. True when something was sent."""
@@ -289,6 +297,7 @@ class Leader(Role):
             self.send_append(message.sender)
         if message.read_round > progress.read_round:
             progress.read_round = message.read_round
+            progress.lease_tick = self._sent_at.get(message.read_round, progress.lease_tick)
             self._confirm_reads()
 
     # -- committing -------------------------------------------------------------------------
@@ -316,12 +325,25 @@ class Leader(Role):
             # Entries committed by earlier leaders may still look uncommitted to us (Raft 8).
             self._reads_before_first_commit.append((asker, context))
             return
-        if self.node.settings.lease_reads:
+        if self.node.settings.lease_reads and self._has_lease():
             self._answer(PendingRead(0, self.node.log.committed, asker, context))
             return
         if self._rounds.ask(self.node.log.committed, asker, context):
             self.broadcast_heartbeat()
         self._confirm_reads()  # a group of one needs no answer
+
+    def _has_lease(self) -> bool:
+        """A quorum answered heartbeats so lately that it still refuses votes to everyone else.
+
+        Counted from when the heartbeat left, and for three quarters of the shortest timeout: ticks
+        of two nodes may differ by that much. Nobody may be told to campaign meanwhile.
+        """
+        if self._lease_is_given_up:
+            return False
+        ticks = {peer: progress.lease_tick for peer, progress in self.progress.items()}
+        ticks[self.node.id] = self._clock
+        begun = self.node.membership.quorum_index(ticks)
+        return begun > 0 and self._clock - begun < self.node.settings.election_ticks * 3 // 4
 
     def _release_early_reads(self) -> None:
         if not self._reads_before_first_commit:
@@ -367,6 +389,8 @@ class Leader(Role):
         if self.transferee == successor:
             return  # asking twice does not buy more time
         self.transferee = successor
+        # It may campaign from now on, however late, and its votes ignore the lease.
+        self._lease_is_given_up = True
         node.election_elapsed = 0
         if progress.match == node.log.last_index():
             node.send(MessageKind.TIMEOUT_NOW, successor)

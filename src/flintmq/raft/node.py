@@ -89,7 +89,9 @@ class RaftNode:
         # in that term, so it is free; but a log never holds a term its node has not reached.
         self.term = max(hard_state.term, self.log.last_id().term)
         self.vote = hard_state.vote if self.term == hard_state.term else NOBODY
-        self.log.committed = max(self.log.committed, hard_state.commit)
+        # What is applied was committed, even if the crash took the note of it: the state machine
+        # and the hard state are not synced together.
+        self.log.committed = max(self.log.committed, hard_state.commit, applied)
         if self.log.committed > self.log.last_index():
             raise RaftInvariantBroken(
                 f"commit {self.log.committed} is stored; the log ends at {self.log.last_index()}"
@@ -97,6 +99,7 @@ class RaftNode:
         if applied:
             self.log.applied_to(applied)
         self.leader = NOBODY
+        self._ticks = 0
         self.election_elapsed = 0
         self.election_timeout = 0
         self.reads: list[ReadState] = []
@@ -111,6 +114,9 @@ class RaftNode:
     # -- inputs: time -----------------------------------------------------------------------
 
     def tick(self) -> None:
+        """A tick's time has passed. With lease reads, a driver that was held up must make good for
+        every tick it missed before it does anything else."""
+        self._ticks += 1
         self.role.tick()
 
     def is_past_election_timeout(self) -> bool:
@@ -158,6 +164,8 @@ class RaftNode:
         return True
 
     def _is_in_lease(self) -> bool:
+        if self.settings.lease_reads and self._ticks < self.settings.election_ticks:
+            return True  # before the restart we may have promised a leader our silence
         return (
             self.settings.check_quorum
             and self.leader != NOBODY

@@ -25,6 +25,7 @@ class Progress:
     __slots__ = (
         "inflights",
         "is_paused_until_answer",
+        "lease_tick",
         "match",
         "next",
         "pending_snapshot",
@@ -45,7 +46,8 @@ class Progress:
         self.sent_commit = 0
         self.recent_active = False  # heard from since the last quorum check
         self.was_active = False  # heard from in the interval before that
-        self.read_round = 0  # the last round of reads it confirmed
+        self.read_round = 0  # the last round of heartbeats it answered
+        self.lease_tick = 0  # when that round was sent, on the leader's count of ticks
 
     def is_live(self) -> bool:
         return self.recent_active or self.was_active

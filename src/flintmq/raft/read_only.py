@@ -20,7 +20,7 @@ class PendingRead(msgspec.Struct, frozen=True):
 
 
 class ReadRounds:
-    """Invariant: rounds in `_pending` never decrease."""
+    """Every broadcast of heartbeats is a round. Invariant: rounds in `_pending` never decrease."""
 
     def __init__(self) -> None:
         self.round = 0
@@ -31,13 +31,16 @@ class ReadRounds:
         return len(self._pending)
 
     def ask(self, index: int, asker: int, context: bytes) -> bool:
-        """Add a read. True when a new round begins, so that heartbeats must go out."""
-        begins = self._round_left
-        if begins:
-            self.round += 1
-            self._round_left = False
-        self._pending.append(PendingRead(self.round, index, asker, context))
-        return begins
+        """Add a read. True when no heartbeats wait to leave, so that a round must begin for it."""
+        needs_round = self._round_left
+        number = self.round + 1 if needs_round else self.round
+        self._pending.append(PendingRead(number, index, asker, context))
+        return needs_round
+
+    def begin_round(self) -> int:
+        self.round += 1
+        self._round_left = False
+        return self.round
 
     def heartbeats_left(self) -> None:
         """What was queued is being sent: a later read can no longer join its round."""

@@ -19,7 +19,7 @@ class Settings:
     heartbeat_ticks: int = 1
     pre_vote: bool = True
     check_quorum: bool = True
-    lease_reads: bool = False  # trusts the clock: no round trip, and stale if ticks run late
+    lease_reads: bool = False  # trusts the clocks: no round trip, and stale if ticks run late
     forward_proposals: bool = True
     membership_needs_live_quorum: bool = True  # refuse a change that the living could not commit
     message_bytes_max: int = 1 << 20  # entries in one append; one entry may be larger

@@ -44,6 +44,8 @@ FAULTS = (
     "transfer",
     "compact",
     "change_membership",
+    "change_membership",
+    "change_jointly",
     "change_jointly",
 )
 

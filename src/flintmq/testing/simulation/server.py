@@ -75,6 +75,7 @@ class Server:
         self._waiting: dict[int, Any] = {}  # operation id -> what to call with the result
         self._reads: list[tuple[int, bytes]] = []
         self._read_keys: dict[bytes, tuple[str, Any]] = {}
+        self._ticked_at = world.now
         world.invariants.restarted(self)
         self.later(world.random.randrange(self.tick_us), self._tick)
 
@@ -105,12 +106,23 @@ class Server:
 
     def _tick(self) -> None:
         self.raft.tick()
+        self._ticked_at += self.tick_us
+        self._make_good_for_ticks()
+        self._ticked_at = self.world.now
         self.pump()
         self.later(self.tick_us, self._tick)
+
+    def _make_good_for_ticks(self) -> None:
+        """Leases count on ticks for all the time that passed, also while we were held up."""
+        if self.raft.settings.lease_reads:
+            while self._ticked_at + self.tick_us <= self.world.now:
+                self._ticked_at += self.tick_us
+                self.raft.tick()
 
     def receive(self, message: Message, snapshot_bytes: bytes) -> None:
         if message.snapshot is not None and not self._take_snapshot_bytes(message, snapshot_bytes):
             return
+        self._make_good_for_ticks()
         self.raft.step(message)
         self.pump()
 
@@ -258,6 +270,7 @@ class Server:
 
     def read(self, operation: int, key: str, answer: Any) -> bool:
         context = b"%d" % operation
+        self._make_good_for_ticks()
         try:
             self.raft.read_index(context)
         except FlintError:
