@@ -27,6 +27,7 @@ from flintmq.raft.membership import (
     MembershipChange,
     changed,
     check_is_sound,
+    decode_change,
     encode_change,
 )
 from flintmq.raft.messages import (
@@ -84,6 +85,7 @@ class RaftNode:
         self._trace_hook = trace_hook
         hard_state, self.membership = storage.initial_state()
         check_is_sound(self.membership)
+        self._membership_index = applied  # the entry or snapshot that set the membership
         self.log = RaftLog(storage, apply_bytes_max=settings.apply_bytes_max)
         # Of an unsynced write the disk may keep the entries and lose the term. Nothing was said
         # in that term, so it is free; but a log never holds a term its node has not reached.
@@ -313,13 +315,17 @@ class RaftNode:
             last = role.append([(EntryKind.MEMBERSHIP, b"")])
             role.pending_membership_index = last.index
 
-    def apply_membership(self, change: MembershipChange) -> Membership:
+    def apply_membership(self, entry: Entry) -> Membership | None:
         """A committed change is being applied: it takes effect now. Returns the membership to
-        store with the applied state.
+        store with the applied state; None when a snapshot from beyond this entry arrived since it
+        was handed out, and has set the membership already.
 
         A driver whose state machine refuses the change simply does not call this.
         """
-        self._switch_membership(changed(self.membership, change))
+        if entry.index <= self._membership_index:
+            return None
+        self._membership_index = entry.index
+        self._switch_membership(changed(self.membership, decode_change(entry.data)))
         return self.membership
 
     def _switch_membership(self, membership: Membership) -> None:
@@ -544,6 +550,7 @@ class RaftNode:
             return False
         check_is_sound(snapshot.membership)
         log.restore(snapshot)
+        self._membership_index = snapshot.index
         self._switch_membership(snapshot.membership)
         self.trace("restore", index=snapshot.index)
         return True

@@ -21,7 +21,6 @@ from flintmq.raft import (
     RaftNode,
     Ready,
     Settings,
-    decode_change,
 )
 from flintmq.raft.leader import Leader
 
@@ -188,7 +187,7 @@ class RaftCluster:
         for entry in entries:
             cluster_node.applied.append(entry)
             if entry.kind is EntryKind.MEMBERSHIP:
-                cluster_node.raft.apply_membership(decode_change(entry.data))
+                cluster_node.raft.apply_membership(entry)
             cluster_node.raft.applied(entry.index)
 
     # -- wishes, each followed by settling --------------------------------------------------

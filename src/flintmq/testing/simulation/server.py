@@ -26,7 +26,6 @@ from flintmq.raft import (
     SnapshotReceiver,
     TraceEvent,
     chunk_at,
-    decode_change,
     describe_bytes,
 )
 from flintmq.raft.leader import Leader
@@ -220,7 +219,7 @@ class Server:
         self.world.invariants.applies(self, entry)
         if entry.kind is EntryKind.MEMBERSHIP:
             self.machine.applied = entry.index
-            self.raft.apply_membership(decode_change(entry.data))
+            self.raft.apply_membership(entry)
         else:
             try:
                 done = self.machine.apply(entry.index, entry.data)
