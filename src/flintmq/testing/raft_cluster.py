@@ -7,13 +7,14 @@ time passes by itself. For chance, delay and crashes see `flintmq.testing.simula
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 from flintmq.raft import (
     Entry,
     EntryKind,
+    HardState,
     Membership,
     MemoryStorage,
     Message,
@@ -57,9 +58,14 @@ class RaftCluster:
         node_count: int = 3,
         *,
         learners: tuple[int, ...] = (),
+        only: tuple[int, ...] | None = None,
+        logs: dict[int, Sequence[int]] | None = None,
+        hard_states: dict[int, HardState] | None = None,
         settings: dict[int, dict[str, Any]] | None = None,
         **common: Any,
     ) -> None:
+        """`only` starts some of the members; `logs` gives nodes entries of these terms to begin
+        with; `settings` are for single nodes, `common` for all."""
         ids = tuple(range(1, node_count + 1))
         voters = tuple(node for node in ids if node not in learners)
         self.membership = Membership(voters=voters, learners=learners)
@@ -71,8 +77,13 @@ class RaftCluster:
         self._cut: set[tuple[int, int]] = set()
         self._dropped_kinds: set[MessageKind] = set()
         self.lets_pass: Callable[[Message], bool] = lambda message: True
-        for node in ids:
-            self.add_node(node, MemoryStorage(self.membership))
+        for node in only or ids:
+            storage = MemoryStorage(self.membership)
+            terms = (logs or {}).get(node, ())
+            storage.append([Entry(index, term) for index, term in enumerate(terms, start=1)])
+            hard_state = HardState(term=terms[-1]) if terms else HardState()
+            storage.set_hard_state((hard_states or {}).get(node, hard_state))
+            self.add_node(node, storage)
 
     def add_node(self, node: int, storage: MemoryStorage | None = None) -> ClusterNode:
         """Start a node; a new one learns the founders here and the rest from the log."""
@@ -222,6 +233,12 @@ class RaftCluster:
         cluster_node.storage.take_snapshot(index, cluster_node.raft.membership)
         cluster_node.storage.compact(index - trailing_entries)
 
+    def take_sent(self) -> list[Message]:
+        """What left since the last time this was asked."""
+        self.settle()
+        taken, self.sent = self.sent, []
+        return taken
+
     # -- looking ----------------------------------------------------------------------------
 
     def roles(self) -> dict[int, str]:
@@ -250,3 +267,26 @@ class RaftCluster:
 
     def messages_sent(self, kind: MessageKind, *, since: int = 0) -> list[Message]:
         return [message for message in self.sent[since:] if message.kind is kind]
+
+
+def elected_cluster(node_count: int = 3, **options: Any) -> RaftCluster:
+    """A cluster that node 1 leads, at rest."""
+    cluster = RaftCluster(node_count, **options)
+    cluster.campaign(1)
+    assert cluster.leader() == 1
+    cluster.take_sent()
+    return cluster
+
+
+def lone_leader(node_count: int = 3, **options: Any) -> RaftCluster:
+    """Node 1 alone, leading by votes the test gave it; its peers are the test's to play."""
+    cluster = RaftCluster(node_count, only=(1,), pre_vote=False, **options)
+    raft = cluster[1]
+    raft.campaign()
+    cluster.settle()
+    for peer in range(2, node_count // 2 + 2):
+        raft.step(Message(MessageKind.VOTE_REPLY, peer, 1, term=raft.term))
+    cluster.settle()
+    assert raft.role.name.value == "leader"
+    cluster.take_sent()
+    return cluster

@@ -93,6 +93,8 @@ class World:
         self.note(f"node {event.node} {event.what} t{event.term} i{event.index}")
         if event.what == "leader":
             self.counts["elections"] += 1
+        elif event.what == "restore":
+            self.counts["snapshots restored"] += 1
         if event.what in ("leader", "follower"):
             server.role_changed()
         self.invariants.traced(server, event)
