@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ from flintmq.raft.leader import Leader
 from flintmq.raft.roles import TRANSITIONS, RoleName
 from flintmq.testing.raft_cluster import RaftCluster, elected_cluster, lone_leader
 
-PLAIN = {"pre_vote": False, "check_quorum": False}
+PLAIN: dict[str, Any] = {"pre_vote": False, "check_quorum": False}
 BOTH_WAYS = pytest.mark.parametrize("pre_vote", [False, True], ids=["vote", "pre-vote"])
 
 
@@ -147,7 +148,7 @@ def test_a_fit_candidate_of_a_higher_term_gets_a_vote_from_every_role(
     kind: Kind, role: str
 ) -> None:
     """Parity: TestVoteFromAnyState, TestPreVoteFromAnyState"""
-    options = {"pre_vote": role == "pre-candidate", "check_quorum": False}
+    options: dict[str, Any] = {"pre_vote": role == "pre-candidate", "check_quorum": False}
     if role == "leader":
         cluster = lone_leader(check_quorum=False)
     else:

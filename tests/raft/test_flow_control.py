@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from flintmq.errors import RaftInvariantBroken
@@ -12,7 +14,7 @@ from flintmq.raft.progress import Progress, ProgressState
 from flintmq.testing.raft_cluster import RaftCluster, lone_leader
 
 
-def replicating(**options: object) -> RaftCluster:
+def replicating(**options: Any) -> RaftCluster:
     """A lone leader of two that knows where its follower stands."""
     cluster = lone_leader(2, **options)
     cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
@@ -50,7 +52,11 @@ def test_while_probing_one_append_is_in_flight_however_many_are_proposed() -> No
 
 def test_the_window_is_limited_by_messages_and_by_bytes() -> None:
     """Parity: TestProgressFlowControl"""
-    limits = {"message_bytes_max": 2048, "inflight_messages_max": 3, "inflight_bytes_max": 9000}
+    limits: dict[str, Any] = {
+        "message_bytes_max": 2048,
+        "inflight_messages_max": 3,
+        "inflight_bytes_max": 9000,
+    }
     cluster = lone_leader(2, **limits)
     for _ in range(10):
         cluster.propose(1, b"a" * 1000)

@@ -7,6 +7,7 @@ lists them all.
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,8 @@ from flintmq.raft import MessageKind as Kind
 from flintmq.testing.raft_cluster import RaftCluster, elected_cluster, lone_leader
 
 
-def lone_candidate(**options: object) -> RaftCluster:
-    cluster = RaftCluster(3, only=(1,), pre_vote=False, check_quorum=False, **options)  # type: ignore[arg-type]
+def lone_candidate(**options: Any) -> RaftCluster:
+    cluster = RaftCluster(3, only=(1,), pre_vote=False, check_quorum=False, **options)
     cluster.campaign(1)
     assert cluster.roles()[1] == "candidate"
     return cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from flintmq.raft import MessageKind as Kind
 from flintmq.raft.progress import ProgressState
 from flintmq.testing.raft_cluster import RaftCluster, elected_cluster, lone_leader
 
-PLAIN = {"pre_vote": False, "check_quorum": False}
+PLAIN: dict[str, Any] = {"pre_vote": False, "check_quorum": False}
 
 
 def test_the_leaders_own_match_advances_only_when_its_write_is_durable() -> None:
