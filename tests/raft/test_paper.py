@@ -51,11 +51,13 @@ def test_a_message_of_a_higher_term_makes_every_role_a_follower_of_that_term(rol
     assert (cluster[1].term, cluster.roles()[1], cluster[1].leader) == (9, "follower", 2)
 
 
-def test_a_request_of_an_old_term_never_reaches_the_role() -> None:
+def test_a_request_of_an_old_term_never_reaches_the_role(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Parity: TestRejectStaleTermMessage"""
     cluster = RaftCluster(3, only=(1,), hard_states={1: HardState(term=5)}, check_quorum=False)
     seen: list[Message] = []
-    cluster[1].role.step = seen.append  # type: ignore[method-assign]
+    monkeypatch.setattr(cluster[1].role, "step", seen.append)
 
     cluster.step(Message(Kind.APPEND, 2, 1, term=4))
     assert seen == []

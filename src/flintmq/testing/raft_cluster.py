@@ -7,7 +7,7 @@ time passes by itself. For chance, delay and crashes see `flintmq.testing.simula
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -59,8 +59,8 @@ class RaftCluster:
         *,
         learners: tuple[int, ...] = (),
         only: tuple[int, ...] | None = None,
-        logs: dict[int, Sequence[int]] | None = None,
-        hard_states: dict[int, HardState] | None = None,
+        logs: Mapping[int, Sequence[int]] | None = None,
+        hard_states: Mapping[int, HardState] | None = None,
         settings: dict[int, dict[str, Any]] | None = None,
         **common: Any,
     ) -> None:
