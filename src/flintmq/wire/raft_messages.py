@@ -42,13 +42,14 @@ CHUNKS_MAX = 1 << 20
 _HEAD = struct.Struct("<BBHIQQQ")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
 _ENTRIES = struct.Struct("<IQ")
 _ENTRY = struct.Struct("<QIB")
 _SNAPSHOT = struct.Struct("<QQQIQB")
 
-_NUMBERS = ((0x01, "index"), (0x02, "log_term"), (0x04, "commit"), (0x08, "hint"))
-_READ_ROUND = 0x10
+_NUMBERS = ("index", "log_term", "commit", "hint", "read_round")  # flags 0x01 to 0x10
+_NUMBER_FLAGS = 0x1F
+_NUMBERS_OF = [tuple(i for i in range(5) if flags >> i & 1) for flags in range(32)]
+_U64S = [struct.Struct(f"<{count}Q") for count in range(6)]
 _REJECT = 0x20
 _FORCE = 0x40
 _CONTEXT = 0x80
@@ -63,17 +64,13 @@ _ENTRY_KINDS = {int(kind): kind for kind in EntryKind}
 def encode_message(message: Message) -> list[Buffer]:
     """The message as buffers to be written one behind the other; payloads are the very objects."""
     flags = 0
-    numbers = b""
-    for flag, value in (
-        (0x01, message.index),
-        (0x02, message.log_term),
-        (0x04, message.commit),
-        (0x08, message.hint),
-        (_READ_ROUND, message.read_round),
+    numbers: list[int] = []
+    for position, value in enumerate(
+        (message.index, message.log_term, message.commit, message.hint, message.read_round)
     ):
         if value:
-            flags |= flag
-            numbers += _U64.pack(value)
+            flags |= 1 << position
+            numbers.append(value)
     if message.reject:
         flags |= _REJECT
     if message.force:
@@ -99,7 +96,8 @@ def encode_message(message: Message) -> list[Buffer]:
         message.receiver,
         message.term,
     )
-    return [head + numbers + rest, *(entry.data for entry in message.entries if len(entry.data))]
+    first = head + _U64S[len(numbers)].pack(*numbers) + rest
+    return [first, *(entry.data for entry in message.entries if len(entry.data))]
 
 
 def _encode_entry_table(entries: tuple[Entry, ...]) -> bytes:
@@ -151,23 +149,20 @@ class _Reader:
         self.position = 0
 
     def unpack(self, form: struct.Struct) -> tuple[int, ...]:
-        values: tuple[int, ...] = form.unpack(self.take(form.size))
+        begin = self._step(form.size)
+        values: tuple[int, ...] = form.unpack_from(self.view, begin)
         return values
 
     def take(self, size: int) -> memoryview:
-        end = self.position + size
-        if end > len(self.view):
-            raise MalformedRaftMessage(f"{size} bytes at {self.position} pass the message's end")
-        taken = self.view[self.position : end]
-        self.position = end
-        return taken
+        begin = self._step(size)
+        return self.view[begin : self.position]
 
-    def number(self) -> int:
-        """A number that was flagged, and so is not zero."""
-        (value,) = self.unpack(_U64)
-        if not value:
-            raise MalformedRaftMessage("a flagged number is zero")
-        return value
+    def _step(self, size: int) -> int:
+        begin, end = self.position, self.position + size
+        if end > len(self.view):
+            raise MalformedRaftMessage(f"{size} bytes at {begin} pass the message's end")
+        self.position = end
+        return begin
 
     def numbers(self, count: int) -> tuple[int, ...]:
         return struct.unpack(f"<{count}Q", self.take(8 * count))
@@ -185,8 +180,7 @@ def decode_message(data: Buffer, *, bytes_max: int = MESSAGE_BYTES_MAX) -> Messa
         )
     if kind not in _KINDS or flags & ~_ALL_FLAGS:
         raise MalformedRaftMessage(f"unknown kind {kind} or flags {flags:#x}")
-    numbers = {name: reader.number() for flag, name in _NUMBERS if flags & flag}
-    read_round = reader.number() if flags & _READ_ROUND else 0
+    index, log_term, commit, hint, read_round = _decode_numbers(reader, flags & _NUMBER_FLAGS)
     context = _decode_context(reader) if flags & _CONTEXT else b""
     table = _decode_entry_table(reader) if flags & _HAS_ENTRIES else []
     snapshot = _decode_snapshot(reader) if flags & _HAS_SNAPSHOT else None
@@ -201,15 +195,29 @@ def decode_message(data: Buffer, *, bytes_max: int = MESSAGE_BYTES_MAX) -> Messa
         sender=sender,
         receiver=receiver,
         term=term,
+        index=index,
+        log_term=log_term,
+        commit=commit,
         entries=entries,
         reject=bool(flags & _REJECT),
+        hint=hint,
         read_round=read_round,
         context=context,
         force=bool(flags & _FORCE),
         snapshot=snapshot,
         group=group,
-        **numbers,
     )
+
+
+def _decode_numbers(reader: _Reader, flags: int) -> list[int]:
+    """The five numbers in their order; those without a flag are 0, and no others may be."""
+    numbers = [0] * len(_NUMBERS)
+    positions = _NUMBERS_OF[flags]
+    for position, value in zip(positions, reader.unpack(_U64S[len(positions)]), strict=True):
+        if not value:
+            raise MalformedRaftMessage(f"{_NUMBERS[position]} is flagged and zero")
+        numbers[position] = value
+    return numbers
 
 
 def _decode_context(reader: _Reader) -> bytes:
