@@ -96,7 +96,7 @@ def test_a_new_leader_treats_its_whole_tail_as_a_possible_change(has_change: boo
 
 
 def test_no_change_before_an_entry_of_the_term_is_committed() -> None:
-    """Ongaro's correction of 2015 to single-server changes."""
+    """The correction of 2015 to single-server changes."""
     cluster = lone_leader(3)
 
     with pytest.raises(MembershipChangeRefused):

@@ -1,7 +1,7 @@
 """Could one copy, used by one caller at a time, have given these answers?
 
-The search of Wing and Gong with Lowe's memory of visited states, as Porcupine uses it: walk
-through the calls and returns in order, try each call that is open as the next to take effect, and
+The search that Porcupine uses, with a memory of visited states: walk through the calls and
+returns in order, try each call that is open as the next to take effect, and
 go back when a return is met whose call could not take effect in time. Histories are judged key by
 key. Pure: a history in, a verdict out.
 
