@@ -120,12 +120,8 @@ class Message(msgspec.Struct, frozen=True):
 
 
 # A message of these kinds promises something about our disk: a vote, a log position. It waits for
-# the sync of everything before it. VOTE is among them because its log position helps to win an
-# election: were it sent early and the entries lost in a crash, late grants could elect a node
-# that no longer holds what its voters saw.
-AFTER_SYNC_KINDS = frozenset(
-    {MessageKind.APPEND_REPLY, MessageKind.VOTE, MessageKind.VOTE_REPLY},
-)
+# the sync of everything before it.
+AFTER_SYNC_KINDS = frozenset({MessageKind.APPEND_REPLY, MessageKind.VOTE_REPLY})
 
 
 def payload_bytes(entries: tuple[Entry, ...] | list[Entry]) -> int:

@@ -446,7 +446,12 @@ class RaftNode:
         snapshot: Snapshot | None = None,
     ) -> None:
         """Queue a message in the right one of the two classes: to be sent now, or after the sync
-        of everything it depends on. No message of a term leaves before that term is durable."""
+        of everything it depends on.
+
+        No message of a term leaves before that term is durable. That holds back requests for votes
+        too, and the log they boast of: were one sent early, and the entries lost in a crash, late
+        grants could elect a node that no longer holds what its voters saw.
+        """
         if term is None:
             term = 0 if kind in _ANY_TERM else self.term
         message = Message(
