@@ -622,6 +622,10 @@ def test_messages_for_others_are_refused_and_local_events_have_no_message() -> N
         cluster[1].step(Message(Kind.HEARTBEAT, 2, 3, term=1))
     with pytest.raises(InvalidRequest):
         cluster[1].step(Message(Kind.HEARTBEAT, 2, 1, term=1, group=7))
+    gap = Message(Kind.APPEND, 1, 2, term=1, index=1, log_term=1, entries=(Entry(9, 1),))
+    with pytest.raises(InvalidRequest):
+        cluster[2].step(gap)
+    assert cluster[2].log.last_index() == 1
 
     wire_names = {kind.name for kind in Kind}
     assert not wire_names & {"TICK", "CAMPAIGN", "PERSISTED", "APPLIED", "UNREACHABLE"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flintmq.errors import InvalidRequest
 from flintmq.raft.messages import NOBODY, Message, MessageKind
 from flintmq.raft.ready import ReadState
 from flintmq.raft.roles import Role, RoleName
@@ -52,6 +53,8 @@ def _take_append(role: Role, message: Message) -> None:
         # Everything up to our commit agrees with every leader, so say where we are.
         node.send(MessageKind.APPEND_REPLY, message.sender, index=log.committed)
         return
+    if message.entries and message.entries[0].index != message.index + 1:
+        raise InvalidRequest("the entries of an append do not follow the entry before them")
     last_new = log.append_after(message.index, message.log_term, message.entries)
     if last_new is not None:
         node.commit_to(min(message.commit, last_new))
