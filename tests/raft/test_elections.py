@@ -698,6 +698,18 @@ def test_with_lease_reads_a_leader_cannot_be_forgotten() -> None:
     assert cluster[follower].leader == leader
 
 
+@pytest.mark.parametrize(("hint", "committed"), [(2, 2), (1, 0), (0, 0)])
+def test_what_a_refusal_says_is_committed_counts_only_for_the_same_entry(
+    hint: int, committed: int
+) -> None:
+    cluster = RaftCluster(3, only=(1,), logs={1: (1, 2)}, **PLAIN)
+    cluster.campaign(1)
+
+    cluster.step(Message(Kind.VOTE_REPLY, 2, 1, term=3, reject=True, commit=2, hint=hint))
+
+    assert cluster[1].log.committed == committed
+
+
 def test_a_leader_that_demoted_itself_tells_the_rest_what_is_committed() -> None:
     """The simulator's first find: nobody could be elected any more.
 

@@ -123,6 +123,17 @@ def test_a_snapshot_at_or_below_the_commit_is_ignored_and_a_matching_one_moves_i
     assert (raft.log.committed, raft.log.last_index()) == (2, 3)
 
 
+def test_a_late_snapshot_does_not_take_a_node_back() -> None:
+    cluster = RaftCluster(2, only=(1,))
+    receive(cluster, 1, ELEVEN)
+
+    receive(cluster, 1, Snapshot(index=5, term=4, membership=Membership(voters=(1,))))
+
+    assert (cluster[1].log.committed, cluster[1].log.last_index()) == (11, 11)
+    assert cluster[1].membership == ELEVEN.membership
+    assert cluster.take_sent()[-1].index == 11  # and the leader is told where we are
+
+
 def test_who_joins_takes_a_snapshot_from_before_it_was_added() -> None:
     """The simulator's find: refused as not meant for it, the node never joined."""
     cluster = RaftCluster(3, only=(1,))
