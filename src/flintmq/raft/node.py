@@ -356,18 +356,27 @@ class RaftNode:
             or self.reads
             or self.log.unstable.next_entries()
             or self.log.unstable.next_snapshot() is not None
-            or self._hard_state() != self._given_hard_state
-            or self._soft_state() != self._given_soft_state
             or self.log.has_next_to_apply()
+            or self._has_new_state()
+        )
+
+    def _has_new_state(self) -> bool:
+        """Asked after every event, so it makes nothing."""
+        hard, soft = self._given_hard_state, self._given_soft_state
+        return (
+            self.leader != soft.leader
+            or self.role.name.value != soft.role
+            or self.term != hard.term
+            or self.vote != hard.vote
+            or min(self.log.committed, self.log.durable_index()) > hard.commit
         )
 
     def ready(self) -> Ready:
         """Everything to be done since the last call. Each thing is handed out once."""
         log = self.log
-        hard_state: HardState | None = self._hard_state()
-        last_given, self._given_hard_state = self._given_hard_state, self._hard_state()
-        if hard_state == last_given:
-            hard_state = None
+        last_given, now = self._given_hard_state, self._hard_state()
+        hard_state = now if now != last_given else None
+        self._given_hard_state = now
         soft_state: SoftState | None = self._soft_state()
         if soft_state == self._given_soft_state:
             soft_state = None

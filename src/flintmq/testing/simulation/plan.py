@@ -25,7 +25,8 @@ class Plan:
     clients: int
     keys: int
     goes_through_codec: bool
-    applies_at_once: bool
+    apply_delay_us: int
+    compact_every_us: int  # 0: only as a fault
     settings: dict[str, Any]
     faults: tuple[str, ...]
 
@@ -60,18 +61,19 @@ def draw_plan(random: Random, node_count: int | None = None) -> Plan:
     faults = tuple(fault for fault in FAULTS if random.random() < 0.7) or ("crash",)
     return Plan(
         node_count=node_count or nodes,
-        safety_us=random.randrange(5_000, 30_000) * MS,
+        safety_us=random.randrange(4_000, 14_000) * MS,
         tick_us=50 * MS,
         delay_us=(1 * MS, random.choice((3, 10, 40)) * MS),
         sync_us=(1 * MS, random.choice((2, 10, 30)) * MS * (5 if slow else 1)),
         loss=0.0 if mild else random.choice((0.0, 0.01, 0.05, 0.15)),
         duplication=0.0 if mild else random.choice((0.0, 0.02, 0.1)),
         straggle=random.choice((0.0, 0.01, 0.1)),
-        fault_every_us=random.choice((300, 700, 1500)) * MS,
+        fault_every_us=random.choice((200, 500, 1000)) * MS,
         clients=random.choice((1, 2, 3, 4)),
         keys=random.choice((1, 2, 3)),
         goes_through_codec=random.random() < 0.1,
-        applies_at_once=random.random() < 0.5,
+        apply_delay_us=random.choice((0, 0, 20, 300)) * MS,
+        compact_every_us=random.choice((0, 0, 200, 1000, 3000)) * MS,
         settings={
             "pre_vote": random.random() < 0.85,
             "check_quorum": check_quorum,

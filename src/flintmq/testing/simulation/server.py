@@ -77,6 +77,8 @@ class Server:
         self._ticked_at = world.now
         world.invariants.restarted(self)
         self.later(world.random.randrange(self.tick_us), self._tick)
+        if plan.compact_every_us:
+            self.later(world.random.randrange(plan.compact_every_us), self._compact_now_and_then)
 
     def stop(self) -> None:
         """Power off: everything not on the disk is gone, and the disk keeps what it likes."""
@@ -185,8 +187,8 @@ class Server:
             world.invariants.stepped(self)
             if self._to_apply and not self._apply_is_due:
                 self._apply_is_due = True
-                delay = 0 if world.plan.applies_at_once else world.random.randrange(20_000)
-                self.later(delay, self._apply)
+                longest = 0 if world.is_calm else world.plan.apply_delay_us
+                self.later(world.random.randint(0, longest) if longest else 0, self._apply)
         world.invariants.stepped(self)
         self._serve_reads()
 
@@ -318,6 +320,11 @@ class Server:
         if index:
             storage.compact(index)
         return True
+
+    def _compact_now_and_then(self) -> None:
+        if self.compact():
+            self.world.counts["compactions"] += 1
+        self.later(self.world.plan.compact_every_us, self._compact_now_and_then)
 
     def lost_on_the_way(self, message: Message) -> None:
         """The transport noticed. It always does for snapshots, sometimes for the rest."""
