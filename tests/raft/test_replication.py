@@ -631,6 +631,19 @@ def test_messages_for_others_are_refused_and_local_events_have_no_message() -> N
     assert not wire_names & {"TICK", "CAMPAIGN", "PERSISTED", "APPLIED", "UNREACHABLE"}
 
 
+def test_groups_that_share_nodes_do_not_hear_each_other() -> None:
+    orders, payments = elected_cluster(3, group=1), RaftCluster(3, group=2)
+    orders.propose(1, b"x")
+    payments.campaign(2)
+
+    assert {m.group for m in orders.sent} == {1}
+    assert {m.group for m in payments.sent} == {2}
+    assert {r.group for r in payments.nodes[2].readies} == {2}
+    with pytest.raises(InvalidRequest):
+        payments[1].step(next(m for m in orders.sent if m.receiver == 1))
+    assert (orders.leader(), payments.leader()) == (1, 2)
+
+
 def test_what_is_ready_is_handed_out_once() -> None:
     cluster = elected_cluster(3)
     cluster[1].propose(b"x")

@@ -246,9 +246,9 @@ class Leader(Role):
     def _take_forwarded(self, message: Message) -> None:
         """A proposal that came by another node. A refused membership change becomes a no-op, so
         that the rest of the message keeps its place; any other refusal drops the message."""
-        for one_by_one in _single(message.entries):
+        for entry in message.entries:
             try:
-                self.propose([one_by_one])
+                self.propose([(entry.kind, entry.data)])
             except (MembershipChangeRefused, InvalidRequest):
                 self.propose([(EntryKind.NORMAL, b"")])
             except ProposalRefused:
@@ -440,7 +440,3 @@ class Leader(Role):
         self._confirm_reads()
         if self.transferee != NOBODY and not membership.is_voter(self.transferee):
             self.transferee = NOBODY
-
-
-def _single(entries: tuple[Entry, ...]) -> list[tuple[EntryKind, Payload]]:
-    return [(entry.kind, entry.data) for entry in entries]
