@@ -173,6 +173,7 @@ FOUND = [
     # seed, what was wrong; each fails again when its fix is taken out (see scripts/mutate-raft)
     (5, "a newcomer refused the snapshot from before it was added, and never joined"),
     (256, "a crash lost the stored commit of what a snapshot had applied; the node did not start"),
+    (5718, "the judge's own: a late word moved leadership under a read, and it did not ask again"),
     (1391, "a leader demoted itself and kept to itself that this was committed; nobody could win"),
 ]
 
