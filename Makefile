@@ -1,8 +1,8 @@
 # Thin wrappers: everything happens in scripts/, which also works where make is missing.
-.PHONY: help run test check bench setup clean
+.PHONY: help run test check bench setup clean mutate-raft
 
 help: ## what can be done here
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 run: ## set up what is missing and run the main job
 	@scripts/run
@@ -18,6 +18,10 @@ bench: ## the benchmarks, one table and one JSON line each
 
 setup: ## make .venv with everything a developer needs
 	@scripts/setup dev
+
+mutate-raft: ## break the Raft core on purpose and see that the tests notice
+	@scripts/setup dev
+	@.venv/bin/python scripts/mutate-raft
 
 clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,110 @@
+"""Clients that read and write through any server, and remember what they were told.
+
+An answer that does not come in time leaves the outcome unknown, and it stays unknown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flintmq.testing.linearizability import NEVER, Operation
+from flintmq.testing.simulation.plan import MS
+
+if TYPE_CHECKING:
+    from flintmq.testing.simulation.world import World
+
+PATIENCE_US = 1500 * MS
+
+
+class Client:
+    """One operation at a time. Values written are unique, so that a read names its write."""
+
+    def __init__(self, world: World, name: int) -> None:
+        self._world = world
+        self.name = name
+        self._current = 0
+        self._favourite = 0
+
+    def begin(self) -> None:
+        self._world.later(self._world.random.randrange(200) * MS, self._call)
+
+    def _call(self) -> None:
+        world, random = self._world, self._world.random
+        if world.is_calm:
+            return
+        key = f"k{random.randrange(world.plan.keys)}"
+        draw = random.random()
+        if draw < 0.35:
+            action: tuple[Any, ...] = ("put", world.next_operation)
+        elif draw < 0.45:
+            action = ("cas", random.randrange(max(1, world.next_operation)), world.next_operation)
+        elif draw < 0.7:
+            action = ("get",)
+        else:
+            key, action = f"topic-{key}", ("append", random.randint(1, 9))
+        self.call(key, action)
+
+    def call(self, key: str, action: tuple[Any, ...]) -> None:
+        world = self._world
+        operation = world.next_operation
+        world.next_operation += 1
+        self._current = operation
+        called = world.next_moment()
+        taken = self._try(operation, key, action, called)
+        if not taken:
+            # Surely without effect: forget it, and ask another server soon.
+            self._current = 0
+            self._favourite = 0
+            world.later(world.random.randrange(10, 200) * MS, self._call)
+            return
+        world.history[operation] = Operation(key, action, called)
+        world.later(PATIENCE_US, self._give_up, operation)
+
+    def _try(self, operation: int, key: str, action: tuple[Any, ...], called: int) -> bool:
+        world = self._world
+        up = [server for server in world.servers.values() if server.is_up]
+        up = [server for server in up if server.paused_until <= world.now]
+        if not up:
+            return False
+        server = world.servers.get(self._favourite)
+        if server not in up or world.random.random() < 0.1:
+            leader = world.leader()
+            server = leader if leader in up and world.random.random() < 0.5 else None
+            server = server or world.random.choice(up)
+        self._favourite = server.id
+
+        def answered(result: Any) -> None:
+            self._answered(operation, key, action, called, result)
+
+        if action[0] == "get":
+            return server.read(operation, key, answered)
+        return server.write(operation, action[0], key, list(action[1:]), answered)
+
+    def _answered(
+        self, operation: int, key: str, action: tuple[Any, ...], called: int, result: Any
+    ) -> None:
+        world = self._world
+        returned = world.next_moment()
+        world.history[operation] = Operation(key, action, called, returned, result)
+        world.counts["operations answered"] += 1
+        world.note(f"client {self.name} {action} {key} -> {result}")
+        if operation == self._current:
+            self._current = 0
+            world.later(world.random.randrange(1, 80) * MS, self._call)
+
+    def _give_up(self, operation: int) -> None:
+        if operation != self._current:
+            return
+        self._world.counts["operations unknown"] += 1
+        self._current = 0
+        self._favourite = 0
+        self._call()
+
+
+def known(history: dict[int, Operation]) -> list[Operation]:
+    """Reads without an answer tell nothing."""
+    return [
+        operation
+        for _, operation in sorted(history.items())
+        if operation.action[0] != "get" or operation.returned < NEVER
+    ]

@@ -1,0 +1,1 @@
+"""Bytes to values and back, for every protocol. Pure: no sockets, no files."""
