@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -16,7 +17,11 @@ from flintmq.testing.simulation.world import SimulationFailed, simulate
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m flintmq.testing.simulate")
+    parser = argparse.ArgumentParser(
+        prog="python -m flintmq.testing.simulate",
+        description="Whole clusters from one seed each, through crashes, partitions and lost disks.",
+        epilog="example: python -m flintmq.testing.simulate --seeds 0:200 --nodes 5",
+    )
     parser.add_argument("--seeds", default="0:100", metavar="A:B", help="from A up to, not with, B")
     parser.add_argument("--nodes", type=int, metavar="N", help="founders, 1 to 7; else by seed")
     parser.add_argument("--trace", action="store_true", help="print every step")
@@ -65,4 +70,8 @@ def _print_sums(counts: Counter[str], seconds: float, *, as_json: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
