@@ -19,7 +19,7 @@ from flintmq.testing.simulation.world import SimulationFailed, simulate
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m flintmq.testing.simulate",
-        description="Whole clusters from one seed each, through crashes, partitions and lost disks.",
+        description="Clusters from one seed each, through crashes, partitions and lost disks.",
         epilog="example: python -m flintmq.testing.simulate --seeds 0:200 --nodes 5",
     )
     parser.add_argument("--seeds", default="0:100", metavar="A:B", help="from A up to, not with, B")
