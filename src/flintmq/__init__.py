@@ -8,6 +8,8 @@ async with flintmq.connect("memory://") as mq:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .api import connect
 from .batch import BatchBuilder, RecordBatch
 from .client.client import Client
@@ -35,14 +37,28 @@ from .errors import (
 from .model import Missed, Receipt, TopicInfo, TopicOptions, TopicStats
 from .rows import Message, Metadata, Rows
 
+if TYPE_CHECKING:
+    from .blocking import (
+        BlockingClient,
+        BlockingFeed,
+        BlockingPublisher,
+        BlockingReader,
+        connect_sync,
+    )
+
 __version__ = "0.1.0"
 
 __all__ = [
     "connect",
+    "connect_sync",
     "Client",
     "Publisher",
     "Reader",
     "Feed",
+    "BlockingClient",
+    "BlockingPublisher",
+    "BlockingReader",
+    "BlockingFeed",
     "Message",
     "Rows",
     "Metadata",
@@ -71,3 +87,13 @@ __all__ = [
     "UnsupportedFormat",
     "__version__",
 ]
+
+if not TYPE_CHECKING:  # type checkers see the imports above, and still find misspelt names
+
+    def __getattr__(name: str) -> Any:
+        """The blocking API is loaded when it is first asked for."""
+        if name == "connect_sync" or (name.startswith("Blocking") and name in __all__):
+            from . import blocking
+
+            return getattr(blocking, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

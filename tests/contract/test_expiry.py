@@ -141,6 +141,18 @@ async def test_a_shorter_life_behind_a_longer_one_ends_on_time_once_it_is_first(
     assert (stats.first_offset, stats.message_count) == (2, 1)
 
 
+async def test_the_first_message_behind_an_emptied_topic_sets_an_alarm_of_its_own(
+    mq: flintmq.Client, clock: ManualClock
+) -> None:
+    await mq.create_topic("orders", retention_count=1, overflow="reject")
+    async with mq.reader("orders") as reader:
+        await mq.publish("orders", b"long", ttl=100)
+        await reader.read()
+        await mq.publish("orders", b"short", ttl=10)  # in the place of the one that was read
+        await clock.advance(11)
+        assert (await mq.topic_stats("orders")).drops == {"read": 1, "expired": 1}
+
+
 async def test_ttl_and_age_end_a_message_whichever_is_first(
     mq: flintmq.Client, clock: ManualClock
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from ..broker_api import ReaderApi
@@ -31,19 +31,34 @@ class PartitionedReader:
         self._readers: dict[int, ReaderApi] = {}
         self._order: list[ReaderApi] = []
         self._turn = 0
-        self._parked: asyncio.Future[bool] | None = None
+        self._parked: set[asyncio.Future[bool]] = set()
+        self._callbacks: list[Callable[[], None]] = []
         self._failed: FlintError | None = None
+        self._growing: asyncio.Task[None] | None = None
+        self._closed = False
 
-    async def open(self, partitions: list[int], start: Start | None) -> None:
-        for partition in partitions:
-            reader = await self._open_partition(partition, start)
-            reader.on_ready(self._wake)
-            self._readers[partition] = reader
-            self._order.append(reader)
+    async def open(self, partitions: Iterable[int], start: Start | None) -> None:
+        """Open these partitions too: all of them or, when one cannot be opened, none."""
+        opened: dict[int, ReaderApi] = {}
+        try:
+            for partition in partitions:
+                opened[partition] = await self._open_partition(partition, start)
+        except BaseException:
+            for reader in opened.values():
+                await reader.close()
+            raise
+        for reader in opened.values():
+            for callback in (self._wake, *self._callbacks):
+                reader.on_ready(callback)
+        self._readers.update(opened)
+        self._order.extend(opened.values())
 
     def _wake(self) -> None:
-        if self._parked is not None and not self._parked.done():
-            self._parked.set_result(True)
+        if self._parked:
+            parked, self._parked = self._parked, set()
+            for future in parked:
+                if not future.done():
+                    future.set_result(True)
 
     # --- reading
 
@@ -52,13 +67,10 @@ class PartitionedReader:
         return sum(reader.missed for reader in self._order)
 
     def take(self, max_rows: int) -> Rows:
-        if self._failed is not None:
-            failed, self._failed = self._failed, None
-            raise failed
+        self._raise_failed()
         runs: list[Run] = []
-        gap = None
         wanted = max_rows
-        for reader in self._from_turn():
+        for reader in self._ready_from_turn():
             try:
                 rows = reader.take(wanted)
             except FlintError as error:
@@ -66,39 +78,48 @@ class PartitionedReader:
                     raise
                 self._failed = error  # hand out what was taken first
                 break
+            if rows.gap is not None:
+                # A gap is told just before the rows behind it, and one at a time.
+                return Rows([*rows.runs, *runs], rows.gap)
             runs.extend(rows.runs)
-            gap = gap or rows.gap
             wanted -= len(rows)
             if not wanted:
                 break
-        return Rows(runs, gap)
+        return Rows(runs)
 
     def take_one(self) -> Message | None:
-        for reader in self._from_turn():
+        self._raise_failed()
+        for reader in self._ready_from_turn():
             message = reader.take_one()
             if message is not None:
                 return message
         return None
 
-    def _from_turn(self) -> list[ReaderApi]:
-        self._turn = (self._turn + 1) % len(self._order)
-        return self._order[self._turn :] + self._order[: self._turn]
+    def _raise_failed(self) -> None:
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
+
+    def _ready_from_turn(self) -> Iterable[ReaderApi]:
+        self._look_for_more()
+        turn = self._turn
+        self._turn = (turn + 1) % len(self._order)
+        return (reader for reader in self._order[turn:] + self._order[:turn] if reader.is_ready())
 
     def is_ready(self) -> bool:
         return self._failed is not None or any(reader.is_ready() for reader in self._order)
 
     def on_ready(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
         for reader in self._order:
             reader.on_ready(callback)
 
     async def wait(self, timeout: float | None) -> bool:
-        if self._has_grown():
-            assert self._count is not None
-            await self.open(list(range(len(self._order), self._count())), "earliest")
+        self._look_for_more()
         if self.is_ready():
             return True
         parked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._parked = parked
+        self._parked.add(parked)
         timer = None
         if timeout is not None:
             timer = self._clock.call_later(
@@ -107,19 +128,47 @@ class PartitionedReader:
         try:
             return await parked
         finally:
-            self._parked = None
+            self._parked.discard(parked)
             if timer is not None:
                 timer.cancel()
 
-    def _has_grown(self) -> bool:
-        return self._count is not None and self._count() > len(self._order)
+    # --- partitions that are added
+
+    def _look_for_more(self) -> None:
+        """Have added partitions opened beside the reading, which may never come to wait."""
+        if self._count is None or self._growing is not None or self._closed:
+            return
+        if self._count() > len(self._order):
+            self._growing = asyncio.get_running_loop().create_task(self._grow())
+
+    async def _grow(self) -> None:
+        try:
+            # Raises if the topic is gone: what has the name now is not what is read here.
+            await self._order[0].position()
+            assert self._count is not None
+            await self.open(range(len(self._order), self._count()), "earliest")
+        except FlintError as error:
+            self._failed = self._failed or error
+        finally:
+            self._growing = None
+            self._wake()
+
+    async def _all_open(self) -> None:
+        self._look_for_more()
+        if self._growing is not None:
+            await asyncio.shield(self._growing)
 
     # --- positions
 
     async def seek(self, to: Start | Mapping[int, int]) -> None:
+        await self._all_open()
         if isinstance(to, Mapping):
-            for partition, offset in to.items():
-                await self._reader(partition).seek(offset)
+            wanted = [(self._reader(number), offset) for number, offset in to.items()]
+            for offset in to.values():  # all are right before one is moved
+                if type(offset) is not int or offset < 0:
+                    raise InvalidRequest(f"seek({dict(to)}): {offset!r} is not an offset")
+            for reader, offset in wanted:
+                await reader.seek(offset)
             return
         if isinstance(to, int) and len(self._order) > 1:
             raise InvalidRequest(
@@ -129,6 +178,7 @@ class PartitionedReader:
             await reader.seek(to)
 
     async def commit(self, offset: int | None, partition: int | None = None) -> int:
+        await self._all_open()
         if partition is not None:
             return await self._reader(partition).commit(offset)
         if offset is not None and len(self._order) > 1:
@@ -146,14 +196,20 @@ class PartitionedReader:
         return reader
 
     async def positions(self) -> dict[int, int]:
+        await self._all_open()
         return {number: await reader.position() for number, reader in self._readers.items()}
 
     async def position(self) -> int:
         return sum((await self.positions()).values())
 
     async def lag(self) -> int:
+        await self._all_open()
         return sum([await reader.lag() for reader in self._order])
 
     async def close(self) -> None:
+        self._closed = True
+        if self._growing is not None:
+            await asyncio.shield(self._growing)
         for reader in self._order:
             await reader.close()
+        self._wake()  # those who wait here hear that it is closed

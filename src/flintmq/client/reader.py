@@ -73,13 +73,14 @@ class Reader(Consumer[ReaderApi]):
     def _wanted(self, count: int) -> list[int]:
         if self._partitions is None:
             return list(range(count))
-        wanted = sorted(set(self._partitions))
-        if not wanted or wanted[0] < 0 or wanted[-1] >= count:
+        wanted = self._partitions
+        if not isinstance(wanted, Sequence) or not wanted or isinstance(wanted, str | bytes):
+            raise InvalidRequest(f"partitions is a list of at least one number, not {wanted!r}")
+        if not all(type(number) is int and 0 <= number < count for number in wanted):
             raise InvalidRequest(
-                f"partitions={list(self._partitions)}: topic {self.topic!r} has {count}, "
-                f"0 to {count - 1}"
+                f"partitions={list(wanted)}: topic {self.topic!r} has {count}, 0 to {count - 1}"
             )
-        return wanted
+        return sorted(set(wanted))
 
     @property
     def missed(self) -> int:
@@ -119,10 +120,16 @@ class Reader(Consumer[ReaderApi]):
         Without an argument: behind everything handed out so far. With a message: behind that
         message. With a number: at that offset, the next to read. Returns the offset committed.
         """
-        if isinstance(offset, Message):
-            assert offset.offset is not None, "a reader's messages are stored"
-            return await self._api.commit(offset.offset + 1, offset.partition)
-        return await self._api.commit(offset)
+        if not isinstance(offset, Message):
+            return await self._api.commit(offset)
+        base, _, partition = self.topic.partition("/")
+        if (
+            offset.offset is None
+            or offset.topic != base
+            or (partition and offset.partition != int(partition))
+        ):
+            raise InvalidRequest(f"{offset!r} was not read from {self.topic!r}: commit what was")
+        return await self._api.commit(offset.offset + 1, offset.partition)
 
     async def position(self) -> int:
         """The next offset to read; over several partitions, the sum of theirs."""

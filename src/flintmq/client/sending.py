@@ -47,15 +47,19 @@ class Sender:
         """Publish rows; of a partitioned topic the receipt has a part for each partition.
 
         Parts are acknowledged each on its own; an error carries the receipts of those that were.
+        `timeout` is for all of them together.
         """
         receipts: list[Receipt] = []
+        clock = self._broker.clock
+        deadline = None if timeout is None else clock.monotonic() + timeout
         for name, part in self.routed(topic, rows, options, route):
             batch = sealed(part, batch_compression)
             try:
                 receipt = self._broker.publish_nowait(name, batch, qos=qos, auto_create=auto_create)
                 if receipt is None:
+                    left = None if deadline is None else max(0.0, deadline - clock.monotonic())
                     receipt = await self._broker.publish(
-                        name, batch, qos=qos, auto_create=auto_create, timeout=timeout
+                        name, batch, qos=qos, auto_create=auto_create, timeout=left
                     )
             except FlintError as error:
                 error.receipts = receipts

@@ -38,6 +38,10 @@ def call_settings(
     schema: Any,
 ) -> Settings:
     """What one call or one publisher says of its values."""
+    named = {"format": format, "compression": compression, "magic_header": magic_header}
+    for name, value in named.items():
+        if value is not None and not isinstance(value, str):
+            raise InvalidRequest(f"{name} is a str, not {value!r}")
     settings = Settings(
         format,
         compression,
@@ -67,7 +71,10 @@ class Encoder:
         if "object" in (resolved.format, of_topic.format):
             _check_objects(topic, of_topic.format, settings)
             return None
-        return self._codec.plan(resolved, of_topic.format)
+        taken_for_granted = of_topic.format or "raw"
+        if of_topic.magic_header not in (None, "none"):
+            taken_for_granted = "header"
+        return self._codec.plan(resolved, taken_for_granted)
 
     def one(
         self, value: Value, plan: EncodePlan | None, options: RowOptions, now_ms: int
@@ -86,8 +93,8 @@ class Encoder:
         now_ms: int,
     ) -> None:
         """Append one message, encoded and checked."""
+        content_type = _checked_content_type(options.content_type)
         if plan is not None:
-            content_type = _checked_content_type(options.content_type)
             value, content_type = plan.encode(value, content_type)
             if options is not PLAIN:
                 options = options._replace(content_type=content_type)

@@ -383,8 +383,11 @@ class Topic:
                 self._expired.append([start, offset])
                 if len(self._expired) > _GAPS_MAX:
                     self._expired.popleft()
-        elif self._expiry_seen and self._front_due_ms()[0] < self._sweep_due_ms:
-            self._rearm_sweep()  # the message that set the alarm was not the first to expire
+        elif self._sweep_timer is not None and (
+            self.log.first_offset == self.log.next_offset
+            or (self._expiry_seen and self._front_due_ms()[0] < self._sweep_due_ms)
+        ):
+            self._rearm_sweep()  # who set the alarm is gone, and may not have been first to expire
 
     def missed_between(self, start: int, stop: int) -> int:
         """How many of these offsets were dropped unread; what expired was not missed."""

@@ -8,6 +8,7 @@ the call; each field is taken from the last of them that names it.
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
@@ -29,10 +30,11 @@ from .formats import (
     schema_fingerprint,
     schema_text,
 )
-from .magic import HEADERS, BadHeader, add_header, detect
+from .magic import HEADERS, BadHeader, add_header, check_header, detect
 
 DECODED_BYTES_MAX = 64 * 1024 * 1024
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
 
 OnError = Literal["raise", "return", "skip"]
 
@@ -52,6 +54,8 @@ class Settings(NamedTuple):
         if self == UNSAID:
             return below
         said = {name: value for name, value in self._asdict().items() if value is not None}
+        if said.get("format", "avro") != "avro" and self.schema is None:
+            below = below._replace(schema=None)  # it belongs to the format that is not used
         return below._replace(**said)
 
 
@@ -79,17 +83,32 @@ class Hook(NamedTuple):
     encode: Callable[[bytes], bytes]
     decode: Callable[[bytes], bytes]
 
+    def forth(self, data: bytes) -> bytes:
+        return self._checked(self.encode(data))
+
+    def back(self, data: bytes) -> bytes:
+        return self._checked(self.decode(data))
+
+    def _checked(self, data: bytes) -> bytes:
+        if not isinstance(data, bytes):
+            raise TypeError(f"hook {self.name!r} returned {type(data).__name__}, not bytes")
+        return data
+
 
 class Codec:
     """Formats, hooks and schemas of one connection, and what they make of values."""
 
     def __init__(self, decoded_bytes_max: int = DECODED_BYTES_MAX) -> None:
+        if type(decoded_bytes_max) is not int or decoded_bytes_max < 1:
+            raise InvalidRequest(
+                f"decoded_bytes_max is a whole number of at least 1, not {decoded_bytes_max!r}"
+            )
         self._decoded_bytes_max = decoded_bytes_max
         self._formats: dict[str, Format] = {}
         self._by_media_type: dict[str, str] = {"application/x-msgpack": "msgpack"}
         self._hooks: dict[str, Hook] = {}
         self._schemas: dict[str, AvroFormat] = {}
-        self._plans: dict[tuple[Settings, str | None], EncodePlan] = {}
+        self._plans: dict[tuple[Settings, str], EncodePlan] = {}
         for format in (JsonFormat(), MsgpackFormat(), RawFormat(), TextFormat()):
             self._add_format(format)
         self._by_media_type["avro/binary"] = "avro"
@@ -108,9 +127,17 @@ class Codec:
         _check_name(name, "format")
         if name in self._formats or name in ("avro", "object"):
             raise InvalidRequest(f"format {name!r} is there already; choose another name")
-        media_type = (media_type or f"application/x-{name}").strip().lower()
-        if media_type in self._by_media_type or ";" in media_type or "/" not in media_type:
-            raise InvalidRequest(f"media type {media_type!r} is taken, or none at all")
+        _check_callable(encode, decode, "format")
+        if media_type is None:
+            media_type = f"application/x-{name}".lower()
+        if not isinstance(media_type, str) or not _MEDIA_TYPE.fullmatch(media_type):
+            raise InvalidRequest(f"a media type is like 'application/x-mine', not {media_type!r}")
+        media_type = media_type.lower()
+        if media_type in self._by_media_type:
+            raise InvalidRequest(
+                f"media type {media_type!r} is that of {self._by_media_type[media_type]!r}; "
+                "give another one"
+            )
         self._add_format(CustomFormat(name, encode, decode, media_type))
         self._plans.clear()
 
@@ -121,6 +148,7 @@ class Codec:
         _check_name(name, "hook")
         if name in self._hooks:
             raise InvalidRequest(f"hook {name!r} is there already; choose another name")
+        _check_callable(encode, decode, "hook")
         self._hooks[name] = Hook(name, encode, decode)
 
     def register_schema(self, schema: Any) -> str:
@@ -147,13 +175,17 @@ class Codec:
         self.plan(settings)
         return settings
 
-    def plan(self, settings: Settings, topic_format: str | None = None) -> EncodePlan:
-        """How to encode by these settings. `topic_format` is what readers take for granted."""
-        plan = self._plans.get((settings, topic_format))
+    def plan(self, settings: Settings, taken_for_granted: str = "raw") -> EncodePlan:
+        """How to encode by these settings.
+
+        `taken_for_granted` is what readers make of a message without content type: the topic's
+        format, or "header" where they look for one.
+        """
+        plan = self._plans.get((settings, taken_for_granted))
         if plan is None:
-            plan = EncodePlan(self, settings, topic_format)
+            plan = EncodePlan(self, settings, taken_for_granted)
             if len(self._plans) < 1024:
-                self._plans[settings, topic_format] = plan
+                self._plans[settings, taken_for_granted] = plan
         return plan
 
     def format(self, name: str, schema: str | None) -> Format:
@@ -197,15 +229,17 @@ class Codec:
                 raise BadHeader(f"unknown magic header {header!r}")
             found = detect(header, data)
             if found is not None:
-                format, encoding, schema, data = found
+                encoding, data = found.compression, found.body
+                if said is None or found.format != "raw":  # raw is of whatever type was said
+                    format, schema = found.format, found.schema
                 if said is None:
                     pre, post = settings.pre_hooks or (), settings.post_hooks or ()
         for hook in reversed(self.hooks(post)):
-            data = hook.decode(data)
+            data = hook.back(data)
         if encoding != "none":
             data = decompress(encoding, data, self._decoded_bytes_max)
         for hook in reversed(self.hooks(pre)):
-            data = hook.decode(data)
+            data = hook.back(data)
         return self._decoder(format, schema, settings).decode(data, type)
 
     def _format_said(self, said: ContentType | None, settings: Settings) -> tuple[str, str]:
@@ -250,12 +284,12 @@ class Codec:
         on_error: OnError,
     ) -> list[Any]:
         """The values of many rows. One that fails raises, stands as its error, or is left out."""
-        decode = self._quick(source, origin, type)
-        if decode is not None:
-            try:
+        try:
+            decode = self._quick(source, origin, type)
+            if decode is not None:
                 return [decode(value) for value in values]
-            except Exception:
-                pass  # one of them is bad: find out which
+        except Exception:
+            pass  # one of them is bad: find out which
         decoded: list[Any] = []
         for row in rows:
             try:
@@ -295,7 +329,8 @@ class Codec:
         said = parse_content_type(content_type) if content_type else None
         expected = self._format_said(said, settings_of(origin.options))[0]
         offset = source.base_offset + row if source.base_offset >= 0 else None
-        return DecodeFailed(origin.topic, origin.partition, offset, expected, str(error))
+        why = str(error) or builtins.type(error).__name__
+        return DecodeFailed(origin.topic, origin.partition, offset, expected, why)
 
 
 class EncodePlan:
@@ -303,11 +338,11 @@ class EncodePlan:
 
     __slots__ = (
         "_compression", "_format", "_header", "_post", "_pre", "_types", "codec", "is_bare",
-        "settings", "topic_format",
+        "settings", "taken_for_granted",
     )  # fmt: skip
 
-    def __init__(self, codec: Codec, settings: Settings, topic_format: str | None) -> None:
-        self.codec, self.settings, self.topic_format = codec, settings, topic_format
+    def __init__(self, codec: Codec, settings: Settings, taken_for_granted: str) -> None:
+        self.codec, self.settings, self.taken_for_granted = codec, settings, taken_for_granted
         self._format = None
         if settings.format is not None:
             self._format = codec.format(settings.format, settings.schema)
@@ -318,11 +353,17 @@ class EncodePlan:
             self._compression = parse_compression(settings.compression)
         self._pre = codec.hooks(settings.pre_hooks or ())
         self._post = codec.hooks(settings.post_hooks or ())
-        self._header = settings.magic_header or "none"
+        self._header = "none" if settings.magic_header is None else settings.magic_header
         if self._header not in HEADERS:
             raise InvalidRequest(
                 f"magic_header is one of {', '.join(HEADERS)}, not {settings.magic_header!r}"
             )
+        if self._format is not None:
+            compression = "none" if self._compression is None else self._compression.name
+            try:
+                check_header(self._header, self._format.name, compression)
+            except BadHeader as error:
+                raise InvalidRequest(str(error)) from None
         self.is_bare = (
             self._compression is None
             and not self._pre
@@ -348,13 +389,13 @@ class EncodePlan:
 
     def _wrapped(self, format: Format, data: bytes) -> bytes:
         for hook in self._pre:
-            data = hook.encode(data)
+            data = hook.forth(data)
         compression = "none"
         if self._compression is not None:
             compression = self._compression.name
             data = self._compression.compress(data)
         for hook in self._post:
-            data = hook.encode(data)
+            data = hook.forth(data)
         if self._header != "none":
             schema = format.fingerprint if isinstance(format, AvroFormat) else ""
             data = add_header(self._header, format.name, compression, schema, data)
@@ -371,10 +412,16 @@ class EncodePlan:
     def _made_content_type(self, format: Format, given: str | None) -> str | None:
         if given is None and format.name == "raw" and self.is_bare:
             # Raw bytes are what a message without a content type is, unless its topic says else.
-            return None if self.topic_format in (None, "raw") else format.media_type
+            return None if self.taken_for_granted == "raw" else format.media_type
         media_type = given or format.media_type
-        base = parse_content_type(media_type).media_type
-        implied = self.codec.format_of_media_type(base) or "raw"
+        said = parse_content_type(media_type)
+        if said != ContentType(said.media_type) and not (format.name == "raw" and self.is_bare):
+            # Bytes that are passed on as they are may come with what they said of themselves.
+            raise InvalidRequest(
+                f"content_type {given!r}: pre, encoding, post, header, schema and format are "
+                "written by FlintMQ itself, by what it does with the value"
+            )
+        implied = self.codec.format_of_media_type(said.media_type) or "raw"
         if given is not None and format.name == "raw":
             implied = "raw"  # the caller has encoded the value and says what it is
         return format_content_type(
@@ -398,15 +445,21 @@ def _natural_format(value: Any) -> str:
 
 
 def _object_of(value: Any, source: RowSource, row: int, origin: Origin, wanted: Any) -> Any:
-    if isinstance(wanted, type) and not isinstance(value, wanted):
-        raise DecodeFailed(
-            origin.topic,
-            origin.partition,
-            source.base_offset + row,
-            "object",
-            f"it is a {type(value).__name__}, not a {wanted.__name__}",
-        )
-    return value
+    if wanted is None or wanted is Any:
+        return value
+    try:
+        if isinstance(value, wanted):
+            return value
+        why = f"it is a {type(value).__name__}, not a {getattr(wanted, '__name__', wanted)}"
+    except TypeError:
+        why = f"{wanted!r} is no class that an object could be of"
+    offset = source.base_offset + row if source.base_offset >= 0 else None
+    raise DecodeFailed(origin.topic, origin.partition, offset, "object", why)
+
+
+def _check_callable(encode: Any, decode: Any, what: str) -> None:
+    if not callable(encode) or not callable(decode):
+        raise InvalidRequest(f"a {what} needs two functions: encode and decode")
 
 
 def _check_name(name: str, what: str) -> None:

@@ -6,13 +6,20 @@ The media type names the format. The parameters, in this order and only where us
 that ran before compression, the compression, the hooks that ran after it, and the magic header in
 front of the value; `schema` is the fingerprint of an Avro schema, and `format` names the format
 where the media type is one of the caller's own. A message without a content type
-is raw bytes, or of its topic's format. Parameters of others (such as a charset) are left alone.
+is raw bytes, or of its topic's format. Parameters of others (such as a charset) are left alone;
+among them are two that have our names: `text/plain; format=flowed` (RFC 3676) and
+`text/csv; header=present` (RFC 4180).
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import NamedTuple
+
+_OF_OTHERS = {
+    ("text/plain", "format"): ("flowed", "fixed"),
+    ("text/csv", "header"): ("present", "absent"),
+}
 
 
 class ContentType(NamedTuple):
@@ -29,13 +36,15 @@ class ContentType(NamedTuple):
 def parse_content_type(text: str) -> ContentType:
     """What a content type says. Any text is one; what is not understood is left out."""
     media_type, *parameters = text.split(";")
+    media_type = media_type.strip().lower()
     found: dict[str, str] = {}
     for parameter in parameters:
         name, separator, value = parameter.strip().partition("=")
-        if separator:
-            found.setdefault(name.strip().lower(), value.strip().strip('"'))
+        name, value = name.strip().lower(), value.strip().strip('"')
+        if separator and value.lower() not in _OF_OTHERS.get((media_type, name), ()):
+            found.setdefault(name, value)
     return ContentType(
-        media_type.strip().lower(),
+        media_type,
         _names(found.get("pre", "")),
         found.get("encoding", "none").lower(),
         _names(found.get("post", "")),

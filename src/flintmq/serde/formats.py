@@ -10,9 +10,12 @@ import hashlib
 import io
 import json
 from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol
+from uuid import UUID
 
 import msgspec
 
@@ -47,19 +50,26 @@ def _packable(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no MessagePack form")
 
 
+def _validated(type: Any, value: Any) -> Any:
+    """What msgspec does not know: pydantic models within other types validate plain data."""
+    if hasattr(type, "model_validate"):
+        return type.model_validate(value)
+    raise TypeError(f"{type!r} is no type that can be decoded to")
+
+
 @lru_cache(maxsize=256)
 def _json_decoder(type: Any) -> Callable[[bytes], Any]:
     if hasattr(type, "model_validate_json"):
         validate: Callable[[bytes], Any] = type.model_validate_json
         return validate
-    return msgspec.json.Decoder(type).decode
+    return msgspec.json.Decoder(type, dec_hook=_validated).decode
 
 
 @lru_cache(maxsize=256)
 def _msgpack_decoder(type: Any) -> Callable[[bytes], Any]:
     if hasattr(type, "model_validate"):
         return lambda data: type.model_validate(msgspec.msgpack.decode(data))
-    return msgspec.msgpack.Decoder(type).decode
+    return msgspec.msgpack.Decoder(type, dec_hook=_validated).decode
 
 
 def _converted(value: Any, type: Any) -> Any:
@@ -68,7 +78,7 @@ def _converted(value: Any, type: Any) -> Any:
         return value
     if hasattr(type, "model_validate"):
         return type.model_validate(value)
-    return msgspec.convert(value, type)
+    return msgspec.convert(value, type, dec_hook=_validated)
 
 
 class JsonFormat:
@@ -155,7 +165,12 @@ class TextFormat:
 
 
 class AvroFormat:
-    """Avro's binary encoding of one schema; the schema itself is not in the bytes."""
+    """Avro's binary encoding of one schema; the schema itself is not in the bytes.
+
+    Bytes cannot make it recurse or grow beyond their own length: fastavro's compiled functions do
+    not look at the depth of the stack, so schemas that contain themselves go by its Python ones,
+    and arrays whose items take no bytes, of which a few bytes can claim any number, are refused.
+    """
 
     name = "avro"
     media_type = "avro/binary"
@@ -171,20 +186,77 @@ class AvroFormat:
             self._parsed = self._avro.parse_schema(json.loads(schema))
         except Exception as error:  # fastavro has many
             raise InvalidRequest(f"not an Avro schema: {error}") from error
+        shape = _Shape()
+        shape.least_bytes(self._parsed)
+        if shape.has_weightless_items:
+            raise InvalidRequest("an Avro array whose items take no bytes could claim any length")
+        reading = writing = self._avro
+        if shape.contains_itself:
+            reading = import_module("fastavro._read_py")
+            writing = import_module("fastavro._write_py")
+        self._read: Any = reading.schemaless_reader
+        self._write: Any = writing.schemaless_writer
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, dict | list | str | bytes | int | float | None | bool):
-            value = msgspec.to_builtins(value, enc_hook=_packable)
+            value = msgspec.to_builtins(value, builtin_types=_AVRO_TYPES, enc_hook=_packable)
         buffer = io.BytesIO()
-        self._avro.schemaless_writer(buffer, self._parsed, value, strict=True)
+        self._write(buffer, self._parsed, value, strict=True)
         return buffer.getvalue()
 
     def decode(self, data: bytes, type: Any) -> Any:
         buffer = io.BytesIO(data)
-        value = self._avro.schemaless_reader(buffer, self._parsed, None)
+        value = self._read(buffer, self._parsed, None)
         if buffer.read(1):
             raise ValueError("bytes are left over behind the Avro value")
         return _converted(value, type)
+
+
+_AVRO_TYPES = (bytes, bytearray, datetime, date, time, Decimal, UUID)
+"""What fastavro writes by itself, in the schema's logical types."""
+
+
+class _Shape:
+    """What a parsed schema lets bytes do. Names stand for records that came before, or around."""
+
+    def __init__(self) -> None:
+        self.contains_itself = False
+        self.has_weightless_items = False
+        self._around: set[str] = set()
+        self._least: dict[str, int] = {}
+
+    def least_bytes(self, schema: Any) -> int:
+        """How many bytes a value takes at least: 0, or 1 for more."""
+        if isinstance(schema, str):
+            if schema in self._around:
+                self.contains_itself = True
+            return 0 if schema == "null" else self._least.get(schema, 1)
+        if isinstance(schema, list):
+            for branch in schema:
+                self.least_bytes(branch)
+            return 1  # the number of the branch
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            return self._of_record(schema)
+        if kind == "array":
+            if not self.least_bytes(schema["items"]):
+                self.has_weightless_items = True
+            return 1
+        if kind == "map":
+            self.least_bytes(schema["values"])
+            return 1
+        if kind in ("fixed", "enum"):
+            self._least[schema["name"]] = 1 if schema.get("size", 1) else 0
+            return self._least[schema["name"]]
+        return self.least_bytes(kind)
+
+    def _of_record(self, schema: Any) -> int:
+        name = schema["name"]
+        self._around.add(name)
+        least = max((self.least_bytes(field["type"]) for field in schema["fields"]), default=0)
+        self._around.discard(name)
+        self._least[name] = least
+        return least
 
 
 def schema_text(schema: Any) -> str:

@@ -63,6 +63,17 @@ def add_header(kind: str, format: str, compression: str, schema: str, body: byte
     )
 
 
+def check_header(kind: str, format: str, compression: str) -> None:
+    """Raises BadHeader if such a header cannot say so."""
+    if kind != "tmq" or (format == "raw" and compression == "none"):
+        return
+    if format not in _TMQ_FORMATS or compression not in _TMQ_COMPRESSIONS:
+        raise BadHeader(
+            f"a tmq header knows json and msgpack with gzip, zstd or none; "
+            f"not {format} with {compression}"
+        )
+
+
 def detect(kind: str, data: bytes) -> Detected | None:
     """What the header in front of `data` says; None if there is none. Raises BadHeader."""
     return _detect_flint(data) if kind == "flint" else _detect_tmq(data)
@@ -88,6 +99,8 @@ def _detect_flint(data: bytes) -> Detected | None:
     _, version, code, compression, name_length, _ = _FLINT_HEADER.unpack_from(data)
     if version != VERSION:
         raise BadHeader(f"its flint header has version {version}; this FlintMQ reads {VERSION}")
+    if len(data) < start + name_length:
+        raise BadHeader("it ends within the name in its flint header")
     name, body = data[start : start + name_length], data[start + name_length :]
     (checksum,) = _CHECKSUM.unpack_from(data, _FLINT_HEADER.size)
     if crc32c(body, crc32c(data[: _FLINT_HEADER.size] + name)) != checksum:
@@ -107,11 +120,7 @@ def _add_tmq(format: str, compression: str, body: bytes) -> bytes:
         if body.startswith(TMQ):
             raise BadHeader("raw bytes that begin with 'TMQ' cannot be told from a tmq header")
         return body
-    if format not in _TMQ_FORMATS or compression not in _TMQ_COMPRESSIONS:
-        raise BadHeader(
-            f"a tmq header knows json and msgpack with gzip, zstd or none; "
-            f"not {format} with {compression}"
-        )
+    check_header("tmq", format, compression)
     codes = _TMQ_FORMATS[format], _TMQ_COMPRESSIONS[compression]
     return _TMQ_HEADER.pack(TMQ, VERSION, *codes) + body
 

@@ -1,0 +1,338 @@
+"""The verbs, blocking: thin over the async client, which is the one implementation.
+
+Every signature is the async one; a test compares them. See `flintmq.Client` for the whole story of
+each verb.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ..api import connect
+from ..batch import HeaderValue, Key
+from ..broker_api import Filter
+from ..client.client import Client
+from ..client.routing import Route
+from ..client.values import Value
+from ..clock import Clock
+from ..model import Overflow, Receipt, Seconds, Start, TopicInfo, TopicStats
+from ..serde.codec import DECODED_BYTES_MAX
+from .consuming import BlockingFeed, BlockingReader
+from .loop_thread import LoopThread
+from .publisher import BlockingPublisher
+
+
+def connect_sync(
+    url: str = "memory://",
+    *,
+    auto_create: bool = True,
+    timeout: Seconds | None = 30.0,
+    decoded_bytes_max: int = DECODED_BYTES_MAX,
+    clock: Clock | None = None,
+) -> BlockingClient:
+    """Connect to a broker without an event loop: `with flintmq.connect_sync() as mq`.
+
+    Takes what `flintmq.connect` takes. The connection may be used from many threads, and has a
+    background thread of its own until it is closed. It does not survive a fork: connect again in
+    the child.
+    """
+    thread = LoopThread()
+    try:
+        client = thread.run(
+            connect,
+            url,
+            auto_create=auto_create,
+            timeout=timeout,
+            decoded_bytes_max=decoded_bytes_max,
+            clock=clock,
+        )
+    except BaseException:
+        thread.say_farewell()
+        raise
+    return BlockingClient(thread, client)
+
+
+class BlockingClient:
+    """A connection to a broker for code without an event loop; `flintmq.connect_sync` makes it.
+
+    Every call blocks the calling thread until it is done, even where that thread runs an event
+    loop of its own; there, call it by `asyncio.to_thread` or use `flintmq.connect`.
+    """
+
+    def __init__(self, thread: LoopThread, client: Client) -> None:
+        self.clock: Clock = client.clock
+        self._thread = thread
+        self._client = client
+        thread.farewell = client.close
+        # A connection that nobody closed and nobody can reach any more ends its thread.
+        weakref.finalize(self, thread.say_farewell).atexit = False
+
+    # --- publishing
+
+    def publish(
+        self,
+        topic: str,
+        value: Value,
+        *,
+        key: Key | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        priority: int = 0,
+        ttl: Seconds | None = None,
+        delay: Seconds | None = None,
+        content_type: str | None = None,
+        format: str | None = None,
+        compression: str | None = None,
+        pre_hooks: Sequence[str] | None = None,
+        post_hooks: Sequence[str] | None = None,
+        magic_header: str | None = None,
+        schema: Any = None,
+        partition: Route | None = None,
+        qos: int = 1,
+        timeout: Seconds | None = None,
+        auto_create: bool | None = None,
+    ) -> Receipt:
+        """Publish one message. Returns once it is as safe as the receipt says, or raises."""
+        return self._thread.wait_for(
+            self._client.publish,
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            priority=priority,
+            ttl=ttl,
+            delay=delay,
+            content_type=content_type,
+            format=format,
+            compression=compression,
+            pre_hooks=pre_hooks,
+            post_hooks=post_hooks,
+            magic_header=magic_header,
+            schema=schema,
+            partition=partition,
+            qos=qos,
+            timeout=timeout,
+            auto_create=auto_create,
+        )
+
+    def publish_batch(
+        self,
+        topic: str,
+        values: Iterable[Value],
+        *,
+        key: Key | list[Key | None] | None = None,
+        headers: Mapping[str, HeaderValue] | list[Mapping[str, HeaderValue] | None] | None = None,
+        priority: int | list[int] = 0,
+        ttl: Seconds | list[Seconds | None] | None = None,
+        delay: Seconds | list[Seconds | None] | None = None,
+        content_type: str | list[str | None] | None = None,
+        format: str | None = None,
+        compression: str | None = None,
+        pre_hooks: Sequence[str] | None = None,
+        post_hooks: Sequence[str] | None = None,
+        magic_header: str | None = None,
+        schema: Any = None,
+        partition: Route | None = None,
+        qos: int = 1,
+        timeout: Seconds | None = None,
+        auto_create: bool | None = None,
+        batch_compression: str = "none",
+    ) -> Receipt:
+        """Publish many messages in one step: one receipt with the first offset and the count.
+
+        Each option is one for all messages, or a list with one for each.
+        """
+        return self._thread.wait_for(
+            self._client.publish_batch,
+            topic,
+            _made_here(values),
+            key=key,
+            headers=headers,
+            priority=priority,
+            ttl=ttl,
+            delay=delay,
+            content_type=content_type,
+            format=format,
+            compression=compression,
+            pre_hooks=pre_hooks,
+            post_hooks=post_hooks,
+            magic_header=magic_header,
+            schema=schema,
+            partition=partition,
+            qos=qos,
+            timeout=timeout,
+            auto_create=auto_create,
+            batch_compression=batch_compression,
+        )
+
+    def publish_many(
+        self,
+        messages: Iterable[tuple[str, Value]],
+        *,
+        qos: int = 1,
+        timeout: Seconds | None = None,
+        auto_create: bool | None = None,
+    ) -> list[Receipt]:
+        """Publish to several topics at once: a receipt for each (topic, value) pair."""
+        return self._thread.wait_for(
+            self._client.publish_many,
+            _made_here(messages),
+            qos=qos,
+            timeout=timeout,
+            auto_create=auto_create,
+        )
+
+    def publisher(
+        self,
+        topic: str,
+        *,
+        linger: Seconds = 0.0,
+        format: str | None = None,
+        compression: str | None = None,
+        pre_hooks: Sequence[str] | None = None,
+        post_hooks: Sequence[str] | None = None,
+        magic_header: str | None = None,
+        schema: Any = None,
+        partition: Route | None = None,
+        qos: int = 1,
+        timeout: Seconds | None = None,
+        auto_create: bool | None = None,
+        batch_compression: str = "none",
+    ) -> BlockingPublisher:
+        """A publisher that gathers messages into batches: `with mq.publisher(...) as pub`."""
+        publisher = self._thread.run(
+            self._client.publisher,
+            topic,
+            linger=linger,
+            format=format,
+            compression=compression,
+            pre_hooks=pre_hooks,
+            post_hooks=post_hooks,
+            magic_header=magic_header,
+            schema=schema,
+            partition=partition,
+            qos=qos,
+            timeout=timeout,
+            auto_create=auto_create,
+            batch_compression=batch_compression,
+        )
+        return BlockingPublisher(self, self._thread, publisher)
+
+    # --- values
+
+    def register_format(
+        self,
+        name: str,
+        *,
+        encode: Callable[[Any], bytes],
+        decode: Callable[[bytes], Any],
+        media_type: str | None = None,
+    ) -> None:
+        """Add a format of your own to this connection: `publish(..., format=name)`."""
+        self._thread.run(
+            self._client.register_format, name, encode=encode, decode=decode, media_type=media_type
+        )
+
+    def register_hook(
+        self, name: str, *, encode: Callable[[bytes], bytes], decode: Callable[[bytes], bytes]
+    ) -> None:
+        """Add a step from bytes to bytes, for `pre_hooks` (before compression) or `post_hooks`."""
+        self._thread.run(self._client.register_hook, name, encode=encode, decode=decode)
+
+    def register_schema(self, schema: Any) -> str:
+        """Make an Avro schema known to this connection; returns its fingerprint."""
+        return self._thread.run(self._client.register_schema, schema)
+
+    # --- consuming
+
+    def reader(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        start: Start | None = None,
+        filter: str | Filter | None = None,
+        partitions: Sequence[int] | None = None,
+        auto_create: bool | None = None,
+    ) -> BlockingReader:
+        """Read a topic from a position: `with mq.reader(...) as reader`.
+
+        `start` is 'earliest' (the default), 'latest', 'committed', an offset or a datetime. A
+        filter that is a function runs in the connection's thread, and must not block.
+        """
+        reader = self._thread.run(
+            self._client.reader,
+            topic,
+            name=name,
+            start=start,
+            filter=filter,
+            partitions=partitions,
+            auto_create=auto_create,
+        )
+        return BlockingReader(self, self._thread, reader)
+
+    def live(
+        self,
+        pattern: str,
+        *,
+        capacity: int = 1024,
+        overflow: Overflow = "drop_oldest",
+        filter: str | Filter | None = None,
+    ) -> BlockingFeed:
+        """What is published from now on: `with mq.live("orders.>") as feed`."""
+        feed = self._thread.run(
+            self._client.live, pattern, capacity=capacity, overflow=overflow, filter=filter
+        )
+        return BlockingFeed(self, self._thread, feed)
+
+    # --- topics
+
+    def create_topic(self, name: str, **options: Any) -> TopicInfo:
+        """Make a topic. One that is there already is fine, unless options named here differ."""
+        return self._thread.wait_for(self._client.create_topic, name, **options)
+
+    def configure_topic(self, name: str, **options: Any) -> TopicInfo:
+        """Change options of a topic; those not named stay as they are."""
+        return self._thread.wait_for(self._client.configure_topic, name, **options)
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic and what it holds. Its readers and feeds end with TopicDeleted."""
+        return self._thread.wait_for(self._client.delete_topic, name)
+
+    def topics(self, pattern: str = ">") -> list[str]:
+        """The names of the topics that match, sorted."""
+        return self._thread.wait_for(self._client.topics, pattern)
+
+    def topic_info(self, name: str) -> TopicInfo:
+        """A topic's id and options."""
+        return self._thread.wait_for(self._client.topic_info, name)
+
+    def topic_stats(self, name: str) -> TopicStats:
+        """A topic's figures right now."""
+        return self._thread.wait_for(self._client.topic_stats, name)
+
+    # --- the connection
+
+    def close(self) -> None:
+        """Flush publishers, close readers and feeds, and let the broker go."""
+        self._thread.close()
+
+    def __enter__(self) -> Self:
+        if self._thread.ended is not None:
+            self._thread.check_usable()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _made_here(items: Iterable[Any]) -> Iterable[Any]:
+    """An iterable that runs the caller's code (a generator, say) does so in the caller's thread."""
+    return items if isinstance(items, list | tuple | str | bytes | Mapping) else list(items)

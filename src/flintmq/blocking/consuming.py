@@ -1,0 +1,307 @@
+"""Readers and live feeds for code without an event loop: plain iterators and `with` blocks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from copy import copy
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from ..batch import RecordBatch
+from ..client.consuming import Consumer
+from ..client.feed import Feed
+from ..client.reader import Reader
+from ..errors import Closed, InvalidRequest
+from ..model import Missed, Overflow, Seconds, Start
+from ..rows import Message, Metadata, Rows, Run
+from .loop_thread import LoopThread
+
+Inner = TypeVar("Inner", bound=Consumer[Any])
+T = TypeVar("T")
+
+
+class BlockingConsumer(Iterator[Message], Generic[Inner]):
+    """A stream of messages. Open it with `with`, or with `open()` and close it yourself.
+
+    Several threads may read from one; each message goes to one of them. A read that is interrupted
+    (Ctrl-C) loses nothing: what it had taken already, the next read returns.
+    """
+
+    def __init__(self, owner: object, thread: LoopThread, inner: Inner) -> None:
+        self._owner = owner  # the connection stays open as long as somebody holds a part of it
+        self._thread = thread
+        self._inner = inner
+        self._is_open = False
+        self._returned: deque[Rows] = deque()
+        self._views = Views()
+
+    def read_nowait(self) -> Message | None:
+        """The next message if there is one right now."""
+
+        async def take() -> tuple[Rows, Message | None]:
+            return _with_first(self._again(1) or self._views.of(self._inner.read_batch_nowait(1)))
+
+        return self._take(take)[1]
+
+    def read_batch_nowait(self, max: int = 1000) -> Rows:
+        """Up to `max` messages that are there right now."""
+
+        async def take() -> tuple[Rows, None]:
+            return self._again(max) or self._views.of(self._inner.read_batch_nowait(max)), None
+
+        return self._take(take)[0]
+
+    def read(self, timeout: Seconds | None = None) -> Message | None:
+        """The next message; waits for one, and returns None once `timeout` seconds have passed."""
+
+        async def take() -> tuple[Rows, Message | None]:
+            return _with_first(await self._read_batch(1, timeout))
+
+        return self._take(take)[1]
+
+    def read_batch(self, max: int = 1000, timeout: Seconds | None = None) -> Rows:
+        """Up to `max` messages: waits for the first, never for more. Empty once time is up."""
+
+        async def take() -> tuple[Rows, None]:
+            return await self._read_batch(max, timeout), None
+
+        return self._take(take)[0]
+
+    async def _read_batch(self, max: int, timeout: Seconds | None) -> Rows:
+        return self._again(max) or self._views.of(await self._inner.read_batch(max, timeout))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        if self._has_ended():
+            raise StopIteration
+        try:
+            message = self.read()
+        except Closed:
+            if self._has_ended():
+                raise StopIteration from None
+            raise
+        assert message is not None, "without a timeout a read returns a message"
+        return message
+
+    def open(self) -> Self:
+        """Begin to read; what `with` does. Closing it is up to you then."""
+
+        async def enter() -> None:
+            await self._inner
+
+        self._thread.wait_for_taken(enter, lambda _: self._thread.send_off(self._inner.close))
+        self._is_open = True
+        return self
+
+    def close(self) -> None:
+        """Give back what is held. Iterators over it end; closing twice is fine."""
+        if self._thread.ended is None:
+            try:
+                self._thread.wait_for(self._inner.close)
+            except Closed:
+                if self._thread.ended is None:
+                    raise
+        self._returned.clear()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- taking, and taking back
+
+    def _take(self, take: Callable[[], Coroutine[Any, Any, tuple[Rows, T]]]) -> tuple[Rows, T]:
+        """What a call took, with what the caller makes of it.
+
+        The loop makes both: no statement that a signal could interrupt is left for this thread
+        between taking the rows and returning from `read`.
+        """
+        if not self._is_open and self._thread.ended is None and not self._has_ended():
+            raise InvalidRequest("it is not open: use `with` or call `open()` first")
+        return self._thread.wait_for_taken(take, self._put_back)
+
+    def _put_back(self, taken: tuple[Rows, object]) -> None:
+        """A call had taken these rows when its caller was interrupted."""
+        rows = taken[0]
+        if rows.runs or rows.gap:
+            self._returned.appendleft(rows)
+
+    def _again(self, max: int) -> Rows | None:
+        """Rows that were put back, up to `max`. Only the loop takes them out again, so that one
+        read after the other finds them in their order."""
+        if not self._returned or max < 1:
+            return None
+        head, rest = _split(self._returned.popleft(), max)
+        if rest.runs:
+            self._returned.appendleft(rest)
+        return head
+
+    def _has_ended(self) -> bool:
+        return self._inner._closed
+
+
+class BlockingReader(BlockingConsumer[Reader]):
+    """Made by `BlockingClient.reader`. A position is always the next offset to read."""
+
+    @property
+    def topic(self) -> str:
+        return self._inner.topic
+
+    @property
+    def name(self) -> str | None:
+        return self._inner.name
+
+    @property
+    def missed(self) -> int:
+        """How many messages retention took before this reader (or its name) came to them."""
+        return self._inner.missed
+
+    def events(self) -> Iterator[Message | Missed]:
+        """The messages, and a `Missed` wherever retention was faster than this reader."""
+        while True:
+            try:
+                rows = self.read_batch(1)
+            except Closed:
+                if self._has_ended():
+                    return
+                raise
+            if rows.gap is not None:
+                yield rows.gap
+            yield from rows
+
+    def read_metadata(self, max: int = 1000, timeout: Seconds | None = None) -> list[Metadata]:
+        """Like `read_batch`, without the payloads: they are passed over and never decoded."""
+
+        async def take() -> tuple[Rows, list[Metadata]]:
+            rows = await self._read_batch(max, timeout)
+            return rows, rows.metadata
+
+        return self._take(take)[1]
+
+    def seek(self, to: Start | Mapping[int, int]) -> None:
+        """Go to an offset, a time, 'earliest', 'latest' or 'committed'. A name moves as a whole.
+
+        Over several partitions an offset is given for each: `{partition: offset}`.
+        """
+        self._thread.wait_for(self._inner.seek, to)
+        self._returned.clear()
+
+    def commit(self, offset: int | Message | None = None) -> int:
+        """Remember where this name goes on after its last reader has closed.
+
+        Without an argument: behind everything handed out so far. With a message: behind that
+        message. With a number: at that offset, the next to read. Returns the offset committed.
+        """
+        if offset is None and self._returned:
+            return self._thread.wait_for(self._commit_handed_out)
+        return self._thread.wait_for(self._inner.commit, offset)
+
+    def position(self) -> int:
+        """The next offset to read; over several partitions, the sum of theirs."""
+        if self._returned:
+            return sum(self.positions().values())
+        return self._thread.wait_for(self._inner.position)
+
+    def positions(self) -> dict[int, int]:
+        """The next offset to read, by partition; a plain topic has partition 0 alone."""
+        return self._thread.wait_for(self._positions)
+
+    def lag(self) -> int:
+        """How many retained messages are still to be read."""
+        return self._thread.wait_for(self._inner.lag) + sum(map(len, self._returned))
+
+    async def _positions(self) -> dict[int, int]:
+        positions = await self._inner.positions()
+        returned = [message for rows in self._returned for message in rows]
+        for message in reversed(returned):  # taken and put back: not handed out yet
+            if message.offset is not None and message.partition in positions:
+                positions[message.partition] = message.offset
+        return positions
+
+    async def _commit_handed_out(self) -> int:
+        positions = await self._positions()
+        for partition, offset in positions.items():
+            await self._inner._api.commit(offset, partition)
+        return sum(positions.values())
+
+
+class BlockingFeed(BlockingConsumer[Feed]):
+    """Made by `BlockingClient.live`. At most once and in order, through a bounded queue."""
+
+    @property
+    def pattern(self) -> str:
+        return self._inner.pattern
+
+    @property
+    def capacity(self) -> int:
+        return self._inner.capacity
+
+    @property
+    def overflow(self) -> Overflow:
+        return self._inner.overflow
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were dropped because this feed's queue was full."""
+        return self._inner.dropped
+
+
+class Views:
+    """Rows as they leave the loop's thread: over batches that no other thread touches.
+
+    A record batch of the broker remembers what was decoded of it until the broker's cache says
+    otherwise, in the loop's thread. A view has the same bytes and what is decoded so far, and
+    decodes the rest for itself. Single reads of one batch share a view.
+    """
+
+    __slots__ = ("_batch", "_view")
+
+    def __init__(self) -> None:
+        self._batch: RecordBatch | None = None
+        self._view: RecordBatch | None = None
+
+    def of(self, rows: Rows) -> Rows:
+        if not any(isinstance(run.source, RecordBatch) for run in rows.runs):
+            return rows
+        return Rows([self._run(run) for run in rows.runs], rows.gap)
+
+    def _run(self, run: Run) -> Run:
+        batch = run.source
+        if not isinstance(batch, RecordBatch):
+            return run  # a builder only grows at its end: what is there may be read meanwhile
+        view = self._view
+        if view is None or self._batch is not batch:
+            view = copy(batch)
+            view.cache = None
+            self._batch, self._view = batch, view
+        return run._replace(source=view)
+
+
+def _with_first(rows: Rows) -> tuple[Rows, Message | None]:
+    return rows, rows[0] if rows else None
+
+
+def _split(rows: Rows, count: int) -> tuple[Rows, Rows]:
+    """The first `count` rows, and the rest."""
+    head: list[Run] = []
+    rest: list[Run] = []
+    for run in rows.runs:
+        left = count - sum(earlier.row_count for earlier in head)
+        if left >= run.row_count:
+            head.append(run)
+        elif left <= 0:
+            rest.append(run)
+        else:
+            numbers = list(run.rows())
+            head.append(run._replace(picks=numbers[:left]))
+            rest.append(run._replace(picks=numbers[left:]))
+    return Rows(head, rows.gap), Rows(rest)

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flintmq.batch import BatchBuilder
+from flintmq.engine.delays import Delays
+
+
+def test_what_is_due_comes_in_order_of_time_then_of_publishing() -> None:
+    delays = Delays()
+    for due_ms, offset in [(30, 0), (10, 1), (20, 2), (10, 3)]:
+        delays.add(due_ms, offset)
+    assert delays.next_due_ms() == 10
+    assert delays.take_due(9) == []
+    assert delays.take_due(20) == [1, 3, 2]
+    assert delays.next_due_ms() == 30
+    assert delays.take_due(1000) == [0]
+    assert delays.next_due_ms() is None
+
+
+def test_rows_that_are_stored_nowhere_else_are_counted() -> None:
+    delays = Delays()
+    rows = BatchBuilder.of([b"x"])
+    delays.add(5, (rows, 0))
+    delays.add(5, 7)
+    assert (delays.stored, delays.unstored) == (1, 1)
+    assert delays.take_due(5) == [(rows, 0), 7]
+    assert (delays.stored, delays.unstored) == (0, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=40), st.integers(0, 40))
+def test_forgetting_leaves_the_rest_in_order(
+    adds: list[tuple[int, bool]], first_offset: int
+) -> None:
+    delays = Delays()
+    rows = BatchBuilder.of([b"x"])
+    expected = []
+    for offset, (due_ms, stored) in enumerate(adds):
+        delays.add(due_ms, offset if stored else (rows, offset))
+        if not stored or offset >= first_offset:
+            expected.append((due_ms, offset))
+    delays.forget_before(first_offset)
+    left = delays.take_due(50)
+    assert [item if isinstance(item, int) else item[1] for item in left] == [
+        offset for _, offset in sorted(expected)
+    ]
+    assert (delays.stored, delays.unstored) == (0, 0)
