@@ -19,6 +19,7 @@ from .client.reader import Reader
 from .errors import (
     Closed,
     Corrupt,
+    DataDirectoryInUse,
     DecodeFailed,
     EncodeFailed,
     FilterFailed,
@@ -28,6 +29,8 @@ from .errors import (
     MissingExtra,
     QueueFull,
     RoutingFailed,
+    StorageFailed,
+    StorageFull,
     TopicDeleted,
     TopicExists,
     TopicFull,
@@ -85,6 +88,9 @@ __all__ = [
     "Closed",
     "Corrupt",
     "UnsupportedFormat",
+    "StorageFull",
+    "StorageFailed",
+    "DataDirectoryInUse",
     "__version__",
 ]
 

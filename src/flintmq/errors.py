@@ -16,6 +16,9 @@
       Closed                          open it again
       Corrupt                         the bytes are damaged; never served as data
         UnsupportedFormat             not damaged: written by a newer FlintMQ
+      StorageFull                     free disk space; publishing then goes on by itself
+      StorageFailed                   the disk failed a read, write or sync; look at it, start anew
+      DataDirectoryInUse              another process has it; stop that one, or use another
 
 Each carries its facts as attributes, and its text is made from them.
 """
@@ -149,3 +152,36 @@ class Corrupt(FlintError):
 
 class UnsupportedFormat(Corrupt):
     """Intact as far as we can tell, but of a version or kind this FlintMQ does not know."""
+
+
+class StorageFull(FlintError):
+    """There is no room on the disk. Nothing of this was stored; reading and deleting go on."""
+
+    def __init__(self, file: str, cause: str) -> None:
+        super().__init__(
+            f"no room on the disk for {file}: {cause}; "
+            "free some space or move the data directory to a larger disk"
+        )
+        self.file, self.cause = file, cause
+
+
+class StorageFailed(FlintError):
+    """The disk failed. Whether what waited for it is stored is unknown until the next start."""
+
+    def __init__(self, operation: str, file: str, cause: str) -> None:
+        super().__init__(
+            f"the disk failed to {operation} {file}: {cause}; "
+            "check the disk and its permissions, then start again: what is on it is recovered"
+        )
+        self.operation, self.file, self.cause = operation, file, cause
+
+
+class DataDirectoryInUse(FlintError):
+    """One process at a time may use a data directory."""
+
+    def __init__(self, directory: str, pid: int | None) -> None:
+        holder = f"process {pid}" if pid is not None else "another process"
+        super().__init__(
+            f"{directory} is in use by {holder}; stop it, or choose another data directory"
+        )
+        self.directory, self.pid = directory, pid
