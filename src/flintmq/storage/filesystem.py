@@ -196,7 +196,7 @@ class LocalFileSystem:
             self._path(name).rmdir()
 
     def sync_directory(self, directory: str = "") -> None:
-        with _told("sync", self.describe(directory)):
+        with _told("sync", self.describe(directory), full=()):
             _sync_path(self._path(directory))
 
     def size_of(self, name: str) -> int:
