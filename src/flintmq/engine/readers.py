@@ -230,7 +230,7 @@ class Reader:
             raise InvalidRequest(
                 f"commit({offset}): the next offset to read is 0 to {next_offset} in this topic"
             )
-        cursor.committed = offset
+        await self._topic.commit_cursor(cursor, offset)
         return offset
 
     async def position(self) -> int:

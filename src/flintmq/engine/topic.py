@@ -11,17 +11,19 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from ..batch import DELIVER_AT, EXPIRY, BatchBuilder, DecodeCache, RecordBatch, RowSource
+from ..batch import DELIVER_AT, EXPIRY, PRODUCER, BatchBuilder, DecodeCache, RecordBatch, RowSource
 from ..broker_api import Filter
 from ..clock import Clock, Timer
 from ..errors import FilterFailed, FlintError, InvalidRequest, MessageTooLarge, QueueFull, TopicFull
 from ..metrics import Meter
 from ..model import Receipt, Start, TopicInfo, TopicOptions, TopicStats
 from ..rows import Decoder, Message, Origin, Run
+from .dedup import Producers
 from .delays import Delays
 from .expiry import FOREVER, end_of_life
 from .feeds import Feed, FeedBoard
-from .log import MemoryLog
+from .log import MemoryLog, TopicLogApi
+from .pending import Pending
 from .readers import Cursor, Reader, resolve_start
 from .waiting import Bell, again, resolve
 
@@ -46,12 +48,13 @@ class Topic:
         cache: DecodeCache,
         board: FeedBoard,
         decoder: Decoder | None = None,
+        log: TopicLogApi | None = None,
     ) -> None:
         self.name, self.id, self.clock = name, id, clock
         base, _, partition = name.partition("/")
         self._base, self._partition = base, int(partition or 0)
         self._decoder = decoder
-        self.log = MemoryLog(cache)
+        self.log: TopicLogApi = log or MemoryLog(cache)
         self.bell = Bell()
         self._board = board
         self._feeds: tuple[Feed, ...] = ()
@@ -62,6 +65,7 @@ class Topic:
         self._waits: Counter[str] = Counter()
         self._readers: set[Reader] = set()
         self._cursors: dict[str, Cursor] = {}
+        self.producers = Producers()
         self._reader_count = 0
         self._publishers: deque[_Publisher] = deque()
         self._expired: deque[list[int]] = deque()
@@ -110,8 +114,11 @@ class Topic:
 
     def publish(
         self, rows: BatchBuilder | RecordBatch, qos: int, *, first_in_line: bool = False
-    ) -> Receipt | None:
-        """Take the rows in, or return None if the publisher has to wait. Raises what refuses it."""
+    ) -> Receipt | Pending | None:
+        """Take the rows in, or return None if the publisher has to wait. Raises what refuses it.
+
+        Where taking in takes time, the receipt is pending; the offsets are decided all the same.
+        """
         if self.options.max_message_bytes is not None:
             self._check_sizes(rows, self.options.max_message_bytes)
         if self._publishers and not first_in_line:
@@ -119,6 +126,11 @@ class Topic:
                 self._refuse_what_never_fits(rows)
             return None
         count = rows.row_count
+        if rows.columns & PRODUCER and qos:
+            assert isinstance(rows, RecordBatch)
+            known = self._known_sequences(rows)
+            if known is not None:
+                return known
         for feed in self.feeds:
             if feed.refuses and not feed.has_room(count):
                 if feed.overflow == "reject":
@@ -145,25 +157,41 @@ class Topic:
                 if room == 0:
                     return Receipt(self._base, None, 0, self._partition, dropped)
                 rows, count = _head_of(rows, room), room
-        return self._append(rows, count, now_ms, dropped)
+        return self._take_in(rows, count, now_ms, dropped)
 
-    def _append(
+    def _known_sequences(self, batch: RecordBatch) -> Receipt | Pending | None:
+        """The receipt of a batch that was published before, by its producer and sequence."""
+        count = batch.row_count
+        offset = self.producers.find(batch.producer or "", batch.base_sequence, count)
+        if offset is None:
+            return None
+        return Receipt(self._base, offset, count, self._partition, duplicate=True)
+
+    def _take_in(
         self, rows: BatchBuilder | RecordBatch, count: int, now_ms: int, dropped: int
-    ) -> Receipt:
+    ) -> Receipt | Pending:
+        offset = self._append(rows, count, now_ms)
+        return Receipt(self._base, offset, count, self._partition, dropped)
+
+    def _append(self, rows: BatchBuilder | RecordBatch, count: int, now_ms: int) -> int:
+        """Add rows to the log, and let everybody know; the offset of the first."""
         log = self.log
         bytes_before = log.byte_count
         offset = log.append(rows, now_ms)
         self.published.add(count, now_ms, log.byte_count - bytes_before)
+        if rows.columns & PRODUCER:
+            assert isinstance(rows, RecordBatch)
+            self.producers.add(rows.producer or "", rows.base_sequence, count, offset)
         if rows.columns & EXPIRY:
             self.may_expire = self._expiry_seen = True
-        if self._feeds or rows.columns & DELIVER_AT:
+        if self.feeds or rows.columns & DELIVER_AT:
             self._fan_out(rows, now_ms, offset)
         if log.next_offset - log.first_offset > self._count_max or log.byte_count > self._bytes_max:
             self._keep_limits()
         if self._sweep_timer is None and (self.may_expire or self._age_ms is not None):
             self._arm_sweep()
         self.bell.ring()
-        return Receipt(self._base, offset, count, self._partition, dropped)
+        return offset
 
     def _check_sizes(self, rows: BatchBuilder | RecordBatch, limit: int) -> None:
         if isinstance(rows, RecordBatch) and rows.compression:
@@ -182,7 +210,7 @@ class Topic:
         if fitting < count:
             passed = self._passed_by_all()
             if passed is not None and passed > self.log.first_offset:
-                self._drop(passed, "read")
+                self._pass_over(passed, "read")
                 fitting = self._fitting(rows)
         if fitting < count and self.options.overflow != "drop_new":
             self._refuse_what_never_fits(rows)
@@ -191,13 +219,18 @@ class Topic:
         return fitting
 
     def _fitting(self, rows: BatchBuilder | RecordBatch) -> int:
-        log = self.log
         count = rows.row_count
-        room = min(count, max(0, self._count_max - (log.next_offset - log.first_offset)))
-        bytes_room = self._bytes_max - log.byte_count
+        stored, stored_bytes = self._occupied()
+        room = min(count, max(0, self._count_max - stored))
+        bytes_room = self._bytes_max - stored_bytes
         if rows.size(0, count) <= bytes_room:
             return room
         return max(0, bisect_right(range(room + 1), bytes_room, key=lambda n: rows.size(0, n)) - 1)
+
+    def _occupied(self) -> tuple[int, int]:
+        """Messages and bytes that count against the limits."""
+        log = self.log
+        return log.next_offset - log.first_offset, log.byte_count
 
     def _refuse_what_never_fits(self, rows: BatchBuilder | RecordBatch) -> None:
         count, size = rows.row_count, rows.size(0, rows.row_count)
@@ -216,8 +249,8 @@ class Topic:
         return min(*positions, self.log.next_offset) if positions else None
 
     def _limit(self) -> str:
-        options, log = self.options, self.log
-        if log.next_offset - log.first_offset >= self._count_max:
+        options = self.options
+        if self._occupied()[0] >= self._count_max:
             return f"retention_count={options.retention_count}"
         return f"retention_bytes={options.retention_bytes}"
 
@@ -235,7 +268,7 @@ class Topic:
 
     async def publish_when_possible(
         self, rows: BatchBuilder | RecordBatch, qos: int, timeout: float | None
-    ) -> Receipt:
+    ) -> Receipt | Pending:
         """Wait in line until the rows can be taken in. Cancelled or timed out: nothing is done."""
         me = _Publisher()
         self._publishers.append(me)
@@ -373,6 +406,10 @@ class Topic:
 
     # --- retention
 
+    def _pass_over(self, offset: int, reason: str) -> None:
+        """Decide to drop everything before `offset`."""
+        self._drop(offset, reason)
+
     def _drop(self, offset: int, reason: str) -> None:
         start = self.log.first_offset
         self._drops[reason] += self.log.drop_to(offset)
@@ -422,6 +459,9 @@ class Topic:
         if log.first_offset == log.next_offset:
             return FOREVER, ""
         source, row, _ = log.locate_first()
+        return self._due_ms(source, row)
+
+    def _due_ms(self, source: RowSource, row: int) -> tuple[int, str]:
         due_ms, reason = end_of_life(source, row, self.ttl_ms), "expired"
         if self._age_ms is not None and source.time(row) + self._age_ms < due_ms:
             due_ms, reason = source.time(row) + self._age_ms, "age"
@@ -431,6 +471,11 @@ class Topic:
         """Drop what time has ended, from the front; then sleep until the next is due."""
         self._sweep_timer = None
         now_ms = self.clock.now_ms()
+        self._drop_due(now_ms)
+        self._arm_sweep()
+        self._wake_publisher()
+
+    def _drop_due(self, now_ms: int) -> None:
         log = self.log
         while True:
             due_ms, reason = self._front_due_ms()
@@ -438,8 +483,6 @@ class Topic:
                 break
             source, row, stop = log.locate_first()
             self._drop(log.first_offset + self._rows_due(source, row, stop, now_ms, reason), reason)
-        self._arm_sweep()
-        self._wake_publisher()
 
     def _rows_due(self, source: RowSource, row: int, stop: int, now_ms: int, reason: str) -> int:
         """How many rows from `row` on are due for the same reason as the first one."""
@@ -483,6 +526,13 @@ class Topic:
                 "name: leave it out, or use a name of your own"
             )
         return known
+
+    async def begin_cursor(self, cursor: Cursor) -> None:
+        """A new name has begun; make that last."""
+
+    async def commit_cursor(self, cursor: Cursor, offset: int) -> None:
+        """Remember where a name goes on."""
+        cursor.committed = offset
 
     def close_reader(self, reader: Reader, cursor: Cursor) -> None:
         if reader not in self._readers:

@@ -212,7 +212,9 @@ class Segment:
         except Corrupt as error:
             raise self._corrupt(f"at byte {entry.position:,}: {error}") from error
         if batch.base_offset != entry.base or batch.row_count != entry.rows:
-            raise self._corrupt(f"at byte {entry.position:,} holds another batch than its index says")
+            raise self._corrupt(
+                f"at byte {entry.position:,} holds another batch than its index says"
+            )
         return batch
 
     def verify(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from ..batch import DecodeCache, RecordBatch
+from ..batch import BatchBuilder, DecodeCache, RecordBatch
 from .segments import BatchEntry, Section, SegmentStore
 
 
@@ -40,12 +40,13 @@ class TopicLog:
         self.last_time = last_time
         self.byte_count = sum(section.size for section in sections)
         if sections and first_offset > sections[0].base:
-            self.byte_count -= self._size_between(sections[0].base, min(first_offset, next_offset))
+            self.byte_count -= self.size_between(sections[0].base, min(first_offset, next_offset))
 
     # --- appending and flushing
 
-    def append(self, batch: RecordBatch) -> None:
-        """Add a stamped batch at the end."""
+    def append(self, batch: BatchBuilder | RecordBatch, now_ms: int = 0) -> int:
+        """Add a stamped batch at the end; the offset of its first message."""
+        assert isinstance(batch, RecordBatch), "the journal has batches only"
         assert batch.base_offset == self.next_offset, "offsets follow each other without a gap"
         batch.cache = self._cache
         self._tail.append(batch)
@@ -54,6 +55,7 @@ class TopicLog:
         self.next_offset += batch.row_count
         self.byte_count += batch.size(0, batch.row_count)
         self.last_time = max(self.last_time, batch.time(batch.row_count - 1))
+        return batch.base_offset
 
     def tail(self) -> list[RecordBatch]:
         """The batches that are in no segment yet, as far as they are still needed."""
@@ -128,7 +130,7 @@ class TopicLog:
         if offset >= self.next_offset:
             self.byte_count = 0
         else:
-            self.byte_count -= self._size_between(self.first_offset, offset)
+            self.byte_count -= self.size_between(self.first_offset, offset)
         self.first_offset = offset
         count = 0
         for batch in self._tail:
@@ -140,7 +142,8 @@ class TopicLog:
             del self._tail[:count], self._tail_bases[:count]
         return dropped
 
-    def _size_between(self, start: int, stop: int) -> int:
+    def size_between(self, start: int, stop: int) -> int:
+        """The bytes that the messages from `start` to before `stop` count for."""
         size = 0
         while start < stop:
             in_tail = self._tail_bases and start >= self._tail_bases[0]

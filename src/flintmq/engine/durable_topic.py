@@ -1,0 +1,169 @@
+"""A topic whose messages go through the journal before anybody sees them.
+
+Deciding looks at the view: what is stored, and what was proposed and is still on its way. Applying
+looks at nothing but the command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ..batch import PRODUCER, BatchBuilder, RecordBatch
+from ..errors import InvalidRequest
+from ..model import Receipt
+from ..storage.topic_log import TopicLog
+from .commands import AdvanceFirstOffset, Append, SetCursor
+from .log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX
+from .pending import Pending
+from .proposer import Proposer
+from .readers import Cursor
+from .topic import Topic
+
+
+class DurableTopic(Topic):
+    log: TopicLog
+
+    def __init__(self, *args: Any, log: TopicLog, proposer: Proposer, **keywords: Any) -> None:
+        super().__init__(*args, log=log, **keywords)
+        self._proposer = proposer
+        self._next = log.next_offset
+        self._first = log.first_offset
+        self._last_time = log.last_time
+        self._flying_bytes = 0
+        self._passed_bytes = 0
+        self._flying_sequences: dict[tuple[str, int], tuple[int, Pending]] = {}
+        self._gathered: BatchBuilder | None = None
+        self._gatherers: list[Pending] = []
+
+    def take_up(self) -> None:
+        """The log was restored or replayed: the view begins with what is there."""
+        self._next, self._first = self.log.next_offset, self.log.first_offset
+        self._last_time = self.log.last_time
+
+    # --- deciding
+
+    def publish(
+        self, rows: BatchBuilder | RecordBatch, qos: int, *, first_in_line: bool = False
+    ) -> Receipt | Pending | None:
+        if qos and self._proposer.failure is not None:
+            raise self._proposer.failure
+        if qos and self._proposer.is_full():
+            self._proposer.when_room(self._wake_publisher)
+            self._held_by = "disk"
+            return None
+        return super().publish(rows, qos, first_in_line=first_in_line)
+
+    def _known_sequences(self, batch: RecordBatch) -> Receipt | Pending | None:
+        producer, first, count = batch.producer or "", batch.base_sequence, batch.row_count
+        for (name, sequence), (length, pending) in self._flying_sequences.items():
+            if name == producer and sequence < first + count and first < sequence + length:
+                if (sequence, length) == (first, count):
+                    return pending.repeated()
+                raise InvalidRequest(
+                    f"sequences {first} to {first + count - 1} overlap with others in part; "
+                    "a resend must be the same batch"
+                )
+        return super()._known_sequences(batch)
+
+    def _take_in(
+        self, rows: BatchBuilder | RecordBatch, count: int, now_ms: int, dropped: int
+    ) -> Receipt | Pending:
+        offset, time = self._next, max(now_ms, self._last_time)
+        self._next, self._last_time = offset + count, time
+        receipt = Receipt(self._base, offset, count, self._partition, dropped)
+        pending = Pending(receipt, asyncio.get_running_loop())
+        if isinstance(rows, BatchBuilder) and count < JOIN_ROWS_MAX:
+            self._gather(rows, offset, time, pending)
+            return pending
+        self._propose_gathered()
+        batch = rows.seal() if isinstance(rows, BatchBuilder) else rows
+        batch.stamp(offset, time)
+        if batch.columns & PRODUCER:
+            key = (batch.producer or "", batch.base_sequence)
+            self._flying_sequences[key] = (count, pending)
+        self._propose(batch, [pending])
+        return pending
+
+    def _gather(self, rows: BatchBuilder, offset: int, time: int, pending: Pending) -> None:
+        """Publishes of one turn of the event loop share a batch."""
+        gathered = self._gathered
+        if gathered is None:
+            gathered = self._gathered = BatchBuilder(offset)
+            self._proposer.at_end_of_turn(self._propose_gathered)
+        gathered.extend_at(rows, time)
+        self._gatherers.append(pending)
+        if gathered.row_count >= CHUNK_ROWS or gathered.byte_count >= CHUNK_BYTES:
+            self._propose_gathered()
+
+    def _propose_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, None
+        if gathered is not None:
+            pending, self._gatherers = self._gatherers, []
+            self._propose(gathered.seal(), pending)
+
+    def _propose(self, batch: RecordBatch, pending: list[Pending]) -> None:
+        self._flying_bytes += batch.size(0, batch.row_count)
+        self._proposer.propose(Append(self.id, batch), pending)
+
+    def _occupied(self) -> tuple[int, int]:
+        gathered = self._gathered.byte_count if self._gathered is not None else 0
+        stored = self.log.byte_count + self._flying_bytes + gathered - self._passed_bytes
+        return self._next - self._first, stored
+
+    def _pass_over(self, offset: int, reason: str) -> None:
+        if offset > self._first:
+            start = max(self._first, self.log.first_offset)
+            self._passed_bytes += self.log.size_between(start, offset)
+            self._first = offset
+            self._proposer.propose(AdvanceFirstOffset(self.id, offset, reason))
+
+    def _drop_due(self, now_ms: int) -> None:
+        log = self.log
+        offset = max(log.first_offset, self._first)
+        while offset < log.next_offset:
+            source, row, stop = log.locate(offset)
+            due_ms, reason = self._due_ms(source, row)
+            if due_ms > now_ms:
+                break
+            offset += self._rows_due(source, row, stop, now_ms, reason)
+            self._pass_over(offset, reason)
+
+    def _arm_sweep(self) -> None:
+        if self._first <= self.log.first_offset:  # else a drop is on its way, and arms it again
+            super()._arm_sweep()
+
+    async def commit_cursor(self, cursor: Cursor, offset: int) -> None:
+        await self._proposer.carry_out(SetCursor(self.id, cursor.label, cursor.began, offset))
+
+    async def begin_cursor(self, cursor: Cursor) -> None:
+        await self._proposer.carry_out(
+            SetCursor(self.id, cursor.label, cursor.began, cursor.committed)
+        )
+
+    # --- applying
+
+    def apply_append(self, batch: RecordBatch) -> None:
+        count = batch.row_count
+        self._flying_bytes = max(0, self._flying_bytes - batch.size(0, count))
+        if batch.columns & PRODUCER:
+            self._flying_sequences.pop((batch.producer or "", batch.base_sequence), None)
+        self._append(batch, count, batch.append_time)
+        self._first = max(self._first, self.log.first_offset)
+
+    def apply_advance(self, offset: int, reason: str) -> None:
+        before = self.log.byte_count
+        self._drop(offset, reason)
+        self._passed_bytes = max(0, self._passed_bytes - (before - self.log.byte_count))
+        self._first = max(self._first, offset)
+        if self._sweep_timer is None:
+            self._arm_sweep()
+        self._wake_publisher()
+
+    def apply_cursor(self, name: str, began: int, committed: int | None) -> None:
+        cursor = self._cursors.get(name)
+        if cursor is None:
+            cursor = self._cursors[name] = Cursor(name, name, began, None)
+        cursor.began, cursor.committed = began, committed
+        if not cursor.members:
+            cursor.rest()
