@@ -14,13 +14,18 @@ import flintmq
 from flintmq.model import Overflow
 
 from ..scenario import Case, Column, Figures, Scenario, Settings
-from ..workloads import MIB, batches_of, publish_batches
+from ..workloads import MIB
 
 LIMIT = 10_000
 ROWS = 100
 READS_PER_SECOND = 2_000
 FASTER = 100
 OVERFLOWS: tuple[Overflow, ...] = ("drop_oldest", "drop_new", "block", "reject")
+
+
+def fresh_values(number: int) -> list[bytes]:
+    """A batch of objects that nobody else holds: memory that is not let go must show."""
+    return [b"%0100d" % row for row in range(number * ROWS, (number + 1) * ROWS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +35,10 @@ class Workload:
 
     async def run(self, settings: Settings) -> Figures:
         async with flintmq.connect("memory://") as mq, self._consumer(mq) as consumer:
-            # What the broker keeps decoded is bounded and filled in the first second: do it before.
-            batches = batches_of(100, ROWS)
-            await publish_batches(mq, "warm-up", batches, settings.pick(2_000, 20))
+            # What the broker keeps decoded is bounded, but fills slowly at a reader's pace: fill it
+            # before, so that growth is growth.
+            for number in range(settings.pick(2_000, 20)):
+                await mq.publish_batch("warm-up", fresh_values(number))
             await mq.delete_topic("warm-up")
             return await Race(mq, consumer, settings.seconds).run()
 
@@ -83,16 +89,13 @@ class Race:
         return perf_counter() - self._start
 
     async def _publish(self) -> None:
-        batches = batches_of(100, ROWS)
         number = 0
         while True:
             while self._offered < READS_PER_SECOND * FASTER * self._elapsed():
                 number += 1
                 self._offered += ROWS
                 try:
-                    # A list of fresh objects: memory that is not let go must show.
-                    values = [bytes(bytearray(v)) for v in batches[number % len(batches)]]
-                    await self._mq.publish_batch("race", values)
+                    await self._mq.publish_batch("race", fresh_values(number))
                 except (flintmq.TopicFull, flintmq.QueueFull):
                     self._refused += ROWS
             await asyncio.sleep(0.001)

@@ -94,6 +94,10 @@ class BrokerApi(Protocol):
         """Publish at once, or None where that would mean to wait. The rows become the broker's."""
         ...
 
+    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | None:
+        """A short cut for one plain value; None where `publish_nowait` has to be asked."""
+        ...
+
     async def publish(
         self,
         topic: str,

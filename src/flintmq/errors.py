@@ -18,6 +18,7 @@
         UnsupportedFormat             not damaged: written by a newer FlintMQ
       StorageFull                     free disk space; publishing then goes on by itself
       StorageFailed                   the disk failed a read, write or sync; look at it, start anew
+      OutcomeUnknown                  it may or may not have happened; the same publish may be repeated
       DataDirectoryInUse              another process has it; stop that one, or use another
 
 Each carries its facts as attributes, and its text is made from them.
@@ -185,3 +186,11 @@ class DataDirectoryInUse(FlintError):
             f"{directory} is in use by {holder}; stop it, or choose another data directory"
         )
         self.directory, self.pid = directory, pid
+
+
+class OutcomeUnknown(FlintError):
+    """What was asked for may or may not have happened. Repeating it with its producer and sequence
+    is safe; without them it may happen twice."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the outcome is unknown: {why}")

@@ -10,8 +10,11 @@ import pytest
 import flintmq
 from flintmq.testing import ManualClock
 
+from .over_blocking import NOT_OF_THREADS, BlockingClock, connect_over_blocking
+
 WAYS = {
     "memory": "memory://",
+    "memory-blocking": "memory://",
 }
 
 
@@ -22,8 +25,20 @@ class Connect(Protocol):
 
 
 @pytest.fixture(params=sorted(WAYS))
-def url(request: pytest.FixtureRequest) -> str:
-    return WAYS[request.param]
+def way(request: pytest.FixtureRequest) -> str:
+    if request.param == "memory-blocking" and request.node.originalname in NOT_OF_THREADS:
+        pytest.skip(NOT_OF_THREADS[request.node.originalname])
+    return str(request.param)
+
+
+@pytest.fixture
+def url(way: str) -> str:
+    return WAYS[way]
+
+
+@pytest.fixture
+def clock(way: str) -> ManualClock:
+    return BlockingClock() if way == "memory-blocking" else ManualClock()
 
 
 @pytest.fixture
@@ -31,7 +46,10 @@ async def connect(url: str, clock: ManualClock) -> AsyncIterator[Connect]:
     opened: list[flintmq.Client] = []
 
     def connect_here(**options: Any) -> flintmq.Client:
-        client = flintmq.connect(url, **{"clock": clock, **options})
+        if isinstance(clock, BlockingClock):
+            client = connect_over_blocking(url, **{"clock": clock, **options})
+        else:
+            client = flintmq.connect(url, **{"clock": clock, **options})
         opened.append(client)
         return client
 

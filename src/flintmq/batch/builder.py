@@ -197,13 +197,6 @@ class BatchBuilder:
         """Add all rows of another builder as appended at `time`."""
         values = self._values
         at = len(values)
-        if at and not rows.columns and self._common_type is None and len(rows._values) == 1:
-            # One plain value, as a single publish brings it.
-            if self.times is not None or time != self.append_time:
-                self._times_until(at).append(time)
-            values.append(rows._values[0])
-            self.byte_count += rows.byte_count
-            return
         count = len(rows._values)
         if not at:
             self.append_time = time
@@ -221,6 +214,15 @@ class BatchBuilder:
             if self._extras is None:
                 self._extras = _Extras()
             self._extras.extend(rows._extras, at)
+
+    def append_at(self, value: bytes, time: int) -> None:
+        """Add one message that is nothing but its value, as appended at `time`."""
+        row = len(self._values)
+        if not row:
+            self.append_time = time
+        elif self.times is not None or time != self.append_time:
+            self._times_until(row).append(time)
+        self.append(value)
 
     def _note_times(self, rows: RowSource, at: int, start: int, stop: int) -> None:
         first = rows.time(start)

@@ -7,7 +7,7 @@ each verb.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -334,5 +334,5 @@ class BlockingClient:
 
 
 def _made_here(items: Iterable[Any]) -> Iterable[Any]:
-    """An iterable that runs the caller's code (a generator, say) does so in the caller's thread."""
-    return items if isinstance(items, list | tuple | str | bytes | Mapping) else list(items)
+    """A generator runs in the thread of who wrote it, not in the connection's."""
+    return list(items) if isinstance(items, Iterator) else items

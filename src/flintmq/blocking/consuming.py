@@ -25,7 +25,7 @@ class BlockingConsumer(Iterator[Message], Generic[Inner]):
     """A stream of messages. Open it with `with`, or with `open()` and close it yourself.
 
     Several threads may read from one; each message goes to one of them. A read that is interrupted
-    (Ctrl-C) loses nothing: what it had taken already, the next read returns.
+    (Ctrl-C) loses nothing: what it had taken already, the next read that is begun here returns.
     """
 
     def __init__(self, owner: object, thread: LoopThread, inner: Inner) -> None:
@@ -126,7 +126,9 @@ class BlockingConsumer(Iterator[Message], Generic[Inner]):
         between taking the rows and returning from `read`.
         """
         if not self._is_open and self._thread.ended is None and not self._has_ended():
-            raise InvalidRequest("it is not open: use `with` or call `open()` first")
+            raise InvalidRequest(
+                f"the {self._inner._what} is not open: use `with` or call `open()` first"
+            )
         return self._thread.wait_for_taken(take, self._put_back)
 
     def _put_back(self, taken: tuple[Rows, object]) -> None:

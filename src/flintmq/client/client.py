@@ -94,7 +94,8 @@ class Client:
         the partitions of a topic that has them. Cancelled or timed out while waiting, nothing was
         published.
         """
-        if self._turns.spend():
+        self._turns.left -= 1
+        if self._turns.left <= 0:
             await self._turns.pause()
         options = PLAIN
         if not (
@@ -124,16 +125,14 @@ class Client:
         if topic_options is not None or settings is not UNSAID:
             plan = encoder.plan(topic, topic_options, settings)
         if type(value) is bytes and options is PLAIN and plan is encoder.default:
+            if qos == 1 and partition is None:
+                quick = self._broker.publish_value_nowait(topic, value)
+                if quick is not None:
+                    return quick
             rows = BatchBuilder()
             rows.append(value)
         else:
             rows = encoder.one(value, plan, options, self.clock.now_ms())
-        if topic_options is None and partition is None and qos == 1:
-            # the common case, without a coroutine in between
-            may_create = self._auto_create if auto_create is None else auto_create
-            published = self._broker.publish_nowait(topic, rows, qos=1, auto_create=may_create)
-            if published is not None:
-                return published
         receipt = await self._publish(
             topic, rows, topic_options, partition, qos, timeout, auto_create
         )
@@ -169,7 +168,8 @@ class Client:
         `batch_compression` (lz4, zstd) compresses the batch as a whole, which gains more than
         `compression` of each message.
         """
-        if self._turns.spend():
+        self._turns.left -= 1
+        if self._turns.left <= 0:
             await self._turns.pause()
         row_options = {
             "key": key,

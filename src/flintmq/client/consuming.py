@@ -63,9 +63,10 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
 
     async def read(self, timeout: Seconds | None = None) -> Message | None:
         """The next message; waits for one, and returns None once `timeout` seconds have passed."""
-        if self._turns.spend():
+        self._turns.left -= 1
+        if self._turns.left <= 0:
             await self._turns.pause()
-        message = self._api.take_one()
+        message = (self._opened or self._api).take_one()
         if message is not None:
             return message
         rows = await self._wait_for_rows(1, timeout)
@@ -73,7 +74,8 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
 
     async def read_batch(self, max: int = 1000, timeout: Seconds | None = None) -> Rows:
         """Up to `max` messages: waits for the first, never for more. Empty once time is up."""
-        if self._turns.spend():
+        self._turns.left -= 1
+        if self._turns.left <= 0:
             await self._turns.pause()
         rows = self._api.take(_checked_max(max))
         if rows.runs:
@@ -95,7 +97,8 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
             gap = rows.gap or gap
             if rows.runs:
                 break
-            if self._turns.spend():  # a filter or expiry left nothing: look on, but let others run
+            self._turns.left -= 1
+            if self._turns.left <= 0:  # nothing was for us: look on, but let others run
                 await self._turns.pause()
             if deadline is not None:
                 left = deadline - self._clock.monotonic()
@@ -108,9 +111,10 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
     async def __anext__(self) -> Message:
         if self._closed:
             raise StopAsyncIteration
-        if self._turns.spend():
+        self._turns.left -= 1
+        if self._turns.left <= 0:
             await self._turns.pause()
-        message = self._api.take_one()
+        message = (self._opened or self._api).take_one()
         if message is None:
             try:
                 message = (await self._wait_for_rows(1, None))[0]

@@ -11,17 +11,13 @@ TURNS = 128
 class Turns:
     """Counts calls that did not suspend; every 128th gives everybody else a turn."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("left",)
 
     def __init__(self) -> None:
-        self._left = TURNS
-
-    def spend(self) -> bool:
-        """Count one call; True when it is time to `pause`, before the call does anything."""
-        self._left -= 1
-        return self._left <= 0
+        self.left = TURNS
+        """Every call takes one, and at 0 awaits `pause` before it does anything."""
 
     @coroutine
     def pause(self) -> Generator[None, None, None]:
-        self._left = TURNS
+        self.left = TURNS
         yield

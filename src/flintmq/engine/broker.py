@@ -5,6 +5,7 @@ It belongs to one event loop. Nothing here polls: what time brings about has a t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..batch import BatchBuilder, DecodeCache, RecordBatch
@@ -23,12 +24,14 @@ from ..model import (
 )
 from ..patterns import check_name, check_pattern, is_literal, matches
 from ..rows import Decoder
+from .commands import Change, Command, ConfigureTopics, CreateTopics, DeleteTopics
 from .feeds import Feed, FeedBoard
+from .pending import Pending
 from .readers import Reader
 from .row_stats import merged_stats
 from .topic import Topic
 
-DECODE_CACHE_BYTES = 16 * 1024 * 1024
+DECODE_CACHE_BYTES = 4 * 1024 * 1024
 PARTITIONS_MAX = 1024
 
 
@@ -37,6 +40,8 @@ class Broker:
         self.clock: Clock = clock or SystemClock()
         self._decoder = decoder
         self._topics: dict[str, Topic] = {}
+        self._by_id: dict[int, Topic] = {}
+        self._defaults = TopicOptions()
         self._last_topic_id = 0
         self._board = FeedBoard()
         self._cache = DecodeCache(DECODE_CACHE_BYTES)
@@ -48,7 +53,13 @@ class Broker:
         self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
     ) -> Receipt | None:
         found = self._topics.get(topic) or self._topic(topic, auto_create)
-        return found.publish(rows, qos)
+        receipt = found.publish(rows, qos)
+        assert not isinstance(receipt, Pending), "a topic in memory answers at once"
+        return receipt
+
+    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | None:
+        found = self._topics.get(topic)
+        return None if found is None else found.publish_value(value)
 
     async def publish(
         self,
@@ -63,7 +74,7 @@ class Broker:
         receipt = found.publish(rows, qos)
         if receipt is None:
             receipt = await found.publish_when_possible(rows, qos, timeout)
-        return receipt
+        return await receipt if isinstance(receipt, Pending) else receipt
 
     def known_options(self, topic: str) -> TopicOptions | None:
         found = self._topics.get(topic)
@@ -78,12 +89,12 @@ class Broker:
     async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
         self._check_open()
         check_name(name)
-        wanted = self._options(TopicOptions(), options)
+        wanted = self._options(self._defaults, options)
         row = self._row(name)
         if not row:
             if wanted.format == "object" and "retention_count" not in options:
                 wanted = changed_options(wanted, {"retention_count": OBJECT_RETENTION_COUNT})
-            return self._create_row(name, wanted)
+            return await self._create_row(name, wanted)
         ours = row[0].options
         differing = {
             option: (getattr(ours, option), getattr(wanted, option))
@@ -100,16 +111,20 @@ class Broker:
         wanted = self._options(ours, options)
         if (ours.format == "object") != (wanted.format == "object"):
             raise InvalidRequest("a topic of objects cannot become one of bytes, nor the other way")
+        added: list[tuple[int, str]] = []
+        names: set[str] = set()
         if wanted.partitions != ours.partitions:
             self._check_growth(name, ours.partitions, wanted.partitions)
             names = set.intersection(*(_reader_names(topic) for topic in row))
-            for partition in range(ours.partitions or 0, wanted.partitions or 0):
-                row.append(self._create(f"{name}/{partition}", wanted))
-                await self._introduce(names, row[-1])
-        for topic in row:
-            topic.configure(wanted)
+            added = self._numbered(
+                f"{name}/{n}" for n in range(ours.partitions or 0, wanted.partitions or 0)
+            )
+        await self._change(ConfigureTopics([topic.id for topic in row], wanted, added))
+        for _, added_name in added:
+            await self._introduce(names, self._topics[added_name])
+        for topic in self._row(name):
             topic.bell.ring()  # readers of all partitions look whether there are more
-        return self._info(name, row)
+        return self._info(name, self._row(name))
 
     def _check_growth(self, name: str, ours: int | None, wanted: int | None) -> None:
         if ours is None:
@@ -129,13 +144,7 @@ class Broker:
 
     async def delete_topic(self, name: str) -> None:
         row = self._whole_row(name)
-        for topic in row:
-            del self._topics[topic.name]
-        for feed in row[0].feeds:
-            if is_literal(feed.pattern):
-                feed.end(TopicDeleted(name))
-        for topic in row:
-            topic.end(TopicDeleted(name))
+        await self._change(DeleteTopics([topic.id for topic in row]))
 
     async def topics(self, pattern: str) -> list[str]:
         self._check_open()
@@ -198,32 +207,70 @@ class Broker:
             self._check_name(name)
             if not auto_create:
                 raise TopicNotFound(name)
-            topic = self._create(name, TopicOptions())
+            self.apply(CreateTopics(self._numbered([name]), self._defaults))
+            topic = self._topics[name]
         return topic
 
-    def _create_row(self, name: str, options: TopicOptions) -> TopicInfo:
-        if options.partitions is None:
-            return self._info(name, [self._create(name, options)])
-        numbers = range(options.partitions)
-        return self._info(name, [self._create(f"{name}/{n}", options) for n in numbers])
+    async def _create_row(self, name: str, options: TopicOptions) -> TopicInfo:
+        names = [name]
+        if options.partitions is not None:
+            names = [f"{name}/{number}" for number in range(options.partitions)]
+        await self._change(CreateTopics(self._numbered(names), options))
+        return self._info(name, self._row(name))
 
-    def _create(self, name: str, options: TopicOptions) -> Topic:
-        self._last_topic_id += 1
-        topic = Topic(
+    def _numbered(self, names: Iterable[str]) -> list[tuple[int, str]]:
+        """New topics with ids that were never used."""
+        return list(enumerate(names, self._last_topic_id + 1))
+
+    # --- changes
+
+    async def _change(self, command: Change) -> None:
+        """Carry a decided change out. In memory there is nothing to wait for."""
+        self.apply(command)
+
+    def apply(self, command: Command) -> None:
+        """Make a change that was decided. Refuses nothing."""
+        match command:
+            case CreateTopics(topics, options):
+                self._create(topics, options)
+            case ConfigureTopics(ids, options, added):
+                for id in ids:
+                    self._by_id[id].configure(options)
+                self._create(added, options)
+            case DeleteTopics(ids):
+                self._delete([self._by_id[id] for id in ids])
+            case _:
+                raise AssertionError(f"{type(command).__name__} concerns durable topics")
+
+    def _create(self, topics: list[tuple[int, str]], options: TopicOptions) -> None:
+        for id, name in topics:
+            self._last_topic_id = max(self._last_topic_id, id)
+            self._topics[name] = self._by_id[id] = self._new_topic(id, name, options)
+
+    def _new_topic(self, id: int, name: str, options: TopicOptions) -> Topic:
+        return Topic(
             name,
-            self._last_topic_id,
+            id,
             options,
             clock=self.clock,
             cache=self._cache,
             board=self._board,
             decoder=self._decoder,
         )
-        self._topics[name] = topic
-        return topic
+
+    def _delete(self, row: list[Topic]) -> None:
+        name = row[0].name.partition("/")[0]
+        for topic in row:
+            del self._topics[topic.name], self._by_id[topic.id]
+        for feed in row[0].feeds:
+            if is_literal(feed.pattern):
+                feed.end(TopicDeleted(name))
+        for topic in row:
+            topic.end(TopicDeleted(name))
 
     def _options(self, options: TopicOptions, changes: dict[str, Any]) -> TopicOptions:
         wanted = changed_options(options, changes)
-        if wanted.storage != "memory":
+        if wanted.storage != "memory" and self._defaults.storage == "memory":
             raise InvalidRequest("storage='durable' needs a durable broker; this one is memory://")
         if wanted.partitions is not None and wanted.partitions > PARTITIONS_MAX:
             raise InvalidRequest(f"a topic has at most {PARTITIONS_MAX:,} partitions")
@@ -243,6 +290,7 @@ class Broker:
         if name is not None:
             check_name(name, "reader")
         return self._topic(topic, auto_create).open_reader(name, start, filter)
+
 
     async def open_feed(
         self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None

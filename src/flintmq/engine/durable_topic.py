@@ -36,6 +36,9 @@ class DurableTopic(Topic):
         self._gathered: BatchBuilder | None = None
         self._gatherers: list[Pending] = []
 
+    def publish_value(self, value: bytes) -> Receipt | None:
+        return None  # the journal comes first
+
     def take_up(self) -> None:
         """The log was restored or replayed: the view begins with what is there."""
         self._next, self._first = self.log.next_offset, self.log.first_offset
@@ -166,4 +169,4 @@ class DurableTopic(Topic):
             cursor = self._cursors[name] = Cursor(name, name, began, None)
         cursor.began, cursor.committed = began, committed
         if not cursor.members:
-            cursor.rest()
+            cursor.rest(self.log.first_offset)

@@ -35,6 +35,7 @@ class TopicLogApi(Protocol):
     last_time: int
 
     def append(self, rows: BatchBuilder | RecordBatch, now_ms: int) -> int: ...
+    def append_value(self, value: bytes, now_ms: int) -> int: ...
     def locate(self, offset: int) -> tuple[RowSource, int, int]: ...
     def locate_first(self) -> tuple[RowSource, int, int]: ...
     def time_of(self, offset: int) -> int: ...
@@ -86,6 +87,24 @@ class MemoryLog:
         self.byte_count += rows.byte_count
         self.next_offset = base + count
         return base
+
+    def append_value(self, value: bytes, now_ms: int) -> int:
+        """Add one message that is nothing but its value; its offset."""
+        offset = self.next_offset
+        time = self.last_time
+        if now_ms > time:
+            time = self.last_time = now_ms
+        tail = self._tail
+        if tail is None:
+            rows = BatchBuilder()
+            rows.append(value)
+            return self.append(rows, now_ms)
+        tail.append_at(value, time)
+        self.byte_count += len(value)
+        self.next_offset = offset + 1
+        if offset + 1 - tail.base_offset >= CHUNK_ROWS or tail.byte_count >= CHUNK_BYTES:
+            self._close_tail()
+        return offset
 
     def _join(self, rows: BatchBuilder, base: int, time: int) -> None:
         tail = self._tail

@@ -62,6 +62,9 @@ class Reader:
         self._cursor = cursor
         self._ended: FlintError | None = None
         self._callbacks: list[Callable[[], None]] = []
+        # the chunk read last: reading on in it needs no search
+        self._chunk: RowSource | None = None
+        self._chunk_base = self._chunk_stop = 0
         cursor.members += 1
 
     @property
@@ -73,7 +76,8 @@ class Reader:
             self._ended = error
 
     def take(self, max_rows: int) -> Rows:
-        self._check_open()
+        if self._ended is not None:
+            raise again(self._ended)
         topic, cursor = self._topic, self._cursor
         log = topic.log
         gap = None
@@ -114,10 +118,13 @@ class Reader:
             and not topic.may_expire
             and log.first_offset <= position < log.next_offset
         ):
-            source, row, _ = log.locate(position)
+            if not self._chunk_base <= position < self._chunk_stop:
+                self._chunk, row, stop = log.locate(position)
+                self._chunk_base, self._chunk_stop = position - row, position - row + stop
+            assert self._chunk is not None
             cursor.position = position + 1
             topic.was_read(1)
-            return Message(source, row, topic.origin)
+            return Message(self._chunk, position - self._chunk_base, topic.origin)
         rows = self.take(1)
         return rows[0] if rows else None
 

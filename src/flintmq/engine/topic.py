@@ -106,6 +106,13 @@ class Topic:
         self._bytes_max = FOREVER if options.retention_bytes is None else options.retention_bytes
         self._drops_oldest = options.overflow == "drop_oldest"
         self.may_expire = self.ttl_ms is not None or self._expiry_seen
+        self._is_involved = (
+            self.may_expire
+            or self._age_ms is not None
+            or not self._drops_oldest
+            or options.max_message_bytes is not None
+            or special is not None
+        )
 
     def info(self) -> TopicInfo:
         return TopicInfo(self.name, self.id, self.options)
@@ -159,6 +166,19 @@ class Topic:
                 rows, count = _head_of(rows, room), room
         return self._take_in(rows, count, now_ms, dropped)
 
+    def publish_value(self, value: bytes) -> Receipt | None:
+        """The quick way for one plain value; None where the topic has more to think about."""
+        if self._is_involved or self._publishers or self.feeds:
+            return None
+        log = self.log
+        now_ms = self.clock.now_ms()
+        offset = log.append_value(value, now_ms)
+        self.published.add(1, now_ms, len(value))
+        if log.next_offset - log.first_offset > self._count_max or log.byte_count > self._bytes_max:
+            self._keep_limits()
+        self.bell.ring()
+        return Receipt(self._base, offset, 1, self._partition)
+
     def _known_sequences(self, batch: RecordBatch) -> Receipt | Pending | None:
         """The receipt of a batch that was published before, by its producer and sequence."""
         count = batch.row_count
@@ -183,7 +203,7 @@ class Topic:
             assert isinstance(rows, RecordBatch)
             self.producers.add(rows.producer or "", rows.base_sequence, count, offset)
         if rows.columns & EXPIRY:
-            self.may_expire = self._expiry_seen = True
+            self.may_expire = self._expiry_seen = self._is_involved = True
         if self.feeds or rows.columns & DELIVER_AT:
             self._fan_out(rows, now_ms, offset)
         if log.next_offset - log.first_offset > self._count_max or log.byte_count > self._bytes_max:
@@ -215,7 +235,7 @@ class Topic:
         if fitting < count and self.options.overflow != "drop_new":
             self._refuse_what_never_fits(rows)
             if self.options.overflow == "reject":
-                raise self._full()
+                raise self._full(count)
         return fitting
 
     def _fitting(self, rows: BatchBuilder | RecordBatch) -> int:
@@ -236,7 +256,9 @@ class Topic:
         count, size = rows.row_count, rows.size(0, rows.row_count)
         if count > self._count_max:
             raise TopicFull(
-                self.name, self._limit(), f"a batch of {count:,} messages can never fit; split it"
+                self.name,
+                self._limit(count),
+                f"a batch of {count:,} messages can never fit; split it",
             )
         if size > self._bytes_max:
             raise MessageTooLarge(
@@ -248,13 +270,14 @@ class Topic:
         positions = [cursor.position for cursor in self._cursors.values()]
         return min(*positions, self.log.next_offset) if positions else None
 
-    def _limit(self) -> str:
+    def _limit(self, count: int) -> str:
+        """The limit that keeps `count` more messages out."""
         options = self.options
-        if self._occupied()[0] >= self._count_max:
+        if self._occupied()[0] + count > self._count_max:
             return f"retention_count={options.retention_count}"
         return f"retention_bytes={options.retention_bytes}"
 
-    def _full(self, waited: float | None = None) -> TopicFull:
+    def _full(self, count: int, waited: float | None = None) -> TopicFull:
         slowest = min(self._cursors.values(), key=lambda c: c.position, default=None)
         if slowest is None:
             why = "nobody reads it; open a reader, or choose overflow='drop_oldest'"
@@ -262,7 +285,7 @@ class Topic:
             why = f"reader {slowest.label!r} still has {self.lag(slowest):,} messages to read"
         if waited is not None:
             why += f" (waited {waited:g} s)"
-        return TopicFull(self.name, self._limit(), why)
+        return TopicFull(self.name, self._limit(count), why)
 
     # --- publishers that wait
 
@@ -304,7 +327,7 @@ class Topic:
                     feed.capacity,
                     f"its subscriber blocks publishers and took nothing for {timeout:g} s",
                 )
-        return self._full(timeout)
+        return self._full(count, timeout)
 
     def _wake_publisher(self) -> None:
         if self._publishers:
@@ -548,8 +571,11 @@ class Topic:
         self._wake_publisher()
 
     def was_read(self, count: int) -> None:
-        if count:
-            self.delivered.add(count, self.clock.now_ms())
+        delivered = self.delivered
+        if count > 15 or not delivered.total & 15:  # a clock is read now and then, not for each
+            delivered.add(count, self.clock.now_ms())
+        else:
+            delivered.total += count
         if self._publishers:
             self._wake_publisher()
 

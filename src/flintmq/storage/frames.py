@@ -230,6 +230,11 @@ def begins_frame(data: memoryview, at: int, place: Place) -> int | None:
     return FRAME_BYTES + int(length)
 
 
+def number_in(head: bytes) -> int:
+    """The number in the header of a frame, good or not."""
+    return int(FRAME.unpack_from(head)[3])
+
+
 def frame_at(data: memoryview, at: int, place: Place, offset: int) -> Frame | None:
     """The frame in `data` at `at`, which is `offset` in the file; None unless all of it is good."""
     size = begins_frame(data, at, place)

@@ -380,6 +380,8 @@ class GroupCommit:
                 self._do_chore(chore)
         except StorageFull as error:
             self._tell_full(error)
+        except FlintError as error:
+            self._fail(error)
         else:
             if not self.journal.wants_spare():
                 self._tell_room()

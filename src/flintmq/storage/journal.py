@@ -46,6 +46,7 @@ from .frames import (
     encode,
     frame_at,
     joined,
+    number_in,
     salt_bytes,
     seal,
 )
@@ -461,7 +462,7 @@ class Journal:
     def _torn_bytes(self, file: JournalFile, end: int, number: int) -> int:
         """How many bytes behind the end belong to unfinished writes. Raises if that is damage."""
         reader = _FileReader(self._filesystem, file)
-        dirty = end
+        dirty = end + reader.claimed_bytes(end, number)
         for offset, size, frame in reader.remains(end):
             if frame is not None and (frame.durable >= number or frame.number <= number):
                 raise self._damaged(
@@ -520,6 +521,22 @@ class _FileReader:
                     return
                 yield frame
                 offset, number = frame.end, number + 1
+        finally:
+            opened.close()
+
+    def claimed_bytes(self, offset: int, number: int) -> int:
+        """How long the frame of that number says it is, whatever else is wrong with it; or 0.
+
+        What an earlier use of the file left has lower numbers.
+        """
+        opened = self._filesystem.open(self._file.name)
+        try:
+            head = opened.pread(FRAME_BYTES, offset)
+            if len(head) < FRAME_BYTES or number_in(head) != number:
+                return 0
+            claimed = begins_frame(memoryview(head), 0, self._file.place)
+            room = opened.size() - offset
+            return claimed if claimed is not None and claimed <= room else room
         finally:
             opened.close()
 

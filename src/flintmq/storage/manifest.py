@@ -16,11 +16,10 @@ import msgspec
 from ..batch.checksum import crc32c
 from ..errors import Corrupt, UnsupportedFormat
 from ..model import TopicOptions
-from .filesystem import FileSystem
+from .filesystem import FileSystem, replace_file
 from .segments import Section
 
 NAME = "manifest"
-_TEMPORARY = "manifest.new"
 _MAGIC = b"FMQMAN1\0"
 _VERSION = 1
 _HEADER = Layout("<8sIIQ")
@@ -49,6 +48,9 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
 class Manifest(msgspec.Struct, frozen=True):
     checkpoint: int = 0
     """Everything up to this index of the journal is in here and in the segments."""
+    position: int = 0
+    """Where in the journal to go on reading from: the place of the first index behind it, or
+    before that."""
     last_topic_id: int = 0
     next_file: int = 1
     topics: list[TopicState] = []
@@ -61,12 +63,7 @@ def write_manifest(filesystem: FileSystem, manifest: Manifest) -> None:
     """Put a new manifest in place of the old one, durably."""
     content = msgspec.msgpack.encode(manifest)
     header = _HEADER.pack(_MAGIC, _VERSION, crc32c(content), len(content))
-    file = filesystem.create(_TEMPORARY)
-    file.pwritev([header, content], 0)
-    file.sync_all()
-    file.close()
-    filesystem.rename(_TEMPORARY, NAME)
-    filesystem.sync_directory("")
+    replace_file(filesystem, NAME, [header, content])
 
 
 def read_manifest(filesystem: FileSystem) -> Manifest | None:

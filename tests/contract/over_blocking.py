@@ -1,0 +1,238 @@
+"""The blocking API as a way of running: each async call of a test is a blocking one in a thread.
+
+Threads come in no order by themselves, so everything that could be a matter of luck is not:
+
+- A call returns to the test only after its thread has handed it to the connection, so calls begin
+  in the order in which the test makes them.
+- `settle` goes on until every call that is under way waits inside the connection's own loop.
+- Time moves in the loops of the connections, and only while everything is settled.
+- To cancel a call interrupts its thread as Ctrl-C does the main thread: what it had taken is
+  put back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from heapq import heappop
+from types import TracebackType
+from typing import Any, Self, cast
+
+import flintmq
+from flintmq.blocking import BlockingClient, connect_sync
+from flintmq.blocking.loop_thread import Call, LoopThread
+from flintmq.testing import ManualClock
+from flintmq.testing.manual_clock import _ManualTimer, settle
+
+PATIENCE_SECONDS = 60.0
+ASYNC_OF: dict[type, type] = {
+    flintmq.BlockingClient: flintmq.Client,
+    flintmq.BlockingReader: flintmq.Reader,
+    flintmq.BlockingFeed: flintmq.Feed,
+    flintmq.BlockingPublisher: flintmq.Publisher,
+}
+ENDED = object()
+
+_TURNS = "there are no turns: the connection's thread takes what was sent as soon as it gets to it"
+_INTERRUPTED = "an interrupt may come after the call was done: then it was, and the reader has it"
+NOT_OF_THREADS = {
+    "test_what_was_sent_is_published_once_flush_returns": _TURNS,
+    "test_what_is_sent_in_one_turn_goes_out_at_the_end_of_it_as_one_batch": _TURNS,
+    "test_a_full_batch_does_not_wait_for_the_linger": _TURNS,
+    "test_flush_raises_for_what_was_not_published_and_says_how_many": _TURNS,
+    "test_a_full_partition_holds_up_its_own_publishers_only": _TURNS,
+    "test_a_cancelled_blocked_publish_publishes_nothing_and_lets_the_next_go_on": _INTERRUPTED,
+    "test_publishes_that_are_cancelled_are_either_there_once_or_not_at_all": _INTERRUPTED,
+    "test_tasks_that_are_cancelled_at_any_turn_share_every_message_once": _INTERRUPTED,
+    "test_a_message_meant_for_a_cancelled_reader_goes_to_another_of_its_name": _INTERRUPTED,
+    "test_a_cancelled_read_has_taken_nothing": _INTERRUPTED,
+    "test_a_reader_that_was_not_opened_says_so": "it names `with` where the async one differs",
+}
+"""Promises that speak of turns of an event loop or of cancelling at one of them, and why they are
+not made by threads. `tests/blocking` has what is promised instead."""
+
+
+class BlockingClock(ManualClock):
+    """A clock that is moved in the test's loop and rings in the loops of the connections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way: set[Operation] = set()
+        self.threads: list[LoopThread] = []
+        self.changes = 0
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> _ManualTimer:
+        loop = asyncio.get_running_loop()
+        return super().call_later(seconds, lambda: loop.call_soon_threadsafe(callback))
+
+    async def advance(self, seconds: float) -> None:
+        await self.settle()
+        until = self._elapsed + seconds
+        while self._timers and self._timers[0][0] <= until:
+            due, _, timer = heappop(self._timers)
+            self._elapsed = max(self._elapsed, due)
+            if timer.callback is not None:
+                timer.callback()
+                await self.settle()
+        self._elapsed = until
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Until every call under way waits in a loop, and nothing has moved meanwhile."""
+        while True:
+            before = self.changes
+            await settle()
+            for thread in self.threads:
+                if thread.is_alive() and thread.ended is None:
+                    turns = asyncio.run_coroutine_threadsafe(settle(), thread.loop)
+                    await asyncio.wrap_future(turns)
+            if before == self.changes and all(op.is_parked() for op in self.under_way):
+                return
+
+
+class Interrupted(BaseException):
+    """What Ctrl-C is to the main thread."""
+
+
+_current = threading.local()
+
+
+def connect_over_blocking(url: str, *, clock: BlockingClock, **options: Any) -> flintmq.Client:
+    client = connect_sync(url, clock=clock, **options)
+    thread = client._thread
+    clock.threads.append(thread)
+    submit = thread._submit
+
+    def tell(call: Call[Any]) -> None:
+        """Let the operation know its call, as soon as it is in the loop's hands."""
+        operation: Operation | None = getattr(_current, "operation", None)
+        if operation is not None:
+            operation.call = call
+        submit(call)
+        if operation is not None:
+            operation.is_handed_over.set()
+
+    thread._submit = tell  # type: ignore[method-assign]
+    return cast(flintmq.Client, OverBlocking(client, client, clock))
+
+
+class Operation:
+    """One blocking call in a thread of its own, and the future of its outcome."""
+
+    def __init__(self, clock: BlockingClock, thread: LoopThread, work: Callable[[], Any]) -> None:
+        self.call: Call[Any] | None = None
+        self.is_handed_over = threading.Event()
+        self.has_returned = threading.Event()
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._clock, self._thread, self._work = clock, thread, work
+        clock.under_way.add(self)
+        clock.changes += 1
+        threading.Thread(target=self._run, args=[self.future.get_loop()], daemon=True).start()
+        assert self.is_handed_over.wait(PATIENCE_SECONDS)
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        _current.operation = self
+        result, error = None, None
+        try:
+            result = self._work()
+        except BaseException as raised:
+            error = raised
+        self.has_returned.set()
+        self.is_handed_over.set()
+        loop.call_soon_threadsafe(self._finish, result, error)
+
+    def _finish(self, result: Any, error: BaseException | None) -> None:
+        self._clock.under_way.discard(self)
+        self._clock.changes += 1
+        if self.future.done():
+            return
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+
+    def is_parked(self) -> bool:
+        return self.call is not None and self.call in self._thread._waiting
+
+    def interrupt(self) -> None:
+        """Have the thread's wait end as a signal would end it; then it has let go of its call."""
+        self._thread.soon(self._ring)
+        assert self.has_returned.wait(PATIENCE_SECONDS)
+        call = self.call
+        if call is not None and call._put_back is not None and hasattr(call, "result"):
+            returned, call._put_back = call._put_back, None
+            if not self.was_interrupted:
+                returned(call.result)
+
+    was_interrupted = False
+
+    def _ring(self) -> None:
+        call = self.call
+        if call is None or call.is_withdrawn or self.has_returned.is_set():
+            return
+        self.was_interrupted = True
+        call.error = Interrupted()
+        call._done.release()
+        while not call.is_withdrawn:
+            time.sleep(0)
+
+
+class OverBlocking:
+    """A blocking object with async signatures, after the async class it stands for."""
+
+    def __init__(self, blocking: Any, client: BlockingClient, clock: BlockingClock) -> None:
+        self._blocking, self._client, self._clock = blocking, client, clock
+        self._async = ASYNC_OF[type(blocking)]
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._blocking, name)
+        ours = getattr(self._async, name, None)
+        if inspect.isasyncgenfunction(ours):
+            return lambda: self._iterate(found())
+        if inspect.iscoroutinefunction(ours):
+            return lambda *args, **kwargs: self._run(lambda: found(*args, **kwargs))
+        if inspect.isfunction(ours):
+            return lambda *args, **kwargs: self._wrapped(found(*args, **kwargs))
+        return found
+
+    def _wrapped(self, made: Any) -> Any:
+        return OverBlocking(made, self._client, self._clock) if type(made) in ASYNC_OF else made
+
+    async def _run(self, work: Callable[[], Any]) -> Any:
+        operation = Operation(self._clock, self._client._thread, work)
+        try:
+            return await operation.future
+        except asyncio.CancelledError:
+            operation.interrupt()
+            raise
+
+    async def _iterate(self, iterator: Iterator[Any]) -> AsyncIterator[Any]:
+        while (item := await self._run(lambda: next(iterator, ENDED))) is not ENDED:
+            yield item
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await self._run(lambda: next(self._blocking, ENDED))
+        if item is ENDED:
+            raise StopAsyncIteration
+        return item
+
+    async def __aenter__(self) -> Self:
+        await self._run(self._blocking.__enter__)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._run(lambda: self._blocking.__exit__(kind, error, trace))
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
