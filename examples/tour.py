@@ -24,7 +24,7 @@ async def publish_and_read(mq: flintmq.Client) -> None:
 
     async with mq.reader("orders.eu") as reader:
         for message in await reader.read_batch(10, timeout=0):
-            print(f"  read offset {message.offset}: {message.value!r} key={message.key}")
+            print(f"  read offset {message.offset}: {message.value!r} key={message.key!r}")
 
 
 async def share_a_name(mq: flintmq.Client) -> None:

@@ -36,6 +36,17 @@ class FlintError(Exception):
     receipts: Sequence[Any] = ()
     """Of a publish in several parts that failed: the receipts of the parts that were published."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The texts are made from facts by __init__; another process gets both as they are.
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[FlintError], args: tuple[Any, ...], facts: dict[str, Any]) -> FlintError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
 
 class InvalidRequest(FlintError, ValueError):
     """The call itself is wrong; the text says what is allowed."""
@@ -104,9 +115,11 @@ class TopicExists(FlintError):
 class TopicFull(FlintError):
     """The topic is at its limit and its readers have not passed enough. Nothing was published."""
 
-    def __init__(self, topic: str, limit: str, why: str) -> None:
+    def __init__(self, topic: str, limit: str, why: str, *, never_fits: bool = False) -> None:
         super().__init__(f"topic {topic!r} is full ({limit}): {why}")
         self.topic, self.limit = topic, limit
+        self.never_fits = never_fits
+        """The batch is larger than the topic may ever be: waiting does not help, splitting does."""
 
 
 class QueueFull(FlintError):

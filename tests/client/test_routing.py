@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flintmq import InvalidRequest, RoutingFailed
-from flintmq.batch import BatchBuilder
+from flintmq.batch import BatchBuilder, key_hash
+from flintmq.client import routing
 from flintmq.client.routing import Route, Router, partition_name
 
 COUNTS = (1, 2, 3, 4, 8, 12, 64, 1000, 1024)
@@ -57,6 +59,14 @@ def test_a_key_goes_to_the_same_partition_in_every_version(
     key: str | bytes, expected: tuple[int, ...]
 ) -> None:
     assert tuple(next(iter(spread([key], count))) for count in COUNTS) == expected
+
+
+def test_the_samples_in_the_document_of_the_module_are_true() -> None:
+    samples = re.findall(r'"(.+)" +(\d+) +(\d+) +(\d+) +(\d+)', routing.__doc__ or "")
+    assert len(samples) == 4
+    for key, hashed, *places in samples:
+        assert key_hash(key) == int(hashed)
+        assert [next(iter(spread([key], count))) for count in (3, 8, 64)] == [*map(int, places)]
 
 
 def test_a_key_goes_to_the_same_partition_in_every_process() -> None:

@@ -159,7 +159,9 @@ class TopicModel(RuleBasedStateMachine):
             rows.append_row(b"x" * size, expiry=expiry)
         expected: object = Receipt("t", len(self.log), len(sizes))
         count_max, bytes_max = self.limits()
-        if self.options.overflow != "drop_oldest" and self.fitting(sizes) < len(sizes):
+        if self.options.overflow == "drop_oldest" and sizes[-1] > bytes_max:
+            expected, sizes = MessageTooLarge, []
+        elif self.options.overflow != "drop_oldest" and self.fitting(sizes) < len(sizes):
             if self.cursors:
                 passed = min(cursor.position for cursor in self.cursors.values())
                 self.drop(max(self.first, min(passed, len(self.log))), "read")
@@ -173,7 +175,7 @@ class TopicModel(RuleBasedStateMachine):
                 elif len(sizes) > count_max:
                     expected = TopicFull
                 elif sum(sizes) > bytes_max:
-                    expected = MessageTooLarge
+                    expected = TopicFull if len(sizes) > 1 else MessageTooLarge
                 else:
                     expected = TopicFull if self.options.overflow == "reject" else None
                 sizes = sizes[:room] if self.options.overflow == "drop_new" else []

@@ -36,7 +36,7 @@ def test_a_content_type_says_everything_in_order() -> None:
         format=st.one_of(st.just(""), NAMES),
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_is_written_is_read(content_type: ContentType) -> None:
     assert parse_content_type(format_content_type(content_type)) == content_type
 
@@ -103,7 +103,7 @@ def test_the_header_line_of_csv_is_not_ours() -> None:
         ).map("".join),
     )
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_any_text_is_a_content_type(text: str) -> None:
     said = parse_content_type(text)
 

@@ -101,7 +101,7 @@ JSON_VALUES = st.recursive(
 
 
 @given(JSON_VALUES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_json_values_come_back_from_json_and_msgpack(value: Any) -> None:
     for format in (JsonFormat(), MsgpackFormat()):
         assert format.decode(format.encode(value), None) == value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from copy import copy
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -282,7 +281,9 @@ class Views:
             return run  # a builder only grows at its end: what is there may be read meanwhile
         view = self._view
         if view is None or self._batch is not batch:
-            view = copy(batch)
+            view = RecordBatch.__new__(RecordBatch)
+            for name in RecordBatch.__slots__:
+                setattr(view, name, getattr(batch, name))
             view.cache = None
             self._batch, self._view = batch, view
         return run._replace(source=view)

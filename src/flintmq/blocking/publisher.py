@@ -46,6 +46,9 @@ class Gathering(Publisher):
         self.lock = allocate_lock()
         self.holder = 0
         self.is_due = False
+        """Whoever sends is to hand over what is open."""
+        self.is_ahead = False
+        """Whoever sends is to wait until the loop has taken what is full."""
         self.full: deque[tuple[BatchBuilder, TopicOptions | None]] = deque()
         self._thread = thread
         self._inner = inner
@@ -78,6 +81,7 @@ class Gathering(Publisher):
     def _move_aside(self) -> bool:
         self._armed = None
         self.is_due = False
+        self.is_ahead = len(self.full) >= HANDED_OVER_MAX
         rows = self._rows
         if not rows.row_count:
             return False
@@ -127,6 +131,7 @@ class Gathering(Publisher):
 
     def hand_on(self) -> None:
         """Give full batches to the publisher that knows how to publish them, in order."""
+        self.is_ahead = False
         inner = self._inner
         while self.full:
             inner._rows, inner._options = self.full.popleft()
@@ -145,8 +150,9 @@ class BlockingPublisher:
     """Made by `BlockingClient.publisher`; use it as `with`. Several threads may send.
 
     `send` adds a message to the open batch. The batch goes out when it is full, when `linger`
-    seconds have passed, or (linger 0) as soon as the connection's thread gets to it. `flush`
-    returns once everything sent is acknowledged, and raises if something is not.
+    seconds have passed, or (linger 0) as soon as the connection's thread gets to it; a linger of a
+    millisecond or two makes larger batches of it. `flush` returns once everything sent is
+    acknowledged, and raises if something is not.
     """
 
     def __init__(self, owner: object, thread: LoopThread, inner: Publisher) -> None:
@@ -154,6 +160,7 @@ class BlockingPublisher:
         self._thread = thread
         self._inner = inner
         self._gathering = Gathering(thread, inner)
+        self._lock = self._gathering.lock
         thread.gatherings.add(self._gathering)
 
     @property
@@ -193,30 +200,45 @@ class BlockingPublisher:
 
         It waits for no acknowledgement; only for the connection's thread, if that is behind.
         """
-        gathering = self._gathering
         if self._thread.ended is not None:
             self._thread.check_usable()
-        me = get_ident()
+        gathering, me = self._gathering, get_ident()
         if gathering.holder == me:
             raise InvalidRequest("send inside a hook of the same publisher: use another one")
-        with gathering.lock:
+        with self._lock:
             gathering.holder = me
             try:
-                gathering.send(
-                    value,
-                    key=key,
-                    headers=headers,
-                    priority=priority,
-                    ttl=ttl,
-                    delay=delay,
-                    content_type=content_type,
-                    format=format,
-                    compression=compression,
-                    pre_hooks=pre_hooks,
-                    post_hooks=post_hooks,
-                    magic_header=magic_header,
-                    schema=schema,
-                )
+                if (
+                    key is None
+                    and headers is None
+                    and not priority
+                    and ttl is None
+                    and delay is None
+                    and content_type is None
+                    and format is None
+                    and compression is None
+                    and pre_hooks is None
+                    and post_hooks is None
+                    and magic_header is None
+                    and schema is None
+                ):
+                    gathering.send(value)  # to pass a dozen defaults on takes as long as to send
+                else:
+                    gathering.send(
+                        value,
+                        key=key,
+                        headers=headers,
+                        priority=priority,
+                        ttl=ttl,
+                        delay=delay,
+                        content_type=content_type,
+                        format=format,
+                        compression=compression,
+                        pre_hooks=pre_hooks,
+                        post_hooks=post_hooks,
+                        magic_header=magic_header,
+                        schema=schema,
+                    )
             except Exception:
                 raise  # refused: the row was not added
             except BaseException:
@@ -226,7 +248,7 @@ class BlockingPublisher:
                 gathering.holder = 0
         if gathering.is_due:
             self._hand_over()
-        if len(gathering.full) > HANDED_OVER_MAX:
+        if gathering.is_ahead:
             self._thread.run(gathering.hand_on)
 
     def flush(self) -> None:
@@ -244,7 +266,7 @@ class BlockingPublisher:
         if self._thread.ended is not None:
             return
         try:
-            with gathering.lock:
+            with self._lock:
                 gathering._dispatch()
                 gathering._closed = True
             self._thread.wait_for(gathering.close)
@@ -267,5 +289,5 @@ class BlockingPublisher:
                 raise
 
     def _hand_over(self) -> None:
-        with self._gathering.lock:
+        with self._lock:
             self._gathering._dispatch()

@@ -35,7 +35,16 @@ from .reader import Reader
 from .routing import Route
 from .sending import Sender
 from .turns import Turns
-from .values import PLAIN, Encoder, RowOptions, Value, call_settings, check_qos
+from .values import (
+    PLAIN,
+    Encoder,
+    RowOptions,
+    Value,
+    call_settings,
+    check_qos,
+    one_for_each,
+    value_list,
+)
 
 DEFAULT_OPTIONS = TopicOptions()
 
@@ -149,8 +158,8 @@ class Client:
         ttl: Seconds | list[Seconds | None] | None = None,
         delay: Seconds | list[Seconds | None] | None = None,
         content_type: str | list[str | None] | None = None,
-        format: str | None = None,
-        compression: str | None = None,
+        format: str | list[str | None] | None = None,
+        compression: str | list[str | None] | None = None,
         pre_hooks: Sequence[str] | None = None,
         post_hooks: Sequence[str] | None = None,
         magic_header: str | None = None,
@@ -180,9 +189,23 @@ class Client:
             "content_type": content_type,
         }
         topic_options = self._broker.known_options(topic)
-        settings = call_settings(format, compression, pre_hooks, post_hooks, magic_header, schema)
-        plan = self._encoder.plan(topic, topic_options, settings)
-        rows = self._encoder.many(values, plan, row_options, self.clock.now_ms())
+        rest = (pre_hooks, post_hooks, magic_header, schema)
+        now_ms = self.clock.now_ms()
+        if isinstance(format, list) or isinstance(compression, list):
+            items = value_list(values)
+            plans = [
+                self._encoder.plan(topic, topic_options, call_settings(one, another, *rest))
+                for one, another in zip(
+                    one_for_each("format", format, len(items)),
+                    one_for_each("compression", compression, len(items)),
+                    strict=True,
+                )
+            ]
+            rows = self._encoder.each(items, plans, row_options, now_ms)
+        else:
+            settings = call_settings(format, compression, *rest)
+            plan = self._encoder.plan(topic, topic_options, settings)
+            rows = self._encoder.many(values, plan, row_options, now_ms)
         check_compression(batch_compression)
         if not rows.row_count:
             return Receipt(topic, None, 0)

@@ -83,7 +83,12 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
         return await self._wait_for_rows(max, timeout, rows)
 
     async def _wait_for_rows(
-        self, max: int, timeout: Seconds | None, rows: Rows | None = None
+        self,
+        max: int,
+        timeout: Seconds | None,
+        rows: Rows | None = None,
+        *,
+        or_gap: bool = False,
     ) -> Rows:
         left = timeout_seconds(timeout)
         deadline = None if left is None else self._clock.monotonic() + left
@@ -95,7 +100,7 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
                 break
             rows = self._api.take(max)
             gap = rows.gap or gap
-            if rows.runs:
+            if rows.runs or (or_gap and gap is not None):
                 break
             self._turns.left -= 1
             if self._turns.left <= 0:  # nothing was for us: look on, but let others run

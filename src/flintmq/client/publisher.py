@@ -11,11 +11,11 @@ from typing import Any, Self
 from ..batch import BatchBuilder, HeaderValue, Key, RecordBatch
 from ..broker_api import BrokerApi
 from ..clock import Timer
-from ..errors import Closed, FlintError, QueueFull
+from ..errors import Closed, FlintError, QueueFull, TopicFull
 from ..model import Receipt, Seconds, TopicOptions
 from ..serde.codec import Settings
 from .routing import Route
-from .sending import Sender, sealed
+from .sending import Sender, halves, sealed
 from .values import PLAIN, Encoder, RowOptions, Value, call_settings
 
 BATCH_ROWS_MAX = 1000
@@ -201,7 +201,7 @@ class Publisher:
         for name, part in routed:
             self._send_off(name, part)
 
-    def _send_off(self, name: str, rows: BatchBuilder) -> None:
+    def _send_off(self, name: str, rows: BatchBuilder | RecordBatch) -> None:
         count = rows.row_count
         try:
             batch = sealed(rows, self._compression)
@@ -212,10 +212,17 @@ class Publisher:
                 if receipt is not None:
                     self._acknowledge(receipt, count)
                     return
+        except TopicFull as error:
+            if not error.never_fits or count == 1:
+                self._failed.append((error, count))
+                return
+            for part in halves(rows):  # the topic is smaller than our batches
+                self._send_off(name, part)
+            return
         except FlintError as error:
             self._failed.append((error, count))
             return
-        size = rows.byte_count + ROW_BYTES * count
+        size = rows.size(0, count) + ROW_BYTES * count
         self._waiting.append((name, batch, size))
         self._waiting_bytes += size
         if self._task is None:
@@ -236,6 +243,13 @@ class Publisher:
                         timeout=self._timeout,
                     )
                     self._acknowledge(receipt, count)
+                except TopicFull as error:
+                    if error.never_fits and count > 1:
+                        first, second = halves(batch)
+                        self._waiting[0] = (name, second, size - size // 2)
+                        self._waiting.appendleft((name, first, size // 2))
+                        continue
+                    self._failed.append((error, count))
                 except FlintError as error:
                     self._failed.append((error, count))
                 self._waiting.popleft()

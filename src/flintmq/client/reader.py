@@ -91,7 +91,9 @@ class Reader(Consumer[ReaderApi]):
         """The messages, and a `Missed` wherever retention was faster than this reader."""
         while True:
             try:
-                rows = await self.read_batch(1)
+                rows = self._api.take(1)
+                if not rows.runs and rows.gap is None:
+                    rows = await self._wait_for_rows(1, None, or_gap=True)
             except Closed:
                 if self._closed:
                     return

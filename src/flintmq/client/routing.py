@@ -3,6 +3,14 @@
 A topic made with `partitions=n` is a row of plain topics `name/0` to `name/n-1`. A message with a
 key goes to `key_hash(key) % n`, so that messages of one key keep their order; messages without one
 go round robin, batch by batch. The caller may name the partition instead, or give a function.
+
+The hash is the same in every process and version (see `batch.key_hash`), and text is its UTF-8:
+
+    key         hash          of 3   of 8   of 64
+    "a"         4008768297       0      1      41
+    "42"        1920025367       2      7      23
+    "user-1"    1144721187       0      3      35
+    "größer"    2823796530       0      2      50
 """
 
 from __future__ import annotations

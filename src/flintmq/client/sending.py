@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..batch import BatchBuilder, RecordBatch
+from ..batch import BatchBuilder, RecordBatch, slice_batch
 from ..broker_api import BrokerApi
-from ..errors import FlintError, InvalidRequest
+from ..errors import FlintError, InvalidRequest, MessageTooLarge, TopicNotFound
 from ..model import Receipt, TopicOptions
 from .routing import Route, Router, partition_name
 
@@ -19,6 +19,20 @@ class Sender:
     def __init__(self, broker: BrokerApi) -> None:
         self._broker = broker
         self._router = Router()
+
+    async def _check_sizes(self, topic: str, rows: BatchBuilder) -> None:
+        """The broker does not open what is compressed: the largest message is looked for here."""
+        try:
+            limit = (await self._broker.topic_info(topic)).options.max_message_bytes
+        except TopicNotFound:
+            return
+        if limit is not None:
+            for row in range(rows.row_count):
+                size = rows.size(row, row + 1)
+                if size > limit:
+                    raise MessageTooLarge(
+                        f"message {row} for topic {topic!r}", size, limit, "max_message_bytes"
+                    )
 
     def routed(
         self, topic: str, rows: BatchBuilder, options: TopicOptions | None, route: Route | None
@@ -53,6 +67,8 @@ class Sender:
         clock = self._broker.clock
         deadline = None if timeout is None else clock.monotonic() + timeout
         for name, part in self.routed(topic, rows, options, route):
+            if batch_compression != "none":
+                await self._check_sizes(name, part)
             batch = sealed(part, batch_compression)
             try:
                 receipt = self._broker.publish_nowait(name, batch, qos=qos, auto_create=auto_create)
@@ -75,9 +91,22 @@ def partitions_of(topic: str, options: TopicOptions | None) -> int | None:
     return None if options is None or "/" in topic else options.partitions
 
 
-def sealed(rows: BatchBuilder, batch_compression: str) -> Rows:
+def halves(rows: Rows) -> tuple[Rows, Rows]:
+    """The same messages in two batches."""
+    middle, count = rows.row_count // 2, rows.row_count
+    if isinstance(rows, RecordBatch):
+        return slice_batch(rows, 0, middle), slice_batch(rows, middle, count)
+    first, second = rows.empty_like(), rows.empty_like()
+    first.extend(rows, 0, middle)
+    second.extend(rows, middle, count)
+    return first, second
+
+
+def sealed(rows: Rows, batch_compression: str) -> Rows:
     """The rows, or where their batch is to be compressed, the batch."""
-    return rows if batch_compression == "none" else rows.seal(compression=batch_compression)
+    if batch_compression == "none" or isinstance(rows, RecordBatch):
+        return rows
+    return rows.seal(compression=batch_compression)
 
 
 def _together(topic: str, receipts: list[Receipt]) -> Receipt:

@@ -111,20 +111,25 @@ class Encoder:
         now_ms: int,
     ) -> BatchBuilder:
         """Rows of many values; each option is one for all or a list with one for each."""
-        if isinstance(values, str | bytes | bytearray | memoryview | Mapping):
-            raise InvalidRequest(
-                f"publish_batch takes a list of values, not one {type(values).__name__}; "
-                "see publish"
-            )
-        items = list(values)
-        given = {name: value for name, value in options.items() if not _is_default(name, value)}
-        columns = {name: _column(name, option, len(items)) for name, option in given.items()}
-        if not columns:
+        items = value_list(values)
+        if all(_is_default(name, option) for name, option in options.items()):
             return self._plain(items, plan)
-        rows = BatchBuilder(objects=plan is None)
-        for row, value in enumerate(items):
+        return self.each(items, [plan] * len(items), options, now_ms)
+
+    def each(
+        self,
+        items: Sequence[Value],
+        plans: Sequence[EncodePlan | None],
+        options: Mapping[str, Any],
+        now_ms: int,
+    ) -> BatchBuilder:
+        """The same, with a way of encoding for each value."""
+        given = {name: option for name, option in options.items() if not _is_default(name, option)}
+        columns = {name: _column(name, option, len(items)) for name, option in given.items()}
+        rows = BatchBuilder(objects=bool(plans) and plans[0] is None)
+        for row, (value, plan) in enumerate(zip(items, plans, strict=True)):
             picked = {name: column[row] for name, column in columns.items()}
-            self.add(rows, value, plan, RowOptions(**picked), now_ms)
+            self.add(rows, value, plan, RowOptions(**picked) if picked else PLAIN, now_ms)
         return rows
 
     def _plain(self, items: list[Value], plan: EncodePlan | None) -> BatchBuilder:
@@ -172,12 +177,26 @@ def _is_default(name: str, option: Any) -> bool:
     return option is None or (name == "priority" and type(option) is int and option == 0)
 
 
-def _column(name: str, option: Any, count: int) -> list[Any]:
+def value_list(values: Iterable[Value]) -> list[Value]:
+    if isinstance(values, str | bytes | bytearray | memoryview | Mapping):
+        raise InvalidRequest(
+            f"publish_batch takes a list of values, not one {type(values).__name__}; see publish"
+        )
+    return list(values)
+
+
+def one_for_each(name: str, option: Any, count: int) -> list[Any]:
+    """What is said of each of `count` messages: one for all, or a list with one for each."""
     if not isinstance(option, list):
         return [option] * count
     if len(option) != count:
         raise InvalidRequest(f"{name} has {len(option)} entries for {count} values")
-    return [PLAIN._asdict()[name] if item is None else item for item in option]
+    return option
+
+
+def _column(name: str, option: Any, count: int) -> list[Any]:
+    unsaid = PLAIN._asdict()[name]
+    return [unsaid if item is None else item for item in one_for_each(name, option, count)]
 
 
 def check_qos(qos: int) -> int:

@@ -11,7 +11,16 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from ..batch import DELIVER_AT, EXPIRY, PRODUCER, BatchBuilder, DecodeCache, RecordBatch, RowSource
+from ..batch import (
+    DELIVER_AT,
+    EXPIRY,
+    OBJECTS,
+    PRODUCER,
+    BatchBuilder,
+    DecodeCache,
+    RecordBatch,
+    RowSource,
+)
 from ..broker_api import Filter
 from ..clock import Clock, Timer
 from ..errors import FilterFailed, FlintError, InvalidRequest, MessageTooLarge, QueueFull, TopicFull
@@ -105,6 +114,7 @@ class Topic:
         self._count_max = FOREVER if options.retention_count is None else options.retention_count
         self._bytes_max = FOREVER if options.retention_bytes is None else options.retention_bytes
         self._drops_oldest = options.overflow == "drop_oldest"
+        self._takes_objects = options.format == "object"
         self.may_expire = self.ttl_ms is not None or self._expiry_seen
         self._is_involved = (
             self.may_expire
@@ -126,6 +136,11 @@ class Topic:
 
         Where taking in takes time, the receipt is pending; the offsets are decided all the same.
         """
+        if bool(rows.columns & OBJECTS) != self._takes_objects:
+            raise InvalidRequest(
+                f"topic {self.name!r} was made anew meanwhile, and takes "
+                + ("objects by reference" if self._takes_objects else "bytes, not objects")
+            )
         if self.options.max_message_bytes is not None:
             self._check_sizes(rows, self.options.max_message_bytes)
         if self._publishers and not first_in_line:
@@ -153,7 +168,11 @@ class Topic:
             self.published.add(count, now_ms)
             return Receipt(self._base, None, count, self._partition, durability="none")
         dropped = 0
-        if not self._drops_oldest:
+        if self._drops_oldest:
+            last = rows.size(count - 1, count)
+            if last > self._bytes_max:
+                self._refuse_too_large(last)  # it would push itself out
+        else:
             room = self._room(rows)
             if room < count:
                 if self.options.overflow != "drop_new":
@@ -168,7 +187,7 @@ class Topic:
 
     def publish_value(self, value: bytes) -> Receipt | None:
         """The quick way for one plain value; None where the topic has more to think about."""
-        if self._is_involved or self._publishers or self.feeds:
+        if self._is_involved or self._publishers or self.feeds or len(value) > self._bytes_max:
             return None
         log = self.log
         now_ms = self.clock.now_ms()
@@ -259,11 +278,22 @@ class Topic:
                 self.name,
                 self._limit(count),
                 f"a batch of {count:,} messages can never fit; split it",
+                never_fits=True,
             )
         if size > self._bytes_max:
-            raise MessageTooLarge(
-                f"a publish to {self.name!r}", size, self._bytes_max, "retention_bytes"
-            )
+            if count > 1:
+                raise TopicFull(
+                    self.name,
+                    f"retention_bytes={self._bytes_max}",
+                    f"a batch of {size:,} bytes can never fit; split it",
+                    never_fits=True,
+                )
+            self._refuse_too_large(size)
+
+    def _refuse_too_large(self, size: int) -> None:
+        raise MessageTooLarge(
+            f"a message for {self.name!r}", size, self._bytes_max, "retention_bytes"
+        )
 
     def _passed_by_all(self) -> int | None:
         """The offset that every named cursor and every open reader has passed; None without any."""

@@ -36,6 +36,8 @@ DECODED_BYTES_MAX = 64 * 1024 * 1024
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
 
+_UNWRAPPED = ("none", "none")
+
 OnError = Literal["raise", "return", "skip"]
 
 
@@ -109,6 +111,7 @@ class Codec:
         self._hooks: dict[str, Hook] = {}
         self._schemas: dict[str, AvroFormat] = {}
         self._plans: dict[tuple[Settings, str], EncodePlan] = {}
+        self._bare_formats: dict[str, Format | None] = {}
         for format in (JsonFormat(), MsgpackFormat(), RawFormat(), TextFormat()):
             self._add_format(format)
         self._by_media_type["avro/binary"] = "avro"
@@ -158,6 +161,7 @@ class Codec:
     def _add_format(self, format: Format) -> None:
         self._formats[format.name] = format
         self._by_media_type[format.media_type] = format.name
+        self._bare_formats.clear()
 
     def _avro(self, schema: str) -> AvroFormat:
         fingerprint = schema_fingerprint(schema)
@@ -270,6 +274,9 @@ class Codec:
             return _object_of(value, source, row, origin, type)
         content_type = source.content_type(row)
         try:
+            bare = self._bare_format(content_type) if content_type else None
+            if bare is not None:
+                return bare.decode(value, type)
             return self.decode(value, content_type, origin, type)
         except Exception as error:
             raise self._failure(content_type, source, row, origin, error) from error
@@ -306,17 +313,26 @@ class Codec:
         content_type = source.common_content_type()
         if not content_type or source.columns & OBJECTS:
             return None
-        said = parse_content_type(content_type)
-        if said.encoding != "none" or said.pre_hooks or said.post_hooks or said.header != "none":
+        decoder = self._bare_format(content_type)
+        if decoder is None:
             return None
-        format, schema = self._format_said(said, UNSAID)
-        if format == "avro":
-            return None
-        decoder = self.format(format, schema)
         quick = getattr(decoder, "quick_decoder", None)
         if quick is not None:
             return quick(type)  # type: ignore[no-any-return]
         return lambda data: decoder.decode(data, type)
+
+    def _bare_format(self, content_type: str) -> Format | None:
+        """The format of values that are written in it and nothing else; None if there is more."""
+        if content_type in self._bare_formats:
+            return self._bare_formats[content_type]
+        said = parse_content_type(content_type)
+        name, bare = self._format_said(said, UNSAID)[0], None
+        is_wrapped = said.pre_hooks or said.post_hooks or (said.encoding, said.header) != _UNWRAPPED
+        if not is_wrapped and name != "avro":
+            bare = self.format(name, None)
+        if len(self._bare_formats) < 256:
+            self._bare_formats[content_type] = bare
+        return bare
 
     def _failure(
         self,
