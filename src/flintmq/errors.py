@@ -18,7 +18,7 @@
         UnsupportedFormat             not damaged: written by a newer FlintMQ
       StorageFull                     free disk space; publishing then goes on by itself
       StorageFailed                   the disk failed a read, write or sync; look at it, start anew
-      OutcomeUnknown                  it may or may not have happened; the same publish may be repeated
+      OutcomeUnknown                  it may or may not have happened; the same may be repeated
       DataDirectoryInUse              another process has it; stop that one, or use another
 
 Each carries its facts as attributes, and its text is made from them.

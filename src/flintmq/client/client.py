@@ -69,6 +69,7 @@ class Client:
         self._turns = Turns()
         self._open: set[Consumer[Any]] = set()
         self._publishers: set[Publisher] = set()
+        self._opened = False
         self._closed = False
 
     # --- publishing
@@ -463,6 +464,9 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self._check_open()
+        if not self._opened:
+            await self._broker.open()
+            self._opened = True
         return self
 
     async def __aexit__(

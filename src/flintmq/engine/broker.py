@@ -47,6 +47,9 @@ class Broker:
         self._cache = DecodeCache(DECODE_CACHE_BYTES)
         self._closed = False
 
+    async def open(self) -> None:
+        """In memory there is nothing to recover."""
+
     # --- publishing
 
     def publish_nowait(
@@ -290,7 +293,6 @@ class Broker:
         if name is not None:
             check_name(name, "reader")
         return self._topic(topic, auto_create).open_reader(name, start, filter)
-
 
     async def open_feed(
         self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None

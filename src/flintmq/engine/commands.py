@@ -83,7 +83,7 @@ def encode_command(command: Command) -> Sequence[Buffer]:
 
 
 def decode_command(payload: Buffer) -> Command:
-    """The command; the journal has checked the bytes, so damage here is a bug or a newer version."""
+    """The command. The journal has checked the bytes: damage here is a bug, or a newer version."""
     if len(payload) < _KIND.size:
         raise Corrupt("a journal record is too short for a command")
     kind = payload[0]

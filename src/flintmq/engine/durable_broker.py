@@ -14,8 +14,8 @@ from typing import NamedTuple
 from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
 from ..clock import Clock
-from ..errors import FlintError, InvalidRequest, StorageFull, TopicNotFound
-from ..model import MEMORY_RETENTION_BYTES, Receipt, Start, TopicInfo, TopicOptions
+from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
+from ..model import MEMORY_RETENTION_BYTES, Durability, Receipt, Start, TopicInfo, TopicOptions
 from ..patterns import check_name
 from ..rows import Decoder
 from ..storage.filesystem import FileSystem, Lock
@@ -83,7 +83,7 @@ class DurableBroker(Broker):
         self._lock: Lock | None = None
         self._store = SegmentStore(filesystem)
         self._manifest = Manifest()
-        self._index = 0
+        self._index = self._began = 0
         self._since_checkpoint = 0
         self._checkpointing: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
@@ -122,13 +122,19 @@ class DurableBroker(Broker):
             on_full=self._ran_full,
             on_room=self._has_room,
         )
-        durability = "synced" if self._policy.acknowledges_after_sync else "written"
+        durability: Durability = "synced" if self._policy.acknowledges_after_sync else "written"
         self._proposer = Proposer(self._submit, self.apply, durability)
         if manifest is not None:
             self._take_up(manifest)
         self._index = self._manifest.checkpoint
+        self._began = self._index
         for _, record in self._journal.replay(self._manifest.position):
             if record.group == _GROUP and record.index > self._index:
+                if record.index != self._index + 1:
+                    raise Corrupt(
+                        f"the journal goes on with index {record.index}, but the last checkpoint "
+                        f"ends with {self._index}: files are missing; restore a backup"
+                    )
                 # What is read is a view of a large buffer; what is kept is a copy of its own.
                 self.apply(decode_command(bytes(record.payload)))
                 self._index = record.index
@@ -293,10 +299,10 @@ class DurableBroker(Broker):
         wanted = super()._options(options, changes)
         if wanted.format == "object":
             raise InvalidRequest("format='object' passes references; it exists in memory:// only")
-        if wanted.storage == "memory" and options.storage != "memory":
-            if "retention_bytes" not in changes:
-                changes = {**changes, "retention_bytes": MEMORY_RETENTION_BYTES}
-                wanted = super()._options(options, changes)
+        became_memory = wanted.storage == "memory" and options.storage != "memory"
+        if became_memory and "retention_bytes" not in changes:
+            changes = {**changes, "retention_bytes": MEMORY_RETENTION_BYTES}
+            wanted = super()._options(options, changes)
         return wanted
 
     async def open_reader(
@@ -357,10 +363,17 @@ class DurableBroker(Broker):
                     small += 1
                 if tail:
                     merge = small if small >= SHARED_SECTIONS_MAX else 0
-                    flushes.append(_Flush(topic, tail, merge, log.sections[-merge:] if merge else []))
+                    merged = log.sections[-merge:] if merge else []
+                    flushes.append(_Flush(topic, tail, merge, merged))
+        applied = self._proposer.applied
+        position = 0
+        if applied > self._began:
+            position = self._journal.position_of(_GROUP, applied)
+        elif applied:
+            position = self._manifest.position
         return _Plan(
-            self._proposer.applied,
-            self._journal.written + 1 if not self._proposer.is_busy else self._manifest.position,
+            applied,
+            position,
             flushes,
             [self._state_of(topic) for topic in self._by_id.values()],
             self._last_topic_id,
@@ -412,7 +425,7 @@ class DurableBroker(Broker):
         used = {section.file for state in topics for section in state.sections}
         before = {s.file for state in self._manifest.topics for s in state.sections}
         manifest = Manifest(
-            plan.index, plan.position, plan.last_topic_id, next_file, topics, [],
+            plan.checkpoint, plan.position, plan.last_topic_id, next_file, topics, [],
             sorted(before - used),
         )  # fmt: skip
         write_manifest(filesystem, manifest)
@@ -466,7 +479,7 @@ class _Flush(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    index: int
+    checkpoint: int
     position: int
     flushes: list[_Flush]
     topics: list[TopicState]

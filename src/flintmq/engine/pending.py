@@ -32,9 +32,7 @@ class Pending:
         if not self._future.done():
             r = self._receipt
             self._future.set_result(
-                Receipt(
-                    r.topic, r.offset, r.count, r.partition, r.dropped, r.duplicate, durability
-                )
+                Receipt(r.topic, r.offset, r.count, r.partition, r.dropped, r.duplicate, durability)
             )
         for follower in self._followers:
             follower.done(durability)

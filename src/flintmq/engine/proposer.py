@@ -26,7 +26,7 @@ class Waiter(Protocol):
 
 
 class _Proposal(NamedTuple):
-    index: int
+    place: int
     command: Command
     size: int
     waiters: Sequence[Waiter]
@@ -35,8 +35,8 @@ class _Proposal(NamedTuple):
 class Proposer:
     """Hands commands to the journal and applies them when they come back.
 
-    `submit` queues a record and returns its index; `committed` is called with the highest index that
-    may be applied, `fail` when the journal has stopped for good.
+    `submit` queues a record and returns its index; `committed` is called with the highest index
+    that may be applied, `fail` when the journal has stopped for good.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Proposer:
     def committed(self, index: int) -> None:
         """Everything up to `index` is in the journal: apply it, and answer."""
         flying = self._flying
-        while flying and flying[0].index <= index:
+        while flying and flying[0].place <= index:
             proposal = flying.popleft()
             self._queued_bytes -= proposal.size
             self._apply(proposal.command)
-            self.applied = proposal.index
+            self.applied = proposal.place
             for waiter in proposal.waiters:
                 waiter.done(self.durability)
         if self._held_back and not self.is_full():

@@ -214,6 +214,10 @@ class Reader:
         self._check_open()
         return rung
 
+    async def begin(self) -> None:
+        """Make it last that this name has begun here."""
+        await self._topic.begin_cursor(self._cursor)
+
     async def seek(self, to: Start | Mapping[int, int]) -> None:
         self._check_open()
         if isinstance(to, Mapping):

@@ -580,6 +580,17 @@ class Topic:
             )
         return known
 
+    def has_cursor(self, name: str) -> bool:
+        return name in self._cursors
+
+    def cursor_states(self) -> list[tuple[str, int, int | None]]:
+        """Names, where they began, and what they committed."""
+        return [
+            (cursor.name, cursor.began, cursor.committed)
+            for cursor in self._cursors.values()
+            if cursor.name is not None
+        ]
+
     async def begin_cursor(self, cursor: Cursor) -> None:
         """A new name has begun; make that last."""
 

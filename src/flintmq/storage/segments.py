@@ -166,7 +166,8 @@ class Segment:
             raise self._corrupt(f"is {size:,} bytes; it was cut short")
         trailer = self._file.pread(_TRAILER.size, size - _TRAILER.size)
         (
-            magic, version, checksum_id, count, data_end, data_checksum, index_checksum, _, checksum,
+            magic, version, checksum_id, count, data_end, data_checksum, index_checksum, _,
+            checksum,
         ) = _TRAILER.unpack(trailer)  # fmt: skip
         if magic != TRAILER_MAGIC or crc32c(trailer[: _TRAILER_CHECKED.size]) != checksum:
             raise self._corrupt("has no valid trailer")

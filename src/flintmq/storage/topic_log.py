@@ -65,7 +65,7 @@ class TopicLog:
         return [b for b in self._tail if b.base_offset + b.row_count > self.first_offset]
 
     def flushed(self, section: Section, replaced: int = 0) -> None:
-        """A segment now holds the tail up to the section's end, and the last `replaced` sections."""
+        """A segment now holds the tail up to the section's end, and `replaced` sections before."""
         if replaced:
             del self.sections[-replaced:], self._section_bases[-replaced:]
         count = bisect_left(self._tail_bases, section.next)
