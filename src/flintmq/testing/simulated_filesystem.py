@@ -61,6 +61,8 @@ class _Fault:
 class _Inode:
     """A file: what programs see, what is on the disk, and what is on its way."""
 
+    name: str
+    """The last name it was given: a file that is renamed while it is open is known by the new."""
     seen: bytearray = field(default_factory=bytearray)
     disk: bytearray = field(default_factory=bytearray)
     sectors: dict[int, list[bytes]] = field(default_factory=dict)
@@ -127,7 +129,7 @@ class _Inode:
                 data, at = versions[chosen - 1], sector * SECTOR_BYTES
                 content += bytes(max(0, at - len(content)))
                 content[at : at + len(data)] = data
-        return _Inode(bytearray(content), content)
+        return _Inode(self.name, bytearray(content), content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,7 @@ class SimulatedFileSystem:
         for name, inode in names.items():
             if directory_of(name) in after._directories:
                 after._seen[name] = after._disk[name] = states[id(inode)]
+                after._seen[name].name = name
         return after
 
     def flip(self, name: str, position: int, bits: int = 0xFF) -> None:
@@ -255,15 +258,15 @@ class SimulatedFileSystem:
             self._need_directory("create", name)
             if name in self._seen:
                 raise StorageFailed("create", name, os.strerror(errno.EEXIST))
-            inode = _Inode()
+            inode = _Inode(name)
             self._seen[name] = inode
             self._changes.append(_Change(directory_of(name), name, inode))
-            return SimulatedFile(self, name, inode, writable=True)
+            return SimulatedFile(self, inode, writable=True)
 
     def open(self, name: str, *, writable: bool = False) -> SimulatedFile:
         with self._lock:
             self._look("open", name)
-            return SimulatedFile(self, name, self._find("open", name), writable=writable)
+            return SimulatedFile(self, self._find("open", name), writable=writable)
 
     def exists(self, name: str) -> bool:
         self._look("exists", name)
@@ -294,6 +297,7 @@ class SimulatedFileSystem:
             self._need_directory("rename", new)
             del self._seen[old]
             self._seen[new] = inode
+            inode.name = new
             self._changes.append(_Change(directory_of(new), new, inode, old))
 
     def remove(self, name: str) -> None:
@@ -397,13 +401,18 @@ class SimulatedFileSystem:
 
 
 class SimulatedFile:
-    def __init__(
-        self, disk: SimulatedFileSystem, name: str, inode: _Inode, *, writable: bool
-    ) -> None:
-        self.name = disk.describe(name)
-        self._disk, self._path, self._inode, self._writable = disk, name, inode, writable
+    def __init__(self, disk: SimulatedFileSystem, inode: _Inode, *, writable: bool) -> None:
+        self._disk, self._inode, self._writable = disk, inode, writable
         self._is_open = True
         disk._open_files += 1
+
+    @property
+    def name(self) -> str:
+        return self._disk.describe(self._path)
+
+    @property
+    def _path(self) -> str:
+        return self._inode.name
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
         with self._disk._lock:
