@@ -33,7 +33,7 @@ from .feed import Feed
 from .publisher import Publisher
 from .reader import Reader
 from .routing import Route
-from .sending import Sender
+from .sending import Identity, Sender, publish_identity
 from .turns import Turns
 from .values import (
     PLAIN,
@@ -92,6 +92,8 @@ class Client:
         magic_header: str | None = None,
         schema: Any = None,
         partition: Route | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
         qos: int = 1,
         timeout: Seconds | None = None,
         auto_create: bool | None = None,
@@ -103,6 +105,10 @@ class Client:
         now it is due. `qos=0` reaches live feeds only and is not stored. `partition` chooses among
         the partitions of a topic that has them. Cancelled or timed out while waiting, nothing was
         published.
+
+        With a `producer` (any str) and a `sequence` (any u64) of its own, the same publish may be
+        repeated: if it is there already, the receipt is that of the first time and says so. A topic
+        remembers the last 100,000 sequences of each producer.
         """
         self._turns.left -= 1
         if self._turns.left <= 0:
@@ -135,7 +141,7 @@ class Client:
         if topic_options is not None or settings is not UNSAID:
             plan = encoder.plan(topic, topic_options, settings)
         if type(value) is bytes and options is PLAIN and plan is encoder.default:
-            if qos == 1 and partition is None:
+            if qos == 1 and partition is None and producer is None:
                 quick = self._broker.publish_value_nowait(topic, value)
                 if quick is not None:
                     return quick
@@ -144,7 +150,14 @@ class Client:
         else:
             rows = encoder.one(value, plan, options, self.clock.now_ms())
         receipt = await self._publish(
-            topic, rows, topic_options, partition, qos, timeout, auto_create
+            topic,
+            rows,
+            topic_options,
+            partition,
+            qos,
+            timeout,
+            auto_create,
+            identity=publish_identity(producer, sequence, qos),
         )
         return receipt.parts[0] if receipt.parts else receipt
 
@@ -166,6 +179,8 @@ class Client:
         magic_header: str | None = None,
         schema: Any = None,
         partition: Route | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
         qos: int = 1,
         timeout: Seconds | None = None,
         auto_create: bool | None = None,
@@ -176,7 +191,8 @@ class Client:
         What is said of a message is one for all, or a list with one for each. An empty list
         publishes nothing and is no error. Spread over partitions, the receipt has `parts`.
         `batch_compression` (lz4, zstd) compresses the batch as a whole, which gains more than
-        `compression` of each message.
+        `compression` of each message. `producer` and `sequence` are those of the first message;
+        the others count on from it. Such a batch goes to one partition.
         """
         self._turns.left -= 1
         if self._turns.left <= 0:
@@ -211,7 +227,15 @@ class Client:
         if not rows.row_count:
             return Receipt(topic, None, 0)
         return await self._publish(
-            topic, rows, topic_options, partition, qos, timeout, auto_create, batch_compression
+            topic,
+            rows,
+            topic_options,
+            partition,
+            qos,
+            timeout,
+            auto_create,
+            batch_compression,
+            identity=publish_identity(producer, sequence, qos),
         )
 
     async def publish_many(
@@ -300,10 +324,12 @@ class Client:
         timeout: Seconds | None,
         auto_create: bool | None,
         batch_compression: str = "none",
+        *,
+        identity: Identity | None = None,
     ) -> Receipt:
         check_qos(qos)
         may_create = self._auto_create if auto_create is None else auto_create
-        if options is None and partition is None and batch_compression == "none":
+        if options is None and partition is None and batch_compression == "none" and not identity:
             receipt = self._broker.publish_nowait(topic, rows, qos=qos, auto_create=may_create)
             if receipt is not None:
                 return receipt
@@ -319,6 +345,7 @@ class Client:
             timeout=self._patience(timeout),
             auto_create=may_create,
             batch_compression=batch_compression,
+            identity=identity,
         )
 
     # --- values
