@@ -32,6 +32,7 @@ def connect_sync(
     timeout: Seconds | None = 30.0,
     decoded_bytes_max: int = DECODED_BYTES_MAX,
     clock: Clock | None = None,
+    fsync: str = "always",
 ) -> BlockingClient:
     """Connect to a broker without an event loop: `with flintmq.connect_sync() as mq`.
 
@@ -48,7 +49,9 @@ def connect_sync(
             timeout=timeout,
             decoded_bytes_max=decoded_bytes_max,
             clock=clock,
+            fsync=fsync,
         )
+        thread.wait_for(client.__aenter__)
     except BaseException:
         thread.say_farewell()
         raise

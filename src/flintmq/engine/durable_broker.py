@@ -22,7 +22,7 @@ from ..storage.filesystem import FileSystem, Lock
 from ..storage.frames import Record
 from ..storage.fsync_policy import FsyncPolicy
 from ..storage.group_commit import GroupCommit
-from ..storage.journal import Journal
+from ..storage.journal import FILE_BYTES, FIRST_FILE_BYTES, Journal
 from ..storage.manifest import (
     CursorState,
     Manifest,
@@ -66,6 +66,9 @@ JOURNAL = "journal"
 
 
 class DurableBroker(Broker):
+    first_file_bytes = FIRST_FILE_BYTES
+    """How large the journal's first file is; those after it double."""
+
     def __init__(
         self,
         filesystem: FileSystem,
@@ -74,12 +77,14 @@ class DurableBroker(Broker):
         decoder: Decoder | None = None,
         fsync: FsyncPolicy | None = None,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
+        journal_file_bytes: int = FILE_BYTES,
     ) -> None:
         super().__init__(clock, decoder)
         self._defaults = TopicOptions(storage="durable", retention_bytes=None)
         self._filesystem = filesystem
         self._policy = fsync or FsyncPolicy()
         self._checkpoint_bytes = checkpoint_bytes
+        self._journal_file_bytes = journal_file_bytes
         self._lock: Lock | None = None
         self._store = SegmentStore(filesystem)
         self._manifest = Manifest()
@@ -113,7 +118,12 @@ class DurableBroker(Broker):
 
     def _recover(self) -> None:
         manifest = read_manifest(self._filesystem)
-        self._journal = Journal.open(self._filesystem, JOURNAL)
+        self._journal = Journal.open(
+            self._filesystem,
+            JOURNAL,
+            file_bytes=self._journal_file_bytes,
+            first_file_bytes=self.first_file_bytes,
+        )
         self._commit = GroupCommit(
             self._journal,
             self._policy,
@@ -200,6 +210,18 @@ class DurableBroker(Broker):
 
     def _has_room(self) -> None:
         self._full = None
+
+    async def settled(self) -> bool:
+        """Wait until nothing is on its way to the disk; whether there was anything to wait for."""
+        if self._lock is None:
+            return False
+        waited = False
+        while not self._proposer.is_quiet() or self._checkpointing is not None:
+            waited = True
+            if self._checkpointing is not None:
+                await asyncio.wait([self._checkpointing])
+            await self._proposer.wait_quiet()
+        return waited
 
     async def _change(self, command: Change) -> None:
         await self._proposer.carry_out(command)

@@ -50,6 +50,7 @@ class Proposer:
         self._queued_bytes = 0
         self._held_back: list[Callable[[], None]] = []
         self._turn_ends: list[Callable[[], None]] = []
+        self._quiet: list[asyncio.Future[None]] = []
         self.failure: FlintError | None = None
         self.applied = 0
 
@@ -82,6 +83,7 @@ class Proposer:
             held_back, self._held_back = self._held_back, []
             for wake in held_back:
                 wake()
+        self._tell_quiet()
 
     def fail(self, cause: FlintError) -> None:
         """The journal has stopped: what was proposed may or may not be in it."""
@@ -93,6 +95,24 @@ class Proposer:
         held_back, self._held_back = self._held_back, []
         for wake in held_back:
             wake()
+        self._tell_quiet()
+
+    def is_quiet(self) -> bool:
+        """Nothing is decided and not yet applied."""
+        return not self._flying and not self._turn_ends
+
+    async def wait_quiet(self) -> None:
+        while not self.is_quiet():
+            quiet: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._quiet.append(quiet)
+            await quiet
+
+    def _tell_quiet(self) -> None:
+        if self._quiet and self.is_quiet():
+            quiet, self._quiet = self._quiet, []
+            for future in quiet:
+                if not future.done():
+                    future.set_result(None)
 
     # --- back-pressure, and what is gathered within a turn
 
@@ -112,6 +132,7 @@ class Proposer:
         callbacks, self._turn_ends = self._turn_ends, []
         for callback in callbacks:
             callback()
+        self._tell_quiet()
 
 
 class _Wait:
