@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
+import select
 import subprocess
 import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,8 +88,18 @@ class ChildFailed(Exception):
 
 
 class Rounds:
-    def __init__(self, directory: Path, seed: int) -> None:
+    """`before_kill` and `after_kill` do more harm: they may cut the power of the disk."""
+
+    def __init__(
+        self,
+        directory: Path,
+        seed: int,
+        *,
+        before_kill: Callable[[], None] = lambda: None,
+        after_kill: Callable[[], None] = lambda: None,
+    ) -> None:
         self._directory = directory
+        self._before_kill, self._after_kill = before_kill, after_kill
         self._chance = random.Random(seed)
         self._told: dict[str, Told] = {}
         self._seen: dict[str, Seen] = {}
@@ -130,9 +142,11 @@ class Rounds:
             output = head + _read_until(child.stdout.fileno(), deadline)
             if child.poll() is not None:
                 raise ChildFailed(child.stderr.read().decode())
+            self._before_kill()
         finally:
             child.kill()
             rest, _ = child.communicate(timeout=PATIENCE_SECONDS)
+        self._after_kill()
         output += rest
         if not output:
             self.result.killed_while_opening += 1
@@ -268,9 +282,6 @@ def _read_until(descriptor: int, deadline: float) -> bytes:
 
 
 def _parts(descriptor: int, deadline: float) -> Iterator[bytes]:
-    import os
-    import select
-
     while (left := deadline - time.monotonic()) > 0:
         if select.select([descriptor], [], [], left)[0]:
             if not (part := os.read(descriptor, 1 << 16)):
