@@ -71,10 +71,12 @@ def test_the_indexes_of_a_group_have_no_gaps(disk: SimulatedFileSystem) -> None:
     journal = open_journal(disk)
     journal.append([entry(1)])
 
-    with pytest.raises(InvalidRequest, match="goes on with index 2, not 3"):
-        journal.append([entry(3)])
+    with pytest.raises(InvalidRequest, match="goes on with index 3, not 4"):
+        journal.append([entry(2), entry(4)])
     with pytest.raises(InvalidRequest):
-        journal.append([entry(2, group=-1)])
+        journal.append([entry(2), entry(2, group=-1)])
+    journal.append([entry(2)])
+    assert indexes(journal) == [1, 2]
 
 
 def test_a_journal_of_many_files_is_read_as_one(disk: SimulatedFileSystem) -> None:

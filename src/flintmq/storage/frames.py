@@ -50,6 +50,7 @@ FRAME = Struct("<QIIQQII")
 FRAME_BYTES = FRAME.size
 RECORD = Struct("<IIQQQ")
 RECORD_BYTES = RECORD.size
+_pack_record = RECORD.pack
 _SEED = Struct("<QQIQQII")  # the generation, then the frame's header without the checksum
 _SALT = Struct("<Q")
 
@@ -109,11 +110,13 @@ def encode(records: Sequence[Record]) -> Lot:
         group, term, index, kind = record.group, record.term, record.index, record.kind
         parts = record.buffers
         length = len(parts[0]) if len(parts) == 1 else bytes_in(parts)
-        buffers.append(RECORD.pack(group, kind, term, index, length))
+        buffers.append(_pack_record(group, kind, term, index, length))
         buffers += parts
-        if padding := -length % 8:
-            buffers.append(_PADDING[length % 8])
-        total += RECORD_BYTES + length + padding
+        total += RECORD_BYTES + length
+        if length & 7:
+            padding = _PADDING[length & 7]
+            buffers.append(padding)
+            total += len(padding)
         runs.append(Run(group, term, index, 1, kind))
     if total > FRAME_BODY_BYTES_MAX:
         raise InvalidRequest(

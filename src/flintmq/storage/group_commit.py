@@ -87,10 +87,10 @@ class GroupCommit:
         self.failure: FlintError | None = None
         self.full: StorageFull | None = None
         self.synced = 0
-        # Shared, under the lock:
+        # Shared. The loop's thread adds lots at the end and wakes the writing thread later; that
+        # one removes them at the beginning: each a single step of the list.
         self._changed = threading.Condition(threading.Lock())
         self._lots: list[Lot] = []
-        self._first_waiting = 1
         self._tell_written = 0
         self._closing = False
         # Of the writing thread:
@@ -99,7 +99,6 @@ class GroupCommit:
         self._unsynced_since = 0.0
         # Of the thread that makes and recycles files:
         self._chores: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._released_to = 0
 
     # --- for the loop
 
@@ -116,19 +115,13 @@ class GroupCommit:
         self._submitted = ticket = self._submitted + 1
         self._waiting_bytes += lot.bytes
         self._sizes.append((ticket, lot.bytes))
-        if self._loop is None or self._wake_is_due:
-            with self._changed:
-                self._lots.append(lot)
-                if tell_when_written:
-                    self._tell_written = ticket
-            return ticket
-        with self._changed:
-            self._lots.append(lot)
-            if tell_when_written:
-                self._tell_written = ticket
-        # Whoever is about to run in this turn of the loop may submit too, and goes along.
-        self._wake_is_due = True
-        self._loop.call_soon(self._wake)
+        if tell_when_written:
+            self._tell_written = ticket
+        self._lots.append(lot)
+        if self._loop is not None and not self._wake_is_due:
+            # Whoever is about to run in this turn of the loop may submit too, and goes along.
+            self._wake_is_due = True
+            self._loop.call_soon(self._wake)
         return ticket
 
     @property
@@ -247,13 +240,12 @@ class GroupCommit:
 
     def _take(self) -> list[Lot]:
         """What goes into the next frame. It stays in the queue until it is written."""
-        with self._changed:
-            lots, total = self._lots, 0
-            for count, lot in enumerate(lots):
-                total += lot.bytes
-                if total > self._frame_bytes_max and count:
-                    return lots[:count]
-            return lots[:]
+        lots, total = self._lots[:], 0
+        for count, lot in enumerate(lots):
+            total += lot.bytes
+            if total > self._frame_bytes_max and count:
+                return lots[:count]
+        return lots
 
     def _turn(self, lots: list[Lot]) -> bool:
         """Write lots, sync if the policy says so, and tell the loop."""
@@ -263,9 +255,8 @@ class GroupCommit:
                 self._unsynced_since = self._monotonic()
             journal.write(lots)
             self._unsynced_records += sum(lot.count for lot in lots)
-            with self._changed:
-                del self._lots[: len(lots)]
-                tell_written = self._tell_written > self._written
+            del self._lots[: len(lots)]
+            tell_written = self._tell_written > self._written
             self._written += len(lots)
             if tell_written and self.policy.acknowledges_after_sync:
                 self._call(self._written_up_to, self._written)

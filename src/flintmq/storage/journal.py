@@ -142,17 +142,22 @@ class Journal:
 
         Lots must be written in the order in which they were prepared.
         """
+        following: dict[int, int] = {}
         for record in records:
-            group, term, index = record.group, record.term, record.index
-            if not (0 <= group <= U32_MAX and 0 <= term <= U64_MAX and 0 < index < U64_MAX):
-                raise InvalidRequest(f"no such record: group {group}, term {term}, index {index}")
-            due = self._next_indexes.get(group)
+            group, index = record.group, record.index
+            if not (0 <= group <= U32_MAX and 0 <= record.term <= U64_MAX and 0 < index < U64_MAX):
+                raise InvalidRequest(
+                    f"no such record: group {group}, term {record.term}, index {index}"
+                )
+            due = following.get(group) or self._next_indexes.get(group)
             if due is not None and index > due and record.kind != RESTART:
                 raise InvalidRequest(
                     f"group {group} goes on with index {due}, not {index}: there are no gaps"
                 )
-            self._next_indexes[group] = index + 1
-        return encode(records)
+            following[group] = index + 1
+        lot = encode(records)
+        self._next_indexes |= following
+        return lot
 
     def write(self, lots: Sequence[Lot]) -> int:
         """Write lots as one frame; its number. For the writing thread; does not sync.
