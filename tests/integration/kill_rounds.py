@@ -1,6 +1,6 @@
 """Kill a process that publishes, again and again, and see that its receipts were true.
 
-    python -m tests.integration.kill_rounds --rounds 500
+python -m tests.integration.kill_rounds --rounds 500
 """
 
 from __future__ import annotations
@@ -212,11 +212,12 @@ class Rounds:
                 if topic not in await mq.topics():
                     self.result.lost += [f"{topic} as a whole"] if told.acknowledged else []
                     continue
-                async with mq.reader(topic, start=seen.next_offset) as reader:
+                verified_before = seen.next_offset
+                async with mq.reader(topic, start=verified_before) as reader:
                     while rows := reader.read_batch_nowait(1000):
                         for message in rows:
                             self._look_at(topic, told, seen, message.offset, message.value)
-                self._settle(topic, told, seen)
+                self._settle(topic, told, seen, verified_before)
             if "singles" in await mq.topics():
                 async with mq.reader("singles", name=READER) as named:
                     self._hear(["N", str(await named.position())])
@@ -247,8 +248,12 @@ class Rounds:
         if place is not None and place != (worker, number):
             result.lost.append(f"{what}: {place} was acknowledged, {worker} {number} is there")
 
-    def _settle(self, topic: str, told: Told, seen: Seen) -> None:
+    def _settle(self, topic: str, told: Told, seen: Seen, verified_before: int) -> None:
         for offset, place in told.places.items():
+            # Verified without a receipt, then sent again: the topic has nothing but these, so that
+            # numbers are offsets.
+            if offset < verified_before and topic == ONCE and place == (ONCE, offset):
+                continue
             self.result.lost.append(f"{topic} offset {offset}: {place} was acknowledged")
         for worker, behind in told.acknowledged.items():
             if seen.numbers.get(worker, 0) < behind:
