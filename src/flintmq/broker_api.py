@@ -90,8 +90,12 @@ class BrokerApi(Protocol):
 
     def publish_nowait(
         self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
-    ) -> Receipt | None:
-        """Publish at once, or None where that would mean to wait. The rows become the broker's."""
+    ) -> Receipt | Awaitable[Receipt] | None:
+        """Publish at once, or None where that would mean to wait. The rows become the broker's.
+
+        Where only the disk is waited for, the place of the rows is decided and the receipt follows:
+        what is published next comes behind them.
+        """
         ...
 
     def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | None:

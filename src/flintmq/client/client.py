@@ -330,9 +330,11 @@ class Client:
         check_qos(qos)
         may_create = self._auto_create if auto_create is None else auto_create
         if options is None and partition is None and batch_compression == "none" and not identity:
-            receipt = self._broker.publish_nowait(topic, rows, qos=qos, auto_create=may_create)
-            if receipt is not None:
-                return receipt
+            begun = self._broker.publish_nowait(topic, rows, qos=qos, auto_create=may_create)
+            if isinstance(begun, Receipt):
+                return begun
+            if begun is not None:
+                return await begun
             return await self._broker.publish(
                 topic, rows, qos=qos, auto_create=may_create, timeout=self._patience(timeout)
             )
