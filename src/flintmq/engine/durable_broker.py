@@ -8,18 +8,19 @@ without what was before it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
-from ..clock import Clock
+from ..clock import Clock, Timer
 from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
 from ..model import MEMORY_RETENTION_BYTES, Durability, Receipt, Start, TopicInfo, TopicOptions
 from ..patterns import check_name
 from ..rows import Decoder
 from ..storage.filesystem import FileSystem, Lock
-from ..storage.frames import Record
+from ..storage.frames import ENTRY, RESTART, Record
 from ..storage.fsync_policy import FsyncPolicy
 from ..storage.group_commit import GroupCommit
 from ..storage.journal import FILE_BYTES, FIRST_FILE_BYTES, Journal
@@ -49,6 +50,10 @@ from .pending import Pending
 from .proposer import Proposer
 from .readers import Reader
 from .topic import Topic
+from .waiting import again
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CHECKPOINT_BYTES = 32 * 1024 * 1024
 """How much the journal grows between two checkpoints."""
@@ -58,6 +63,9 @@ OWN_SEGMENT_BYTES = 256 * 1024
 
 SHARED_SECTIONS_MAX = 8
 """How many small sections a topic has before they are written anew as one."""
+
+CHECKPOINT_RETRY_SECONDS = 1.0
+"""How soon a checkpoint that found the disk full is tried again."""
 
 _GROUP = 0
 _TERM = 1
@@ -88,12 +96,18 @@ class DurableBroker(Broker):
         self._lock: Lock | None = None
         self._store = SegmentStore(filesystem)
         self._manifest = Manifest()
-        self._index = self._began = 0
+        self._index = 0
+        self._journal_is_behind = False
+        self._next_file = 1
+        self._litter: list[str] = []
         self._since_checkpoint = 0
-        self._checkpointing: asyncio.Task[None] | None = None
+        self._checkpointing: asyncio.Task[FlintError | None] | None = None
+        self._checkpoint_timer: Timer | None = None
         self._changing = asyncio.Lock()
-        self._closing: asyncio.Task[None] | None = None
-        self._full: StorageFull | None = None
+        self._last_change: asyncio.Future[None] | None = None
+        self._journal_full: StorageFull | None = None
+        self._segments_full: StorageFull | None = None
+        self._threaded = True
         self._journal: Journal
         self._commit: GroupCommit
         self._proposer: Proposer
@@ -102,20 +116,31 @@ class DurableBroker(Broker):
     # --- opening
 
     async def open(self, *, threaded: bool = True) -> None:
-        """Lock the directory, recover, and begin to write."""
+        """Lock the directory, recover, and begin to write.
+
+        Without threads nothing is written but by `step()`, and checkpoints hold up the loop.
+        """
+        self._threaded = threaded
         filesystem = self._filesystem
         self._lock = filesystem.lock("lock")
         try:
             for directory in (SEGMENTS, JOURNAL):
                 if not filesystem.exists(directory):
                     filesystem.make_directory(directory)
-                    filesystem.sync_directory("")
+            # Also for what a process before us made and did not come to sync: the directories, or
+            # a manifest whose predecessor refers to the files that are about to be removed.
+            filesystem.sync_directory("")
             self._recover()
         except BaseException:
             self._lock.release()
+            self._lock = None
             raise
         if threaded:
             self._commit.start()
+
+    def step(self) -> bool:
+        """Without threads: write what waits, and apply it. Whether there was anything to do."""
+        return self._commit.step()
 
     def _recover(self) -> None:
         manifest = read_manifest(self._filesystem)
@@ -137,23 +162,36 @@ class DurableBroker(Broker):
         self._proposer = Proposer(self._submit, self.apply, durability)
         if manifest is not None:
             self._take_up(manifest)
-        self._index = self._manifest.checkpoint
-        self._began = self._index
-        for _, record in self._journal.replay(self._manifest.position):
-            if record.group == _GROUP and record.index > self._index:
-                if record.index != self._index + 1:
-                    raise Corrupt(
-                        f"the journal goes on with index {record.index}, but the last checkpoint "
-                        f"ends with {self._index}: files are missing; restore a backup"
-                    )
-                # What is read is a view of a large buffer; what is kept is a copy of its own.
-                self.apply(decode_command(bytes(record.payload)))
-                self._index = record.index
+        try:
+            self._replay()
+        except BaseException:
+            self._journal.abandon()
+            raise
         self._proposer.applied = self._index
         for topic in self._by_id.values():
             if isinstance(topic, DurableTopic):
                 topic.take_up()
-        self._remove_obsolete()
+        self._remove_unfinished(manifest)
+
+    def _replay(self) -> None:
+        self._index = self._manifest.checkpoint
+        known = self._journal.groups().get(_GROUP)
+        if known is None:
+            return
+        if known.first_index > self._index + 1:
+            raise Corrupt(
+                f"the journal begins with index {known.first_index}, but the last checkpoint "
+                f"ends with {self._index}: files are missing; restore a backup"
+            )
+        # Without `always` a power cut may leave the journal behind the checkpoint. It then goes on
+        # with other frames at the same positions: where to read is asked of the journal.
+        self._journal_is_behind = known.next_index <= self._index
+        for _, record in self._journal.replay(self._journal.position_of(_GROUP, self._index + 1)):
+            if record.group == _GROUP and record.index > self._index:
+                assert record.index == self._index + 1, "the journal has no gaps"
+                # What is read is a view of a large buffer; what is kept is a copy of its own.
+                self.apply(decode_command(bytes(record.payload)))
+                self._index = record.index
 
     def _take_up(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -169,22 +207,45 @@ class DurableBroker(Broker):
                 for cursor in state.cursors:
                     topic.apply_cursor(cursor.name, cursor.began, cursor.committed)
 
-    def _remove_obsolete(self) -> None:
-        """Remove segments that the manifest let go, and those of a checkpoint that never ended."""
+    def _remove_unfinished(self, manifest: Manifest | None) -> None:
+        """Remove segments that the manifest let go, and those of a checkpoint that never ended.
+
+        Without a manifest only if the journal has everything from the beginning on: what else is
+        there may be all that is left, and stays.
+        """
+        numbers = {
+            f"{SEGMENTS}/{name}": int(name.partition(".")[0])
+            for name in self._filesystem.list(SEGMENTS)
+            if name.partition(".")[0].isdigit()
+        }
+        self._next_file = max(self._manifest.next_file, 1 + max(numbers.values(), default=0))
+        known = self._journal.groups().get(_GROUP)
+        if manifest is None and (known is None or known.first_index != 1):
+            return
         gone = set(self._manifest.obsolete)
-        for name in self._filesystem.list(SEGMENTS):
-            path = f"{SEGMENTS}/{name}"
-            unfinished = name.split(".")[0].isdigit() and int(name.split(".")[0]) >= (
-                self._manifest.next_file
-            )
-            if path in gone or unfinished:
+        self._litter = [
+            path
+            for path, number in numbers.items()
+            if path in gone or number >= self._manifest.next_file
+        ]
+        self._remove_litter()
+
+    def _remove_litter(self) -> None:
+        """Remove segments that no manifest refers to, for good."""
+        for path in self._litter:
+            if self._filesystem.exists(path):
                 self._filesystem.remove(path)
+        if self._litter:
+            self._filesystem.sync_directory(SEGMENTS)
+        self._litter = []
 
     # --- between deciding and applying
 
     def _submit(self, buffers: Sequence[Buffer]) -> int:
         index = self._index + 1
-        ticket = self._commit.submit([Record(_GROUP, _TERM, index, tuple(buffers))])
+        kind = RESTART if self._journal_is_behind else ENTRY
+        ticket = self._commit.submit([Record(_GROUP, _TERM, index, tuple(buffers), kind)])
+        self._journal_is_behind = False
         self._index = index
         self._tickets.append((ticket, index))
         self._since_checkpoint += sum(map(len, buffers))
@@ -200,17 +261,25 @@ class DurableBroker(Broker):
             count += 1
         del self._tickets[:count]
         self._proposer.committed(index)
-        if self._since_checkpoint >= self._checkpoint_bytes and self._checkpointing is None:
-            self._checkpointing = asyncio.get_running_loop().create_task(self._checkpoint_now())
+        if self._since_checkpoint >= self._checkpoint_bytes and self._segments_full is None:
+            self._begin_checkpoint()
 
     def _failed(self, error: FlintError) -> None:
         self._proposer.fail(error)
+        for topic in self._by_id.values():
+            topic.wake_publishers()
 
     def _ran_full(self, error: StorageFull) -> None:
-        self._full = error
+        self._journal_full = error
+        self._begin_checkpoint()  # it gives files of the journal back
 
     def _has_room(self) -> None:
-        self._full = None
+        self._journal_full = None
+
+    def _check_room(self) -> None:
+        full = self._journal_full or self._segments_full
+        if full is not None:
+            raise again(full)
 
     async def settled(self) -> bool:
         """Wait until nothing is on its way to the disk; whether there was anything to wait for."""
@@ -224,32 +293,37 @@ class DurableBroker(Broker):
             await self._proposer.wait_quiet()
         return waited
 
+    @asynccontextmanager
+    async def _deciding(self) -> AsyncIterator[None]:
+        """One change at a time is decided, each knowing the outcome of the one before, also if
+        whoever asked for that did not wait for it."""
+        async with self._changing:
+            if self._last_change is not None:
+                await asyncio.wait([self._last_change])
+            yield
+
     async def _change(self, command: Change) -> None:
-        await self._proposer.carry_out(command)
+        self._last_change = self._proposer.begin(command)
+        await asyncio.shield(self._last_change)
 
     def apply(self, command: Command) -> None:
         match command:
-            case Append(topic, batch):
-                self._durable(topic).apply_append(batch)
-            case AdvanceFirstOffset(topic, offset, reason):
-                self._durable(topic).apply_advance(offset, reason)
-            case SetCursor(topic, name, began, committed):
-                self._durable(topic).apply_cursor(name, began, committed)
+            case Append(id, batch):
+                if topic := self._durable(id):
+                    topic.apply_append(batch)
+            case AdvanceFirstOffset(id, offset, reason):
+                if topic := self._durable(id):
+                    topic.apply_advance(offset, reason)
+            case SetCursor(id, name, began, committed):
+                if topic := self._durable(id):
+                    topic.apply_cursor(name, began, committed)
             case _:
                 super().apply(command)
 
-    def _durable(self, id: int) -> DurableTopic:
+    def _durable(self, id: int) -> DurableTopic | None:
+        """A topic; None if it was deleted after the command was decided."""
         topic = self._by_id.get(id)
-        if topic is None:
-            return self._nowhere  # deleted since it was decided
-        assert isinstance(topic, DurableTopic)
-        return topic
-
-    @property
-    def _nowhere(self) -> DurableTopic:
-        topic = self._new_topic(0, "nowhere", self._defaults)
-        assert isinstance(topic, DurableTopic)
-        return topic
+        return topic if isinstance(topic, DurableTopic) else None
 
     def _new_topic(self, id: int, name: str, options: TopicOptions) -> Topic:
         if options.storage == "memory":
@@ -270,14 +344,12 @@ class DurableBroker(Broker):
 
     def publish_nowait(
         self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
-    ) -> Receipt | Pending | None:
+    ) -> Receipt | None:
         found = self._topics.get(topic)
-        if found is None:
+        if found is None or (qos and isinstance(found, DurableTopic)):
             self._check_open()
             return None
-        if qos and isinstance(found, DurableTopic):
-            self._check_room()
-        return found.publish(rows, qos)
+        return super().publish_nowait(topic, rows, qos=qos, auto_create=auto_create)
 
     async def publish(
         self,
@@ -289,8 +361,8 @@ class DurableBroker(Broker):
         timeout: float | None,
     ) -> Receipt:
         found = self._topics.get(topic) or await self._obtain(topic, auto_create)
-        if qos and self._full is not None and isinstance(found, DurableTopic):
-            raise self._full
+        if qos and isinstance(found, DurableTopic):
+            self._check_room()
         receipt = found.publish(rows, qos)
         if receipt is None:
             receipt = await found.publish_when_possible(rows, qos, timeout)
@@ -298,37 +370,43 @@ class DurableBroker(Broker):
 
     async def _obtain(self, name: str, auto_create: bool) -> Topic:
         """A topic, made if need be."""
-        self._check_open()
         if name not in self._topics and auto_create:
-            async with self._changing:
+            async with self._deciding():
                 if name not in self._topics:
-                    is_name = isinstance(name, str) and "/" not in name
-                    if not is_name or f"{name}/0" in self._topics:
+                    if f"{name}/0" in self._topics or "/" in name:
                         return self._topic(name, auto_create=False)
                     check_name(name)
                     self._check_open()
+                    self._check_room()
                     await self._change(CreateTopics(self._numbered([name]), self._defaults))
         return self._topic(name, auto_create=False)
 
     async def create_topic(self, name: str, options: dict[str, object]) -> TopicInfo:
-        async with self._changing:
+        async with self._deciding():
             return await super().create_topic(name, options)
 
+    async def _create_row(self, name: str, options: TopicOptions) -> TopicInfo:
+        self._check_room()
+        return await super()._create_row(name, options)
+
+    async def _introduce(self, names: set[str], topic: Topic) -> None:
+        for name in names:
+            reader = topic.open_reader(name, "earliest", None)
+            await reader.begin()
+            await reader.close()
+
     async def configure_topic(self, name: str, options: dict[str, object]) -> TopicInfo:
-        async with self._changing:
+        async with self._deciding():
             return await super().configure_topic(name, options)
 
     async def delete_topic(self, name: str) -> None:
-        async with self._changing:
+        async with self._deciding():
             await super().delete_topic(name)
 
     def _options(self, options: TopicOptions, changes: dict[str, object]) -> TopicOptions:
         wanted = super()._options(options, changes)
-        if wanted.format == "object" and wanted.storage != "memory":
-            if "storage" in changes:
-                raise InvalidRequest("format='object' passes references: it has storage='memory'")
-            changes = {**changes, "storage": "memory"}
-            wanted = super()._options(options, changes)
+        if wanted.format == "object":
+            raise InvalidRequest("format='object' passes references; it exists in memory:// only")
         became_memory = wanted.storage == "memory" and options.storage != "memory"
         if became_memory and "retention_bytes" not in changes:
             changes = {**changes, "retention_bytes": MEMORY_RETENTION_BYTES}
@@ -362,22 +440,53 @@ class DurableBroker(Broker):
     async def checkpoint(self) -> None:
         """Write what is in memory to segments, and let the journal's past go."""
         while self._checkpointing is not None:
-            await self._checkpointing
-        self._checkpointing = asyncio.get_running_loop().create_task(self._checkpoint_now())
-        await self._checkpointing
+            await asyncio.wait([self._checkpointing])
+        task = self._begin_checkpoint()
+        await asyncio.wait([task])  # which goes on if we are cancelled
+        if (error := task.result()) is not None:
+            raise again(error)
 
-    async def _checkpoint_now(self) -> None:
+    def _begin_checkpoint(self) -> asyncio.Task[FlintError | None]:
+        if self._checkpointing is None:
+            self._checkpointing = asyncio.get_running_loop().create_task(self._checkpoint_now())
+        return self._checkpointing
+
+    async def _checkpoint_now(self) -> FlintError | None:
+        """Segments, their directory, the manifest, its directory; then what that makes obsolete."""
         try:
+            if self._proposer.failure is not None:
+                return self._proposer.failure
             plan = self._plan_checkpoint()
             self._since_checkpoint = 0
-            done = await asyncio.to_thread(self._write_checkpoint, plan)
+            done = await self._aside(self._write_checkpoint, plan)
             self._install(plan, done)
+            # Only now: until the sections were put in place, readers went by the old ones.
+            await self._aside(self._remove_litter)
+            self._commit.release_before(done.manifest.position)
+            self._segments_full = None
         except StorageFull as error:
-            self._full = error
+            self._segments_full = error
+            if not self._closed and self._checkpoint_timer is None:
+                self._checkpoint_timer = self.clock.call_later(
+                    CHECKPOINT_RETRY_SECONDS, self._retry_checkpoint
+                )
+            return error
         except FlintError as error:
-            self._proposer.fail(error)
+            self._failed(error)
+            return error
         finally:
             self._checkpointing = None
+        return None
+
+    async def _aside(self, work: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
+        if self._threaded:
+            return await asyncio.to_thread(work, *args, **keywords)
+        return work(*args, **keywords)
+
+    def _retry_checkpoint(self) -> None:
+        self._checkpoint_timer = None
+        if not self._closed:
+            self._begin_checkpoint()
 
     def _plan_checkpoint(self) -> _Plan:
         """What a checkpoint has to write, as of what is applied right now."""
@@ -385,6 +494,7 @@ class DurableBroker(Broker):
         for topic in self._by_id.values():
             if isinstance(topic, DurableTopic):
                 log = topic.log
+                log.drop_sections(len(log.sections_to_drop()))
                 tail = log.tail()
                 small = 0
                 for section in reversed(log.sections):
@@ -396,11 +506,7 @@ class DurableBroker(Broker):
                     merged = log.sections[-merge:] if merge else []
                     flushes.append(_Flush(topic, tail, merge, merged))
         applied = self._proposer.applied
-        position = 0
-        if applied > self._began:
-            position = self._journal.position_of(_GROUP, applied)
-        elif applied:
-            position = self._manifest.position
+        position = self._journal.position_of(_GROUP, applied + 1)
         return _Plan(
             applied,
             position,
@@ -413,7 +519,6 @@ class DurableBroker(Broker):
         if not isinstance(topic, DurableTopic):
             return TopicState(topic.id, topic.name, topic.options, 0, 0, 0, [], [], [])
         log = topic.log
-        log.drop_sections(len(log.sections_to_drop()))
         return TopicState(
             topic.id,
             topic.name,
@@ -428,41 +533,57 @@ class DurableBroker(Broker):
 
     def _write_checkpoint(self, plan: _Plan) -> _Done:
         """In a thread: segments, then the manifest that refers to them."""
-        filesystem = self._filesystem
-        next_file = self._manifest.next_file
-        writers: list[SegmentWriter] = []
-        shared: SegmentWriter | None = None
-        for flush in plan.flushes:
-            size = sum(batch.byte_length for batch in flush.tail)
-            size += sum(section.size for section in flush.merged)
-            writer = shared
-            if size >= OWN_SEGMENT_BYTES or writer is None:
-                writer = SegmentWriter(filesystem, f"{SEGMENTS}/{next_file:016d}.seg")
-                writers.append(writer)
-                next_file += 1
-                if size < OWN_SEGMENT_BYTES:
-                    shared = writer
-            batches = [*self._read_sections(flush), *flush.tail]
-            for batch in joined(batches, CHUNK_ROWS, CHUNK_BYTES):
-                writer.add(flush.topic.id, batch)
-        sections: dict[int, Section] = {}
-        for writer in writers:
-            sections.update(writer.seal())
-        if writers:
-            filesystem.sync_directory(SEGMENTS)
-        merged = {flush.topic.id: flush.merge for flush in plan.flushes}
-        topics = [_with_section(state, sections, merged) for state in plan.topics]
-        used = {section.file for state in topics for section in state.sections}
-        before = {s.file for state in self._manifest.topics for s in state.sections}
-        manifest = Manifest(
-            plan.checkpoint, plan.position, plan.last_topic_id, next_file, topics, [],
-            sorted(before - used),
-        )  # fmt: skip
-        write_manifest(filesystem, manifest)
-        for name in manifest.obsolete:
-            if filesystem.exists(name):
-                filesystem.remove(name)
+        first_file = self._next_file
+        try:
+            sections = self._write_segments(plan.flushes)
+            merged = {flush.topic.id: flush.merge for flush in plan.flushes}
+            topics = [_with_section(state, sections, merged) for state in plan.topics]
+            used = {section.file for state in topics for section in state.sections}
+            before = {s.file for state in self._manifest.topics for s in state.sections}
+            manifest = Manifest(
+                plan.checkpoint, plan.position, plan.last_topic_id, self._next_file, topics, [],
+                sorted({*self._litter, *before} - used),
+            )  # fmt: skip
+            write_manifest(self._filesystem, manifest)
+        except StorageFull:
+            # The manifest is the old one: a full disk is noticed before the new one has its name.
+            # Numbers are not used again, so that what cannot be removed now is in nobody's way.
+            self._litter += [_segment_name(n) for n in range(first_file, self._next_file)]
+            with suppress(FlintError):
+                self._remove_litter()
+            raise
         return _Done(manifest, sections)
+
+    def _write_segments(self, flushes: list[_Flush]) -> dict[int, Section]:
+        sections: dict[int, Section] = {}
+        shared: SegmentWriter | None = None
+        own: SegmentWriter | None = None
+        try:
+            for flush in flushes:
+                size = sum(batch.byte_length for batch in flush.tail)
+                size += sum(section.size for section in flush.merged)
+                if size >= OWN_SEGMENT_BYTES:
+                    writer = own = self._new_segment()
+                else:
+                    writer = shared = shared or self._new_segment()
+                batches = [*self._read_sections(flush), *flush.tail]
+                for batch in joined(batches, CHUNK_ROWS, CHUNK_BYTES):
+                    writer.add(flush.topic.id, batch)
+                if writer is own:
+                    sections.update(own.seal())
+            if shared is not None:
+                sections.update(shared.seal())
+        finally:
+            for opened in (own, shared):
+                if opened is not None:
+                    opened.abandon()
+        if flushes:
+            self._filesystem.sync_directory(SEGMENTS)
+        return sections
+
+    def _new_segment(self) -> SegmentWriter:
+        number, self._next_file = self._next_file, self._next_file + 1
+        return SegmentWriter(self._filesystem, _segment_name(number))
 
     def _read_sections(self, flush: _Flush) -> list[RecordBatch]:
         store = SegmentStore(self._filesystem, files_max=1)
@@ -483,22 +604,32 @@ class DurableBroker(Broker):
                 flush.topic.log.flushed(section, flush.merge)
         for name in done.manifest.obsolete:
             self._store.forget(name)
+        self._litter = list(done.manifest.obsolete)
         self._manifest = done.manifest
-        self._commit.release_before(done.manifest.position)
 
     # --- the end
 
     async def close(self) -> None:
         if self._closed:
             return
-        if self._proposer.failure is None:
+        if self._lock is None:
+            await super().close()
+            return
+        try:
             self._proposer.end_turn()
-            await self.checkpoint()
-        await super().close()
-        await self._commit.close()
-        self._store.close()
-        if self._lock is not None:
+            with suppress(FlintError):  # the journal has what a checkpoint could not write
+                await self.checkpoint()
+            await super().close()
+            await self._commit.close()
+        finally:
+            if self._checkpoint_timer is not None:
+                self._checkpoint_timer.cancel()
+            self._store.close()
             self._lock.release()
+
+
+def _segment_name(number: int) -> str:
+    return f"{SEGMENTS}/{number:016d}.seg"
 
 
 class _Flush(NamedTuple):

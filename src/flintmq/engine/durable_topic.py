@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ..batch import PRODUCER, BatchBuilder, RecordBatch
+import msgspec
+
+from ..batch import EXPIRY, PRODUCER, BatchBuilder, RecordBatch
 from ..errors import InvalidRequest
 from ..model import Receipt
 from ..storage.topic_log import TopicLog
 from .commands import AdvanceFirstOffset, Append, SetCursor
-from .feeds import Feed
 from .log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX
 from .pending import Pending
 from .proposer import Proposer
 from .readers import Cursor
 from .topic import Topic
-from .waiting import again
 
 
 class DurableTopic(Topic):
@@ -33,8 +33,7 @@ class DurableTopic(Topic):
         self._first = log.first_offset
         self._last_time = log.last_time
         self._flying_bytes = 0
-        self._expected: deque[tuple[int, int, Feed]] = deque()  # offset, count, who expects them
-        self._lasting: set[str] = set()
+        self._passed_bytes = 0
         self._flying_sequences: dict[tuple[str, int], tuple[int, Pending]] = {}
         self._gathered: BatchBuilder | None = None
         self._gatherers: list[Pending] = []
@@ -46,6 +45,10 @@ class DurableTopic(Topic):
         """The log was restored or replayed: the view begins with what is there."""
         self._next, self._first = self.log.next_offset, self.log.first_offset
         self._last_time = self.log.last_time
+        if any(section.columns & EXPIRY for section in self.log.sections):
+            self.may_expire = self._expiry_seen = self._is_involved = True
+        if self.may_expire or self._age_ms is not None:
+            self._rearm_sweep()
 
     # --- deciding
 
@@ -53,7 +56,7 @@ class DurableTopic(Topic):
         self, rows: BatchBuilder | RecordBatch, qos: int, *, first_in_line: bool = False
     ) -> Receipt | Pending | None:
         if qos and self._proposer.failure is not None:
-            raise again(self._proposer.failure)
+            raise self._proposer.failure
         if qos and self._proposer.is_full():
             self._proposer.when_room(self._wake_publisher)
             self._held_by = "disk"
@@ -70,17 +73,16 @@ class DurableTopic(Topic):
                     f"sequences {first} to {first + count - 1} overlap with others in part; "
                     "a resend must be the same batch"
                 )
-        return super()._known_sequences(batch)
+        known = super()._known_sequences(batch)
+        if isinstance(known, Receipt):
+            return msgspec.structs.replace(known, durability=self._proposer.durability)
+        return known
 
     def _take_in(
         self, rows: BatchBuilder | RecordBatch, count: int, now_ms: int, dropped: int
     ) -> Receipt | Pending:
         offset, time = self._next, max(now_ms, self._last_time)
         self._next, self._last_time = offset + count, time
-        for feed in self.feeds:
-            if feed.refuses:
-                feed.expect(count)
-                self._expected.append((offset, count, feed))
         receipt = Receipt(self._base, offset, count, self._partition, dropped)
         pending = Pending(receipt, asyncio.get_running_loop())
         if isinstance(rows, BatchBuilder) and count < JOIN_ROWS_MAX:
@@ -114,21 +116,21 @@ class DurableTopic(Topic):
 
     def _propose(self, batch: RecordBatch, pending: list[Pending]) -> None:
         self._flying_bytes += batch.size(0, batch.row_count)
-        self._proposer.propose(Append(self.id, batch), pending)
+        try:
+            self._proposer.propose(Append(self.id, batch), pending)
+        except FlintError as error:  # the journal has stopped; this never went in
+            for publish in pending:
+                publish.failed(error)
 
     def _occupied(self) -> tuple[int, int]:
-        log = self.log
-        stored = log.byte_count + self._flying_bytes
-        if self._gathered is not None:
-            stored += self._gathered.byte_count
-        first = log.first_offset
-        if self._first > first:  # a drop is on its way
-            stored -= log.size_between(first, self._first)
-            first = self._first
-        return self._next - first, stored
+        gathered = self._gathered.byte_count if self._gathered is not None else 0
+        stored = self.log.byte_count + self._flying_bytes + gathered - self._passed_bytes
+        return self._next - self._first, stored
 
     def _pass_over(self, offset: int, reason: str) -> None:
-        if offset > self._first:
+        if offset > self._first and self._proposer.failure is None:
+            start = max(self._first, self.log.first_offset)
+            self._passed_bytes += self.log.size_between(start, offset)
             self._first = offset
             self._proposer.propose(AdvanceFirstOffset(self.id, offset, reason))
 
@@ -163,30 +165,18 @@ class DurableTopic(Topic):
         if batch.columns & PRODUCER:
             self._flying_sequences.pop((batch.producer or "", batch.base_sequence), None)
         self._append(batch, count, batch.append_time)
-        self._have_come(batch.base_offset + count)
-
-    def _have_come(self, before: int) -> None:
-        """What was expected before an offset is in the queues of the live feeds, or never will."""
-        while self._expected and self._expected[0][0] < before:
-            _, count, feed = self._expected.popleft()
-            feed.have_come(count)
-
-    def end(self, error: FlintError) -> None:
-        super().end(error)
-        self._have_come(self._next)
+        self._first = max(self._first, self.log.first_offset)
 
     def apply_advance(self, offset: int, reason: str) -> None:
-        if offset > self.log.first_offset:
-            self._drop(offset, reason)
+        before = self.log.byte_count
+        self._drop(offset, reason)
+        self._passed_bytes = max(0, self._passed_bytes - (before - self.log.byte_count))
+        self._first = max(self._first, offset)
         if self._sweep_timer is None:
             self._arm_sweep()
         self._wake_publisher()
 
-    def has_cursor(self, name: str) -> bool:
-        return name in self._lasting
-
     def apply_cursor(self, name: str, began: int, committed: int | None) -> None:
-        self._lasting.add(name)
         cursor = self._cursors.get(name)
         if cursor is None:
             cursor = self._cursors[name] = Cursor(name, name, began, None)

@@ -65,9 +65,13 @@ class Proposer:
 
     async def carry_out(self, command: Command) -> None:
         """Propose a command and wait until it was applied."""
+        await self.begin(command)
+
+    def begin(self, command: Command) -> asyncio.Future[None]:
+        """Propose a command; the future that is done when it was applied."""
         waiter = _Wait()
         self.propose(command, (waiter,))
-        await waiter.future
+        return waiter.future
 
     def committed(self, index: int) -> None:
         """Everything up to `index` is in the journal: apply it, and answer."""
@@ -75,7 +79,13 @@ class Proposer:
         while flying and flying[0].place <= index:
             proposal = flying.popleft()
             self._queued_bytes -= proposal.size
-            self._apply(proposal.command)
+            try:
+                self._apply(proposal.command)
+            except FlintError as error:  # of a disk that cannot be read
+                for waiter in proposal.waiters:
+                    waiter.failed(OutcomeUnknown(str(error)))
+                self.fail(error)
+                return
             self.applied = proposal.place
             for waiter in proposal.waiters:
                 waiter.done(self.durability)
@@ -87,7 +97,8 @@ class Proposer:
 
     def fail(self, cause: FlintError) -> None:
         """The journal has stopped: what was proposed may or may not be in it."""
-        self.failure = cause
+        if self.failure is None:
+            self.failure = cause
         flying, self._flying = self._flying, deque()
         for proposal in flying:
             for waiter in proposal.waiters:

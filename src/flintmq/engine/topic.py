@@ -359,6 +359,10 @@ class Topic:
                 )
         return self._full(count, timeout)
 
+    def wake_publishers(self) -> None:
+        """Have everybody who waits in line look again, one after the other."""
+        self._wake_publisher()
+
     def _wake_publisher(self) -> None:
         if self._publishers:
             resolve(self._publishers[0].woken, True)
@@ -396,13 +400,11 @@ class Topic:
                 "publish them with qos=1, which stores them",
             )
 
-    def _offer(self, run: Run, *, was_let_in: bool = True) -> None:
+    def _offer(self, run: Run) -> None:
         for feed in self.feeds:
             offered = run if feed.filter is None else self._filtered(feed, run)
             if offered is not None:
-                self._drops["feed"] += feed.offer(
-                    offered, self.ttl_ms, was_let_in=was_let_in
-                )
+                self._drops["feed"] += feed.offer(offered, self.ttl_ms)
 
     def _filtered(self, feed: Feed, run: Run) -> Run | None:
         """What of a run passes a feed's filter. A filter that raises ends its feed."""
@@ -456,7 +458,7 @@ class Topic:
                 source, row, _ = self.log.locate(delayed)
             else:
                 source, row = delayed
-            self._offer(Run(source, row, row + 1, self.origin), was_let_in=False)
+            self._offer(Run(source, row, row + 1, self.origin))
         self._arm_delays(now_ms)
 
     # --- retention

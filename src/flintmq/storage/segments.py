@@ -69,6 +69,8 @@ class Section(NamedTuple):
     first_time: int
     last_time: int
     size: int
+    columns: int = 0
+    """The column bits of all its batches."""
 
 
 class SegmentWriter:
@@ -139,11 +141,15 @@ def sections(file: str, entries: Iterable[BatchEntry]) -> dict[int, Section]:
         known = found.get(entry.topic)
         if known is None:
             found[entry.topic] = Section(
-                file, entry.base, entry.next, entry.first_time, entry.last_time, entry.size
-            )
+                file, entry.base, entry.next, entry.first_time, entry.last_time, entry.size,
+                entry.columns,
+            )  # fmt: skip
         else:
             found[entry.topic] = known._replace(
-                next=entry.next, last_time=entry.last_time, size=known.size + entry.size
+                next=entry.next,
+                last_time=entry.last_time,
+                size=known.size + entry.size,
+                columns=known.columns | entry.columns,
             )
     return found
 
