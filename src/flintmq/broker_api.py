@@ -10,7 +10,7 @@ cancelled while it waits has taken nothing, and nothing can be lost between the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from .batch import BatchBuilder, RecordBatch, RowSource

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
 from ..batch import BatchBuilder, RecordBatch, slice_batch
@@ -73,9 +73,9 @@ class Sender:
         """Publish rows; of a partitioned topic the receipt has a part for each partition.
 
         Parts are acknowledged each on its own; an error carries the receipts of those that were.
-        `timeout` is for all of them together.
+        `timeout` is for all of them together. They share the wait for the disk.
         """
-        receipts: list[Receipt] = []
+        begun: list[Receipt | Awaitable[Receipt]] = []
         clock = self._broker.clock
         deadline = None if timeout is None else clock.monotonic() + timeout
         routed = self.routed(topic, rows, options, route)
@@ -96,9 +96,13 @@ class Sender:
                         name, batch, qos=qos, auto_create=auto_create, timeout=left
                     )
             except FlintError as error:
-                error.receipts = receipts
+                error.receipts, _ = await _outcomes(begun)
                 raise
-            receipts.append(receipt)
+            begun.append(receipt)
+        receipts, failed = await _outcomes(begun)
+        if failed is not None:
+            failed.receipts = receipts
+            raise failed
         if partitions_of(topic, options) is None:
             return receipts[0]
         return _together(topic, receipts)
@@ -118,6 +122,20 @@ def publish_identity(producer: str | None, sequence: int | None, qos: int) -> Id
     if qos == 0:
         raise InvalidRequest("producer and sequence are for what is stored: qos=1")
     return Identity(producer, sequence)
+
+
+async def _outcomes(
+    begun: Sequence[Receipt | Awaitable[Receipt]],
+) -> tuple[list[Receipt], FlintError | None]:
+    """The receipts of what was published, and the first error if something was not."""
+    receipts: list[Receipt] = []
+    failed: FlintError | None = None
+    for receipt in begun:
+        try:
+            receipts.append(receipt if isinstance(receipt, Receipt) else await receipt)
+        except FlintError as error:
+            failed = failed or error
+    return receipts, failed
 
 
 def partitions_of(topic: str, options: TopicOptions | None) -> int | None:
