@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -12,6 +13,7 @@ from flintmq.storage.frames import Record
 from flintmq.storage.journal import Journal
 from flintmq.storage.journal_files import HEADER, HEADER_BYTES, encode_header
 from flintmq.testing import SimulatedFileSystem
+from flintmq.testing.simulated_filesystem import SECTOR_BYTES
 from tests.storage.journals import (
     DIRECTORY,
     entry,
@@ -134,6 +136,24 @@ def test_a_lower_index_replaces_the_suffix_from_there_on(disk: SimulatedFileSyst
     assert again.groups()[1].next_index == 4
     again.append([entry(4, b"new", term=2)])
     assert indexes(again, first_index=2) == [2, 3, 4]
+
+
+def test_a_suffix_of_many_files_is_replaced(disk: SimulatedFileSystem) -> None:
+    journal = open_journal(disk, file_bytes=2048)
+    for index in range(1, 101):
+        journal.append([entry(index, b"old" * 40), entry(index, group=2)])
+    for index in range(30, 60):
+        journal.append([entry(index, b"new" * 40, term=2)])
+    journal.append([entry(50, b"newest", term=3)])
+    words = [b"old" * 40] * 29 + [b"new" * 40] * 20 + [b"newest"]
+
+    for _ in range(2):
+        assert [bytes(record.payload) for record in journal.records(1, 1)] == words
+        assert [bytes(record.payload) for record in journal.records(1, 45)] == words[44:]
+        assert [payload for group, *_, payload in everything(journal) if group == 1] == words
+        assert indexes(journal, group=2) == list(range(1, 101))
+        journal.close()
+        journal = open_journal(disk, file_bytes=2048)
 
 
 def test_a_suffix_is_replaced_within_one_frame_too(disk: SimulatedFileSystem) -> None:
@@ -313,6 +333,30 @@ def test_frames_that_were_never_synced_may_be_cut_with_good_ones_behind(
     again.append([entry(2)])
     again.abandon()
     assert indexes(open_journal(disk)) == [1, 2]
+
+
+def test_what_was_cut_does_not_come_back_by_a_second_power_cut(disk: SimulatedFileSystem) -> None:
+    journal = open_journal(disk)
+    journal.append([entry(1)])
+    broken = journal._end
+    for index in (2, 3):
+        journal.write([journal.prepare([entry(index, b"old." * 218)])])
+    journal.sync()
+    journal.abandon()
+    disk.flip(first_file(), broken + 45)
+
+    again = open_journal(disk)
+    assert indexes(again) == [1]
+    # The frames end with a sector: nothing of the next one is written along with them.
+    again.write([again.prepare([entry(2, b"new." * 218)])])  # not synced: with another policy
+    assert again._end % SECTOR_BYTES == 0
+    again.abandon()
+
+    counts = disk.unsynced()
+    assert 1 < len(counts) < 10
+    for choices in product(*(range(count) for count in counts)):
+        found = [payload for *_, payload in everything(open_journal(disk.crash(choices)))]
+        assert found in ([b"entry 1"], [b"entry 1", b"new." * 218])
 
 
 def test_a_synced_frame_is_not_cut_whatever_the_policy(disk: SimulatedFileSystem) -> None:
