@@ -108,6 +108,7 @@ class DurableBroker(Broker):
         self._journal_full: StorageFull | None = None
         self._segments_full: StorageFull | None = None
         self._threaded = True
+        self._closing: asyncio.Task[None] | None = None
         self._journal: Journal
         self._commit: GroupCommit
         self._proposer: Proposer
@@ -344,12 +345,14 @@ class DurableBroker(Broker):
 
     def publish_nowait(
         self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
-    ) -> Receipt | None:
+    ) -> Receipt | Pending | None:
         found = self._topics.get(topic)
-        if found is None or (qos and isinstance(found, DurableTopic)):
+        if found is None:
             self._check_open()
             return None
-        return super().publish_nowait(topic, rows, qos=qos, auto_create=auto_create)
+        if qos and isinstance(found, DurableTopic):
+            self._check_room()
+        return found.publish(rows, qos)
 
     async def publish(
         self,
@@ -370,10 +373,12 @@ class DurableBroker(Broker):
 
     async def _obtain(self, name: str, auto_create: bool) -> Topic:
         """A topic, made if need be."""
+        self._check_open()
         if name not in self._topics and auto_create:
             async with self._deciding():
                 if name not in self._topics:
-                    if f"{name}/0" in self._topics or "/" in name:
+                    is_name = isinstance(name, str) and "/" not in name
+                    if not is_name or f"{name}/0" in self._topics:
                         return self._topic(name, auto_create=False)
                     check_name(name)
                     self._check_open()
@@ -405,8 +410,11 @@ class DurableBroker(Broker):
 
     def _options(self, options: TopicOptions, changes: dict[str, object]) -> TopicOptions:
         wanted = super()._options(options, changes)
-        if wanted.format == "object":
-            raise InvalidRequest("format='object' passes references; it exists in memory:// only")
+        if wanted.format == "object" and wanted.storage != "memory":
+            if "storage" in changes:
+                raise InvalidRequest("format='object' passes references: it has storage='memory'")
+            changes = {**changes, "storage": "memory"}
+            wanted = super()._options(options, changes)
         became_memory = wanted.storage == "memory" and options.storage != "memory"
         if became_memory and "retention_bytes" not in changes:
             changes = {**changes, "retention_bytes": MEMORY_RETENTION_BYTES}

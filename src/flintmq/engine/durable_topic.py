@@ -12,15 +12,17 @@ from typing import Any
 import msgspec
 
 from ..batch import EXPIRY, PRODUCER, BatchBuilder, RecordBatch
-from ..errors import InvalidRequest
+from ..errors import FlintError, InvalidRequest
 from ..model import Receipt
 from ..storage.topic_log import TopicLog
 from .commands import AdvanceFirstOffset, Append, SetCursor
+from .feeds import Feed
 from .log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX
 from .pending import Pending
 from .proposer import Proposer
 from .readers import Cursor
 from .topic import Topic
+from .waiting import again
 
 
 class DurableTopic(Topic):
@@ -33,7 +35,8 @@ class DurableTopic(Topic):
         self._first = log.first_offset
         self._last_time = log.last_time
         self._flying_bytes = 0
-        self._passed_bytes = 0
+        self._expected: deque[tuple[int, int, Feed]] = deque()  # offset, count, who expects them
+        self._lasting: set[str] = set()
         self._flying_sequences: dict[tuple[str, int], tuple[int, Pending]] = {}
         self._gathered: BatchBuilder | None = None
         self._gatherers: list[Pending] = []
@@ -56,7 +59,7 @@ class DurableTopic(Topic):
         self, rows: BatchBuilder | RecordBatch, qos: int, *, first_in_line: bool = False
     ) -> Receipt | Pending | None:
         if qos and self._proposer.failure is not None:
-            raise self._proposer.failure
+            raise again(self._proposer.failure)
         if qos and self._proposer.is_full():
             self._proposer.when_room(self._wake_publisher)
             self._held_by = "disk"
@@ -83,6 +86,10 @@ class DurableTopic(Topic):
     ) -> Receipt | Pending:
         offset, time = self._next, max(now_ms, self._last_time)
         self._next, self._last_time = offset + count, time
+        for feed in self.feeds:
+            if feed.refuses:
+                feed.expect(count)
+                self._expected.append((offset, count, feed))
         receipt = Receipt(self._base, offset, count, self._partition, dropped)
         pending = Pending(receipt, asyncio.get_running_loop())
         if isinstance(rows, BatchBuilder) and count < JOIN_ROWS_MAX:
@@ -123,14 +130,18 @@ class DurableTopic(Topic):
                 publish.failed(error)
 
     def _occupied(self) -> tuple[int, int]:
-        gathered = self._gathered.byte_count if self._gathered is not None else 0
-        stored = self.log.byte_count + self._flying_bytes + gathered - self._passed_bytes
-        return self._next - self._first, stored
+        log = self.log
+        stored = log.byte_count + self._flying_bytes
+        if self._gathered is not None:
+            stored += self._gathered.byte_count
+        first = log.first_offset
+        if self._first > first:  # a drop is on its way
+            stored -= log.size_between(first, self._first)
+            first = self._first
+        return self._next - first, stored
 
     def _pass_over(self, offset: int, reason: str) -> None:
         if offset > self._first and self._proposer.failure is None:
-            start = max(self._first, self.log.first_offset)
-            self._passed_bytes += self.log.size_between(start, offset)
             self._first = offset
             self._proposer.propose(AdvanceFirstOffset(self.id, offset, reason))
 
@@ -165,18 +176,30 @@ class DurableTopic(Topic):
         if batch.columns & PRODUCER:
             self._flying_sequences.pop((batch.producer or "", batch.base_sequence), None)
         self._append(batch, count, batch.append_time)
-        self._first = max(self._first, self.log.first_offset)
+        self._have_come(batch.base_offset + count)
+
+    def _have_come(self, before: int) -> None:
+        """What was expected before an offset is in the queues of the live feeds, or never will."""
+        while self._expected and self._expected[0][0] < before:
+            _, count, feed = self._expected.popleft()
+            feed.have_come(count)
+
+    def end(self, error: FlintError) -> None:
+        super().end(error)
+        self._have_come(self._next)
 
     def apply_advance(self, offset: int, reason: str) -> None:
-        before = self.log.byte_count
-        self._drop(offset, reason)
-        self._passed_bytes = max(0, self._passed_bytes - (before - self.log.byte_count))
-        self._first = max(self._first, offset)
+        if offset > self.log.first_offset:
+            self._drop(offset, reason)
         if self._sweep_timer is None:
             self._arm_sweep()
         self._wake_publisher()
 
+    def has_cursor(self, name: str) -> bool:
+        return name in self._lasting
+
     def apply_cursor(self, name: str, began: int, committed: int | None) -> None:
+        self._lasting.add(name)
         cursor = self._cursors.get(name)
         if cursor is None:
             cursor = self._cursors[name] = Cursor(name, name, began, None)

@@ -400,11 +400,13 @@ class Topic:
                 "publish them with qos=1, which stores them",
             )
 
-    def _offer(self, run: Run) -> None:
+    def _offer(self, run: Run, *, was_let_in: bool = True) -> None:
         for feed in self.feeds:
             offered = run if feed.filter is None else self._filtered(feed, run)
             if offered is not None:
-                self._drops["feed"] += feed.offer(offered, self.ttl_ms)
+                self._drops["feed"] += feed.offer(
+                    offered, self.ttl_ms, was_let_in=was_let_in
+                )
 
     def _filtered(self, feed: Feed, run: Run) -> Run | None:
         """What of a run passes a feed's filter. A filter that raises ends its feed."""
@@ -458,7 +460,7 @@ class Topic:
                 source, row, _ = self.log.locate(delayed)
             else:
                 source, row = delayed
-            self._offer(Run(source, row, row + 1, self.origin))
+            self._offer(Run(source, row, row + 1, self.origin), was_let_in=False)
         self._arm_delays(now_ms)
 
     # --- retention
