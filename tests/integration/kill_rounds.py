@@ -216,6 +216,7 @@ class Rounds:
                 async with mq.reader(topic, start=verified_before) as reader:
                     while rows := reader.read_batch_nowait(1000):
                         for message in rows:
+                            assert message.offset is not None
                             self._look_at(topic, told, seen, message.offset, message.value)
                 self._settle(topic, told, seen, verified_before)
             if "singles" in await mq.topics():
