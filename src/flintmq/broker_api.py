@@ -112,6 +112,29 @@ class BrokerApi(Protocol):
         timeout: float | None,
     ) -> Receipt: ...
 
+    async def stage(
+        self,
+        writer: str,
+        number: int,
+        part: str | int,
+        batches: Sequence[tuple[str, BatchBuilder | RecordBatch]],
+        *,
+        auto_create: bool,
+    ) -> None:
+        """Lay rows for plain topics ready; nobody sees them before a commit. They are kept as they
+        are when this is called."""
+        ...
+
+    async def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
+        """Append staged parts to their topics, all in one step: a receipt for each topic."""
+        ...
+
+    async def abort(self, writer: str, number: int) -> None: ...
+
+    async def backup(self, directory: str) -> None:
+        """Write a consistent copy of everything to an empty directory of the broker's machine."""
+        ...
+
     async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo: ...
     async def configure_topic(self, name: str, options: dict[str, Any]) -> TopicInfo: ...
     async def delete_topic(self, name: str) -> None: ...

@@ -11,6 +11,7 @@
       TopicExists                     choose the same options, or configure_topic
       TopicFull                       wait for readers, or choose another overflow policy
       QueueFull                       the same for a live queue or a publisher's own buffer
+      NotStaged                       stage the parts again, then commit
       DecodeFailed                    the value is not what it should be; the reader can go on
       FilterFailed                    mend the filter; the reader can go on behind the message
       Closed                          open it again
@@ -128,6 +129,18 @@ class QueueFull(FlintError):
     def __init__(self, queue: str, capacity: int, remedy: str) -> None:
         super().__init__(f"{queue} is full ({capacity:,}); {remedy}")
         self.queue, self.capacity = queue, capacity
+
+
+class NotStaged(FlintError, LookupError):
+    """A commit names parts that are not there. Nothing was committed."""
+
+    def __init__(self, writer: str, number: int, parts: Sequence[str]) -> None:
+        names = ", ".join(map(repr, parts))
+        super().__init__(
+            f"writer {writer!r} has not staged {names} under number {number}, or it was aborted, "
+            "or dropped because it rested too long; stage it again"
+        )
+        self.writer, self.number, self.parts = writer, number, list(parts)
 
 
 class DecodeFailed(FlintError):

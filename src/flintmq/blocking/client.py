@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self
 
 from ..api import connect
-from ..batch import HeaderValue, Key
+from ..batch import BatchBuilder, HeaderValue, Key
 from ..broker_api import Filter
-from ..client.client import Client
+from ..client.client import Batches, Client, batch_pairs
 from ..client.routing import Route
 from ..client.values import Value
 from ..clock import Clock
@@ -224,6 +225,35 @@ class BlockingClient:
         return BlockingPublisher(self, self._thread, publisher)
 
     # --- values
+    # --- staged writes
+
+    def stage(
+        self,
+        writer: str,
+        number: int,
+        part: str | int,
+        batches: Batches,
+        *,
+        auto_create: bool | None = None,
+    ) -> None:
+        """Lay messages ready that `commit` appends later, in one step with others."""
+        return self._thread.wait_for(
+            self._client.stage,
+            writer,
+            number,
+            part,
+            _batches_made_here(batches),
+            auto_create=auto_create,
+        )
+
+    def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
+        """Append exactly the named parts to their topics, all of them in one step, or none."""
+        return self._thread.wait_for(self._client.commit, writer, number, parts)
+
+    def abort(self, writer: str, number: int) -> None:
+        """Drop what is staged under a number. It may be staged anew."""
+        return self._thread.wait_for(self._client.abort, writer, number)
+
 
     def register_format(
         self,
@@ -319,6 +349,10 @@ class BlockingClient:
     # --- the connection
 
     def close(self) -> None:
+    def backup(self, directory: str | PathLike[str]) -> None:
+        """Write a consistent copy of everything into an empty directory, while work goes on."""
+        return self._thread.wait_for(self._client.backup, directory)
+
         """Flush publishers, close readers and feeds, and let the broker go."""
         self._thread.close()
 
@@ -339,3 +373,10 @@ class BlockingClient:
 def _made_here(items: Iterable[Any]) -> Iterable[Any]:
     """A generator runs in the thread of who wrote it, not in the connection's."""
     return list(items) if isinstance(items, Iterator) else items
+
+
+def _batches_made_here(batches: Batches) -> Batches:
+    return [
+        (topic, values if isinstance(values, BatchBuilder) else _made_here(values))
+        for topic, values in batch_pairs(batches)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self, get_args
 
@@ -48,6 +49,12 @@ from .values import (
 
 DEFAULT_OPTIONS = TopicOptions()
 
+
+Batches = (
+    Mapping[str, Iterable[Value] | BatchBuilder]
+    | Iterable[tuple[str, Iterable[Value] | BatchBuilder]]
+)
+"""Values by topic: a dict, or pairs."""
 
 class Client:
     """A connection to a broker; `flintmq.connect` makes it. Use it as `async with`, or `await` it.
@@ -351,6 +358,59 @@ class Client:
         )
 
     # --- values
+    # --- staged writes
+
+    async def stage(
+        self,
+        writer: str,
+        number: int,
+        part: str | int,
+        batches: Batches,
+        *,
+        auto_create: bool | None = None,
+    ) -> None:
+        """Lay messages ready that `commit` appends later, in one step with others.
+
+        `batches` has lists of values by topic, as a dict or as (topic, values) pairs; a
+        `BatchBuilder` in place of a list brings keys and headers. `writer` names who stages,
+        `number` is one of its steps and grows, `part` one piece of that step: the same part again
+        takes the place of the first. What is not committed within an hour is dropped. At or below
+        the writer's last committed number nothing is done.
+        """
+        self._check_open()
+        now_ms = self.clock.now_ms()
+        rows: list[tuple[str, BatchBuilder]] = []
+        for topic, values in batch_pairs(batches):
+            options = self._broker.known_options(topic)
+            if isinstance(values, BatchBuilder):
+                built = values
+            else:
+                plan = self._encoder.plan(topic, options, UNSAID)
+                if plan is None:
+                    raise InvalidRequest(f"topic {topic!r} passes objects; they cannot be staged")
+                built = self._encoder.many(values, plan, {}, now_ms)
+            if built.row_count:
+                rows += self._sender.routed(topic, built, options, None)
+        await self._broker.stage(
+            writer, number, part, rows, auto_create=self._may_create(auto_create)
+        )
+
+    async def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
+        """Append exactly the named parts to their topics, all of them in one step, or none.
+
+        Returns a receipt for each topic and partition. What else the writer has staged up to that
+        number is dropped, and the number is remembered for good: the same commit again changes
+        nothing and returns the same receipts, marked as duplicates (none for earlier numbers).
+        A topic that is full raises TopicFull: a commit neither waits nor drops a part of itself.
+        """
+        self._check_open()
+        return await self._broker.commit(writer, number, parts)
+
+    async def abort(self, writer: str, number: int) -> None:
+        """Drop what is staged under a number. It may be staged anew."""
+        self._check_open()
+        await self._broker.abort(writer, number)
+
 
     def register_format(
         self,
@@ -473,6 +533,14 @@ class Client:
     # --- the connection
 
     async def close(self) -> None:
+    async def backup(self, directory: str | PathLike[str]) -> None:
+        """Write a consistent copy of everything into an empty directory, while work goes on.
+
+        It is a data directory itself: `file://` opens it, and copying it elsewhere restores it.
+        """
+        self._check_open()
+        await self._broker.backup(fspath(directory))
+
         """Flush publishers, close readers and feeds, and let the broker go."""
         if self._closed:
             return
@@ -554,3 +622,15 @@ def _apart(receipt: Receipt, count: int) -> list[Receipt]:
         else msgspec.structs.replace(receipt, offset=None, count=0, dropped=1)
         for index in range(count)
     ]
+
+
+def batch_pairs(batches: Batches) -> list[tuple[str, Iterable[Value] | BatchBuilder]]:
+    """What is to be staged, as pairs, checked."""
+    pairs = list(batches.items()) if isinstance(batches, Mapping) else list(batches)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise InvalidRequest(
+                "batches is a dict of lists of values by topic, or a list of (topic, values) "
+                f"pairs; not one with {pair!r}"
+            )
+    return [(topic, values) for topic, values in pairs]

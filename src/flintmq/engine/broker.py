@@ -5,15 +5,17 @@ It belongs to one event loop. Nothing here polls: what time brings about has a t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any
 
 from ..batch import BatchBuilder, DecodeCache, RecordBatch
 from ..broker_api import Filter
-from ..clock import Clock, SystemClock
+from ..clock import Clock, SystemClock, Timer
 from ..errors import Closed, InvalidRequest, TopicDeleted, TopicExists, TopicNotFound
 from ..model import (
     OBJECT_RETENTION_COUNT,
+    Durability,
     Overflow,
     Receipt,
     Start,
@@ -24,11 +26,23 @@ from ..model import (
 )
 from ..patterns import check_name, check_pattern, is_literal, matches
 from ..rows import Decoder
-from .commands import Change, Command, ConfigureTopics, CreateTopics, DeleteTopics
+from .commands import (
+    AbortStages,
+    Change,
+    Command,
+    CommitStage,
+    ConfigureTopics,
+    CreateTopics,
+    DeleteTopics,
+    Place,
+    Stage,
+    StagedBatch,
+)
 from .feeds import Feed, FeedBoard
 from .pending import Pending
 from .readers import Reader
 from .row_stats import merged_stats
+from .staging import STAGED_SECONDS, Staging, check_writer, part_name, part_names
 from .topic import Topic
 
 DECODE_CACHE_BYTES = 4 * 1024 * 1024
@@ -36,7 +50,14 @@ PARTITIONS_MAX = 1024
 
 
 class Broker:
-    def __init__(self, clock: Clock | None = None, decoder: Decoder | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        decoder: Decoder | None = None,
+        *,
+        staging: Staging | None = None,
+        staged_seconds: float = STAGED_SECONDS,
+    ) -> None:
         self.clock: Clock = clock or SystemClock()
         self._decoder = decoder
         self._topics: dict[str, Topic] = {}
@@ -45,6 +66,10 @@ class Broker:
         self._last_topic_id = 0
         self._board = FeedBoard()
         self._cache = DecodeCache(DECODE_CACHE_BYTES)
+        self._staging = staging or Staging()
+        self._staging_view = self._staging  # what is decided; here, that is what is applied
+        self._staged_ms = round(staged_seconds * 1000)
+        self._staging_timer: Timer | None = None
         self._closed = False
 
     async def open(self) -> None:
@@ -84,6 +109,133 @@ class Broker:
             if found is None:
                 return None
         return found.origin.options
+
+    # --- staged writes
+
+    async def stage(
+        self,
+        writer: str,
+        number: int,
+        part: str | int,
+        batches: Sequence[tuple[str, BatchBuilder | RecordBatch]],
+        *,
+        auto_create: bool,
+    ) -> None:
+        check_writer(writer, number)
+        name = part_name(part)
+        found = [(await self._obtain(topic, auto_create), rows) for topic, rows in batches]
+        for topic, _ in found:
+            if topic.options.storage != self._defaults.storage:
+                raise InvalidRequest(
+                    f"topic {topic.name!r} is one in memory; a durable broker stages for durable "
+                    "topics only"
+                )
+        sealed = [
+            StagedBatch(
+                topic.id, topic.name, copy(rows) if isinstance(rows, RecordBatch) else rows.seal()
+            )
+            for topic, rows in found
+        ]
+        await self._ready_to_stage()
+        self._check_open()
+        view = self._staging_view
+        if view.is_done(writer, number):
+            await self._caught_up()
+            return
+        view.check_room(writer, number, name, sum(staged.batch.byte_length for staged in sealed))
+        now_ms, offset = self.clock.now_ms(), view.next_offset
+        for staged in sealed:
+            staged.batch.stamp(offset, now_ms)
+            offset += staged.batch.row_count
+        await self._change_staging(Stage(writer, number, name, now_ms, sealed))
+        self._arm_staging()
+
+    async def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
+        check_writer(writer, number)
+        names = part_names(parts)
+        await self._topics_at_rest()
+        self._check_open()
+        view = self._staging_view
+        if view.is_done(writer, number):
+            await self._caught_up()
+            return [self._receipt(place, True) for place in view.places(writer, number)]
+        by_topic: dict[int, list[RecordBatch]] = {}
+        for staged in view.find(writer, number, names):
+            if staged.topic not in self._by_id:
+                raise TopicDeleted(staged.name.partition("/")[0])
+            by_topic.setdefault(staged.topic, []).append(staged.batch)
+        for id, batches in by_topic.items():
+            self._by_id[id].check_fits(batches)
+        now_ms = self.clock.now_ms()
+        places = []
+        for id, batches in by_topic.items():
+            topic = self._by_id[id]
+            offset, time = topic.place(batches, now_ms)
+            count = sum(batch.row_count for batch in batches)
+            places.append(Place(id, topic.name, offset, count, time))
+        await self._change_staging(CommitStage(writer, number, names, places))
+        return [self._receipt(place, False) for place in places]
+
+    async def abort(self, writer: str, number: int) -> None:
+        check_writer(writer, number)
+        self._check_open()
+        if self._staging_view.is_done(writer, number):
+            await self._caught_up()
+            return
+        await self._change_staging(AbortStages([(writer, number)], self.clock.now_ms()))
+
+    def _receipt(self, place: Place, is_repeat: bool) -> Receipt:
+        base, _, partition = place.name.partition("/")
+        return Receipt(
+            base, place.offset, place.rows, int(partition or 0), 0, is_repeat, self._durability()
+        )
+
+    def _durability(self) -> Durability:
+        return "memory"
+
+    async def _obtain(self, name: str, auto_create: bool) -> Topic:
+        return self._topic(name, auto_create)
+
+    async def _ready_to_stage(self) -> None:
+        """Wait until more may be staged."""
+
+    async def _topics_at_rest(self) -> None:
+        """Wait until no topic is about to be deleted."""
+
+    async def _caught_up(self) -> None:
+        """Wait until what was decided has been done."""
+
+    async def _change_staging(self, command: Stage | CommitStage | AbortStages) -> None:
+        self.apply(command)
+
+    def _apply_commit(self, command: CommitStage) -> None:
+        offsets = {place.topic: place.offset for place in command.places}
+        times = {place.topic: place.time for place in command.places}
+        for staged in self._staging.apply(command):
+            topic = self._by_id.get(staged.topic)
+            if topic is not None:  # else deleted since it was decided
+                batch = copy(staged.batch)  # a checkpoint may be writing the staged one
+                batch.stamp(offsets[topic.id], times[topic.id])
+                offsets[topic.id] += batch.row_count
+                topic.apply_append(batch)
+
+    def _arm_staging(self) -> None:
+        due_ms = self._staging.due(self._staged_ms)
+        if due_ms is not None and self._staging_timer is None and not self._closed:
+            wait_ms = max(0, due_ms - self.clock.now_ms())
+            self._staging_timer = self.clock.call_later(wait_ms / 1000, self._drop_rested)
+
+    def _drop_rested(self) -> None:
+        """Drop what was staged and never committed, once its time is up."""
+        self._staging_timer = None
+        now_ms = self.clock.now_ms()
+        rested = self._staging_view.rested_since(now_ms - self._staged_ms)
+        if rested:
+            self._begin_abort(AbortStages(rested, now_ms))
+        self._arm_staging()
+
+    def _begin_abort(self, command: AbortStages) -> None:
+        self.apply(command)
 
     # --- topics
 
@@ -240,6 +392,10 @@ class Broker:
                 self._create(added, options)
             case DeleteTopics(ids):
                 self._delete([self._by_id[id] for id in ids])
+            case CommitStage():
+                self._apply_commit(command)
+            case Stage() | AbortStages():
+                self._staging.apply(command)
             case _:
                 raise AssertionError(f"{type(command).__name__} concerns durable topics")
 
@@ -301,10 +457,15 @@ class Broker:
 
     # --- the end
 
+    async def backup(self, directory: str) -> None:
+        raise InvalidRequest("memory:// keeps nothing that could be backed up; file:// does")
+
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
+        if self._staging_timer is not None:
+            self._staging_timer.cancel()
         error = Closed("the broker")
         for feed in list(self._board.open):
             feed.end(error)

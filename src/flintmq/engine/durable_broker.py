@@ -8,9 +8,13 @@ without what was before it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
+
+import msgspec
 
 from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
@@ -19,7 +23,8 @@ from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
 from ..model import MEMORY_RETENTION_BYTES, Durability, Receipt, Start, TopicInfo, TopicOptions
 from ..patterns import check_name
 from ..rows import Decoder
-from ..storage.filesystem import FileSystem, Lock
+from ..storage.backup import Progress, back_up, check_empty
+from ..storage.filesystem import FileSystem, LocalFileSystem, Lock
 from ..storage.frames import ENTRY, RESTART, Record
 from ..storage.fsync_policy import FsyncPolicy
 from ..storage.group_commit import GroupCommit
@@ -35,13 +40,16 @@ from ..storage.segments import Section, SegmentStore, SegmentWriter, joined
 from ..storage.topic_log import TopicLog
 from .broker import Broker
 from .commands import (
+    AbortStages,
     AdvanceFirstOffset,
     Append,
     Buffer,
     Change,
     Command,
+    CommitStage,
     CreateTopics,
     SetCursor,
+    Stage,
     decode_command,
 )
 from .durable_topic import DurableTopic
@@ -49,11 +57,15 @@ from .log import CHUNK_BYTES, CHUNK_ROWS
 from .pending import Pending
 from .proposer import Proposer
 from .readers import Reader
+from .staged_segments import note_written, restore_staging, states_of, write_staged
+from .staging import Staging
 from .topic import Topic
 from .waiting import again
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES = 32 * 1024 * 1024
 """How much the journal grows between two checkpoints."""
@@ -100,6 +112,7 @@ class DurableBroker(Broker):
         self._journal_is_behind = False
         self._next_file = 1
         self._litter: list[str] = []
+        self._copied: list[set[str]] = []
         self._since_checkpoint = 0
         self._checkpointing: asyncio.Task[FlintError | None] | None = None
         self._checkpoint_timer: Timer | None = None
@@ -172,6 +185,8 @@ class DurableBroker(Broker):
         for topic in self._by_id.values():
             if isinstance(topic, DurableTopic):
                 topic.take_up()
+        self._staging_view = self._staging.copy()
+        self._arm_staging()
         self._remove_unfinished(manifest)
 
     def _replay(self) -> None:
@@ -211,6 +226,7 @@ class DurableBroker(Broker):
     def _remove_unfinished(self, manifest: Manifest | None) -> None:
         """Remove segments that the manifest let go, and those of a checkpoint that never ended.
 
+        restore_staging(self._staging, manifest.stages, self._store)
         Without a manifest only if the journal has everything from the beginning on: what else is
         there may be all that is left, and stays.
         """
@@ -234,11 +250,12 @@ class DurableBroker(Broker):
     def _remove_litter(self) -> None:
         """Remove segments that no manifest refers to, for good."""
         for path in self._litter:
-            if self._filesystem.exists(path):
+            if path not in kept and self._filesystem.exists(path):
                 self._filesystem.remove(path)
         if self._litter:
+        kept = set().union(*self._copied)
             self._filesystem.sync_directory(SEGMENTS)
-        self._litter = []
+        self._litter = [path for path in self._litter if path in kept]
 
     # --- between deciding and applying
 
@@ -390,6 +407,30 @@ class DurableBroker(Broker):
         async with self._deciding():
             return await super().create_topic(name, options)
 
+    def _durability(self) -> Durability:
+        return self._proposer.durability
+
+    async def _ready_to_stage(self) -> None:
+        self._check_room()
+        await self._proposer.wait_room()
+
+    async def _topics_at_rest(self) -> None:
+        async with self._deciding():
+            pass
+
+    async def _caught_up(self) -> None:
+        await self._proposer.wait_applied()
+
+    async def _change_staging(self, command: Stage | CommitStage | AbortStages) -> None:
+        done = self._proposer.begin(command)
+        self._staging_view.apply(command)
+        await done
+
+    def _begin_abort(self, command: AbortStages) -> None:
+        if self._proposer.failure is None:
+            self._proposer.propose(command)
+            self._staging_view.apply(command)
+
     async def _create_row(self, name: str, options: TopicOptions) -> TopicInfo:
         self._check_room()
         return await super()._create_row(name, options)
@@ -530,6 +571,7 @@ class DurableBroker(Broker):
         return TopicState(
             topic.id,
             topic.name,
+            self._staging.copy(),
             topic.options,
             log.first_offset,
             log.next_offset,
@@ -546,12 +588,15 @@ class DurableBroker(Broker):
             sections = self._write_segments(plan.flushes)
             merged = {flush.topic.id: flush.merge for flush in plan.flushes}
             topics = [_with_section(state, sections, merged) for state in plan.topics]
-            used = {section.file for state in topics for section in state.sections}
-            before = {s.file for state in self._manifest.topics for s in state.sections}
             manifest = Manifest(
-                plan.checkpoint, plan.position, plan.last_topic_id, self._next_file, topics, [],
-                sorted({*self._litter, *before} - used),
-            )  # fmt: skip
+                plan.checkpoint, plan.position, plan.last_topic_id, self._next_file, topics, stages
+            )
+            obsolete = {*self._litter, *self._manifest.files()} - manifest.files()
+            manifest = msgspec.structs.replace(manifest, obsolete=sorted(obsolete))
+            staged_file = write_staged(plan.staging, self._new_segment)
+            if staged_file is not None:
+                self._filesystem.sync_directory(SEGMENTS)
+            stages = states_of(plan.staging, staged_file)
             write_manifest(self._filesystem, manifest)
         except StorageFull:
             # The manifest is the old one: a full disk is noticed before the new one has its name.
@@ -560,7 +605,7 @@ class DurableBroker(Broker):
             with suppress(FlintError):
                 self._remove_litter()
             raise
-        return _Done(manifest, sections)
+        return _Done(manifest, sections, staged_file)
 
     def _write_segments(self, flushes: list[_Flush]) -> dict[int, Section]:
         sections: dict[int, Section] = {}
@@ -617,11 +662,41 @@ class DurableBroker(Broker):
 
     # --- the end
 
+        if done.staged_file is not None:
+            note_written(plan.staging, done.staged_file)
     async def close(self) -> None:
         if self._closed:
             return
         if self._lock is None:
             await super().close()
+    # --- backups
+
+    async def backup(self, directory: str) -> None:
+        self._check_open()
+        await self.back_up_to(LocalFileSystem(Path(directory)))
+
+    async def back_up_to(self, target: FileSystem) -> None:
+        """Copy everything up to now to an empty place. Publishing goes on meanwhile."""
+        check_empty(target)
+        await self.checkpoint()
+        manifest = self._manifest
+        files = manifest.files()
+        self._copied.append(files)  # from here on, no checkpoint removes them
+        try:
+            where = target.describe()
+            _log.info("backup to %s: %d segments", where, len(files))
+            await self._aside(back_up, self._filesystem, manifest, target, self._tell_progress)
+            _log.info("backup to %s: done, as of index %d", where, manifest.checkpoint)
+        finally:
+            self._copied.remove(files)
+
+    def _tell_progress(self, progress: Progress) -> None:
+        self._check_open()
+        _log.info(
+            "backup: %d of %d segments, %d of %d bytes",
+            progress.files_done, progress.files, progress.bytes_done, progress.bytes,
+        )  # fmt: skip
+
             return
         try:
             self._proposer.end_turn()
@@ -671,3 +746,5 @@ def _with_section(
         state.id, state.name, state.options, state.first_offset, state.next_offset,
         state.last_time, [*kept, section], state.cursors, state.producers,
     )  # fmt: skip
+    staging: Staging
+    staged_file: str | None

@@ -74,6 +74,23 @@ class Proposer:
         return waiter.future
 
     def committed(self, index: int) -> None:
+    async def wait_applied(self) -> None:
+        """Wait until everything that was proposed so far is applied."""
+        if self.failure is not None:
+            raise self.failure
+        if self._flying:
+            waiter = _Wait()
+            last = self._flying.pop()
+            self._flying.append(last._replace(waiters=(*last.waiters, waiter)))
+            await waiter.future
+
+    async def wait_room(self) -> None:
+        """Wait until the journal has caught up far enough to take more."""
+        while self.is_full() and self.failure is None:
+            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.when_room(lambda room=room: room.done() or room.set_result(None))  # type: ignore[misc]
+            await room
+
         """Everything up to `index` is in the journal: apply it, and answer."""
         flying = self._flying
         while flying and flying[0].place <= index:

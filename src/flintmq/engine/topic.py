@@ -317,6 +317,42 @@ class Topic:
             why += f" (waited {waited:g} s)"
         return TopicFull(self.name, self._limit(count), why)
 
+    # --- staged writes
+
+    def check_fits(self, batches: Sequence[RecordBatch]) -> None:
+        """Raise unless all of these can be taken in right now. A commit never waits or drops."""
+        if self.options.max_message_bytes is not None:
+            for batch in batches:
+                self._check_sizes(batch, self.options.max_message_bytes)
+        count = sum(batch.row_count for batch in batches)
+        size = sum(batch.size(0, batch.row_count) for batch in batches)
+        for feed in self.feeds:
+            if feed.refuses and not feed.has_room(count):
+                raise feed.full()
+        if self._drops_oldest:
+            last = batches[-1].size(batches[-1].row_count - 1, batches[-1].row_count)
+            if last > self._bytes_max:
+                self._refuse_too_large(last)
+            return
+        if not self._has_room(count, size):
+            passed = self._passed_by_all()
+            if passed is not None and passed > self.log.first_offset:
+                self._pass_over(passed, "read")
+            if not self._has_room(count, size):
+                raise self._full(count)
+
+    def _has_room(self, count: int, size: int) -> bool:
+        stored, stored_bytes = self._occupied()
+        return stored + count <= self._count_max and stored_bytes + size <= self._bytes_max
+
+    def place(self, batches: Sequence[RecordBatch], now_ms: int) -> tuple[int, int]:
+        """Decide where these go: offset and time."""
+        return self.log.next_offset, max(now_ms, self.log.last_time)
+
+    def apply_append(self, batch: RecordBatch) -> None:
+        """Take in a batch whose place was decided."""
+        self._append(batch, batch.row_count, batch.append_time)
+
     # --- publishers that wait
 
     async def publish_when_possible(

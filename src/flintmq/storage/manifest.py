@@ -16,10 +16,14 @@ import msgspec
 from ..batch.checksum import crc32c
 from ..errors import Corrupt, UnsupportedFormat
 from ..model import TopicOptions
-from .filesystem import FileSystem, replace_file
+from .filesystem import FileSystem, read_file, replace_file
 from .segments import Section
 
 NAME = "manifest"
+COPY_NAME = "manifest.copy"
+"""The same once more, written after the first and before anything relies on it: so it is as new
+as the other, or the one before it with everything it refers to still there. Only a repair reads it.
+"""
 _MAGIC = b"FMQMAN1\0"
 _VERSION = 1
 _HEADER = Layout("<8sIIQ")
@@ -45,6 +49,35 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
     producers: list[tuple[str, list[Any]]]
 
 
+class StagedState(msgspec.Struct, frozen=True, array_like=True):
+    """A staged batch: where it is to go, and where it lies in the hidden log."""
+
+    topic: int
+    name: str
+    file: str
+    offset: int
+
+
+class PartState(msgspec.Struct, frozen=True, array_like=True):
+    number: int
+    part: str
+    time: int
+    batches: list[StagedState]
+
+
+class WriterState(msgspec.Struct, frozen=True, array_like=True):
+    """A writer of staged parts: its last committed number, where that went (topic id, name, offset,
+    rows, time), and what it has staged."""
+
+    name: str
+    last: int
+    places: list[Any]
+    parts: list[PartState]
+
+    def files(self) -> set[str]:
+        return {batch.file for part in self.parts for batch in part.batches}
+
+
 class Manifest(msgspec.Struct, frozen=True):
     checkpoint: int = 0
     """Everything up to this index of the journal is in here and in the segments."""
@@ -54,9 +87,14 @@ class Manifest(msgspec.Struct, frozen=True):
     last_topic_id: int = 0
     next_file: int = 1
     topics: list[TopicState] = []
-    stages: list[Any] = []
+    stages: list[WriterState] = []
     obsolete: list[str] = []
     """Segments that nothing here refers to any more: to be removed, also after a crash."""
+
+    def files(self) -> set[str]:
+        """The segments it refers to."""
+        named = {section.file for topic in self.topics for section in topic.sections}
+        return named.union(*(writer.files() for writer in self.stages))
 
 
 def write_manifest(filesystem: FileSystem, manifest: Manifest) -> None:
@@ -64,20 +102,19 @@ def write_manifest(filesystem: FileSystem, manifest: Manifest) -> None:
     content = msgspec.msgpack.encode(manifest)
     header = _HEADER.pack(_MAGIC, _VERSION, crc32c(content), len(content))
     replace_file(filesystem, NAME, [header, content])
+    replace_file(filesystem, COPY_NAME, [header, content])
 
 
-def read_manifest(filesystem: FileSystem) -> Manifest | None:
+def read_manifest(filesystem: FileSystem, name: str = NAME) -> Manifest | None:
     """The manifest; None in a directory that has none yet. Damage is an error, never a default."""
-    if not filesystem.exists(NAME):
+    if not filesystem.exists(name):
         return None
-    file = filesystem.open(NAME)
-    data = file.pread(file.size(), 0)
-    file.close()
+    data = read_file(filesystem, name)
     if len(data) < _HEADER.size:
-        raise _corrupt(f"is {len(data)} bytes; it was cut short")
+        raise _corrupt(name, f"is {len(data)} bytes; it was cut short")
     magic, version, checksum, length = _HEADER.unpack_from(data)
     if magic != _MAGIC:
-        raise _corrupt("does not begin as a manifest does")
+        raise _corrupt(name, "does not begin as a manifest does")
     if version != _VERSION:
         raise UnsupportedFormat(
             f"the data directory has format {version}; this FlintMQ reads {_VERSION}: "
@@ -85,12 +122,18 @@ def read_manifest(filesystem: FileSystem) -> Manifest | None:
         )
     content = memoryview(data)[_HEADER.size :]
     if len(content) != length or crc32c(content) != checksum:
-        raise _corrupt("does not match its checksum")
-    return msgspec.msgpack.decode(content, type=Manifest)
+        raise _corrupt(name, "does not match its checksum")
+    try:
+        return msgspec.msgpack.decode(content, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise UnsupportedFormat(
+            f"file {name!r} of the data directory is whole, but not as this FlintMQ writes it "
+            f"({error}); use the FlintMQ that wrote it, or a newer one"
+        ) from error
 
 
-def _corrupt(what: str) -> Corrupt:
+def _corrupt(name: str, what: str) -> Corrupt:
     return Corrupt(
-        f"file {NAME!r} of the data directory {what}; restore a backup, or run "
-        "`flintmq log repair`, which rebuilds it from the segments"
+        f"file {name!r} of the data directory {what}; restore a backup, or run "
+        "`flintmq log repair`, which rebuilds it from its copy or from the segments"
     )

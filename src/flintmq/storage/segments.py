@@ -42,6 +42,10 @@ _TRAILER_CHECKED = Struct("<8sIIQQIII")
 _WRITE_BYTES = 1 << 20
 
 
+HIDDEN_TOPIC = 0
+"""No topic has this id: under it lies what was staged and not yet committed."""
+
+
 class BatchEntry(NamedTuple):
     """One batch in a segment."""
 
