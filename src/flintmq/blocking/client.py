@@ -224,7 +224,6 @@ class BlockingClient:
         )
         return BlockingPublisher(self, self._thread, publisher)
 
-    # --- values
     # --- staged writes
 
     def stage(
@@ -254,6 +253,7 @@ class BlockingClient:
         """Drop what is staged under a number. It may be staged anew."""
         return self._thread.wait_for(self._client.abort, writer, number)
 
+    # --- values
 
     def register_format(
         self,
@@ -348,11 +348,11 @@ class BlockingClient:
 
     # --- the connection
 
-    def close(self) -> None:
     def backup(self, directory: str | PathLike[str]) -> None:
         """Write a consistent copy of everything into an empty directory, while work goes on."""
         return self._thread.wait_for(self._client.backup, directory)
 
+    def close(self) -> None:
         """Flush publishers, close readers and feeds, and let the broker go."""
         self._thread.close()
 

@@ -49,12 +49,12 @@ from .values import (
 
 DEFAULT_OPTIONS = TopicOptions()
 
-
 Batches = (
     Mapping[str, Iterable[Value] | BatchBuilder]
     | Iterable[tuple[str, Iterable[Value] | BatchBuilder]]
 )
 """Values by topic: a dict, or pairs."""
+
 
 class Client:
     """A connection to a broker; `flintmq.connect` makes it. Use it as `async with`, or `await` it.
@@ -357,7 +357,6 @@ class Client:
             identity=identity,
         )
 
-    # --- values
     # --- staged writes
 
     async def stage(
@@ -411,6 +410,7 @@ class Client:
         self._check_open()
         await self._broker.abort(writer, number)
 
+    # --- values
 
     def register_format(
         self,
@@ -532,7 +532,6 @@ class Client:
 
     # --- the connection
 
-    async def close(self) -> None:
     async def backup(self, directory: str | PathLike[str]) -> None:
         """Write a consistent copy of everything into an empty directory, while work goes on.
 
@@ -541,6 +540,7 @@ class Client:
         self._check_open()
         await self._broker.backup(fspath(directory))
 
+    async def close(self) -> None:
         """Flush publishers, close readers and feeds, and let the broker go."""
         if self._closed:
             return

@@ -182,11 +182,11 @@ class DurableBroker(Broker):
             self._journal.abandon()
             raise
         self._proposer.applied = self._index
+        self._staging_view = self._staging.copy()
+        self._arm_staging()
         for topic in self._by_id.values():
             if isinstance(topic, DurableTopic):
                 topic.take_up()
-        self._staging_view = self._staging.copy()
-        self._arm_staging()
         self._remove_unfinished(manifest)
 
     def _replay(self) -> None:
@@ -222,11 +222,11 @@ class DurableBroker(Broker):
                 topic.producers.restore(state.producers)
                 for cursor in state.cursors:
                     topic.apply_cursor(cursor.name, cursor.began, cursor.committed)
+        restore_staging(self._staging, manifest.stages, self._store)
 
     def _remove_unfinished(self, manifest: Manifest | None) -> None:
         """Remove segments that the manifest let go, and those of a checkpoint that never ended.
 
-        restore_staging(self._staging, manifest.stages, self._store)
         Without a manifest only if the journal has everything from the beginning on: what else is
         there may be all that is left, and stays.
         """
@@ -249,11 +249,11 @@ class DurableBroker(Broker):
 
     def _remove_litter(self) -> None:
         """Remove segments that no manifest refers to, for good."""
+        kept = set().union(*self._copied)
         for path in self._litter:
             if path not in kept and self._filesystem.exists(path):
                 self._filesystem.remove(path)
         if self._litter:
-        kept = set().union(*self._copied)
             self._filesystem.sync_directory(SEGMENTS)
         self._litter = [path for path in self._litter if path in kept]
 
@@ -403,10 +403,6 @@ class DurableBroker(Broker):
                     await self._change(CreateTopics(self._numbered([name]), self._defaults))
         return self._topic(name, auto_create=False)
 
-    async def create_topic(self, name: str, options: dict[str, object]) -> TopicInfo:
-        async with self._deciding():
-            return await super().create_topic(name, options)
-
     def _durability(self) -> Durability:
         return self._proposer.durability
 
@@ -430,6 +426,10 @@ class DurableBroker(Broker):
         if self._proposer.failure is None:
             self._proposer.propose(command)
             self._staging_view.apply(command)
+
+    async def create_topic(self, name: str, options: dict[str, object]) -> TopicInfo:
+        async with self._deciding():
+            return await super().create_topic(name, options)
 
     async def _create_row(self, name: str, options: TopicOptions) -> TopicInfo:
         self._check_room()
@@ -562,6 +562,7 @@ class DurableBroker(Broker):
             flushes,
             [self._state_of(topic) for topic in self._by_id.values()],
             self._last_topic_id,
+            self._staging.copy(),
         )
 
     def _state_of(self, topic: Topic) -> TopicState:
@@ -571,7 +572,6 @@ class DurableBroker(Broker):
         return TopicState(
             topic.id,
             topic.name,
-            self._staging.copy(),
             topic.options,
             log.first_offset,
             log.next_offset,
@@ -585,18 +585,20 @@ class DurableBroker(Broker):
         """In a thread: segments, then the manifest that refers to them."""
         first_file = self._next_file
         try:
+            staged_file = write_staged(plan.staging, self._new_segment)
+            if staged_file is not None:
+                self._filesystem.sync_directory(SEGMENTS)
+            stages = states_of(plan.staging, staged_file)
             sections = self._write_segments(plan.flushes)
             merged = {flush.topic.id: flush.merge for flush in plan.flushes}
             topics = [_with_section(state, sections, merged) for state in plan.topics]
+            used = {section.file for state in topics for section in state.sections}
+            before = {s.file for state in self._manifest.topics for s in state.sections}
             manifest = Manifest(
                 plan.checkpoint, plan.position, plan.last_topic_id, self._next_file, topics, stages
             )
             obsolete = {*self._litter, *self._manifest.files()} - manifest.files()
             manifest = msgspec.structs.replace(manifest, obsolete=sorted(obsolete))
-            staged_file = write_staged(plan.staging, self._new_segment)
-            if staged_file is not None:
-                self._filesystem.sync_directory(SEGMENTS)
-            stages = states_of(plan.staging, staged_file)
             write_manifest(self._filesystem, manifest)
         except StorageFull:
             # The manifest is the old one: a full disk is noticed before the new one has its name.
@@ -655,20 +657,13 @@ class DurableBroker(Broker):
             section = done.sections.get(flush.topic.id)
             if section is not None and flush.topic.id in self._by_id:
                 flush.topic.log.flushed(section, flush.merge)
+        if done.staged_file is not None:
+            note_written(plan.staging, done.staged_file)
         for name in done.manifest.obsolete:
             self._store.forget(name)
         self._litter = list(done.manifest.obsolete)
         self._manifest = done.manifest
 
-    # --- the end
-
-        if done.staged_file is not None:
-            note_written(plan.staging, done.staged_file)
-    async def close(self) -> None:
-        if self._closed:
-            return
-        if self._lock is None:
-            await super().close()
     # --- backups
 
     async def backup(self, directory: str) -> None:
@@ -697,6 +692,13 @@ class DurableBroker(Broker):
             progress.files_done, progress.files, progress.bytes_done, progress.bytes,
         )  # fmt: skip
 
+    # --- the end
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        if self._lock is None:
+            await super().close()
             return
         try:
             self._proposer.end_turn()
@@ -728,11 +730,13 @@ class _Plan(NamedTuple):
     flushes: list[_Flush]
     topics: list[TopicState]
     last_topic_id: int
+    staging: Staging
 
 
 class _Done(NamedTuple):
     manifest: Manifest
     sections: dict[int, Section]
+    staged_file: str | None
 
 
 def _with_section(
@@ -746,5 +750,3 @@ def _with_section(
         state.id, state.name, state.options, state.first_offset, state.next_offset,
         state.last_time, [*kept, section], state.cursors, state.producers,
     )  # fmt: skip
-    staging: Staging
-    staged_file: str | None

@@ -131,6 +131,14 @@ class DurableTopic(Topic):
             for publish in pending:
                 publish.failed(error)
 
+    def place(self, batches: Sequence[RecordBatch], now_ms: int) -> tuple[int, int]:
+        self._propose_gathered()  # it has its place before these
+        offset, time = self._next, max(now_ms, self._last_time)
+        self._next = offset + sum(batch.row_count for batch in batches)
+        self._last_time = time
+        self._flying_bytes += sum(batch.size(0, batch.row_count) for batch in batches)
+        return offset, time
+
     def _occupied(self) -> tuple[int, int]:
         log = self.log
         stored = log.byte_count + self._flying_bytes
@@ -140,14 +148,6 @@ class DurableTopic(Topic):
         if self._first > first:  # a drop is on its way
             stored -= log.size_between(first, self._first)
             first = self._first
-    def place(self, batches: Sequence[RecordBatch], now_ms: int) -> tuple[int, int]:
-        self._propose_gathered()  # it has its place before these
-        offset, time = self._next, max(now_ms, self._last_time)
-        self._next = offset + sum(batch.row_count for batch in batches)
-        self._last_time = time
-        self._flying_bytes += sum(batch.size(0, batch.row_count) for batch in batches)
-        return offset, time
-
         return self._next - first, stored
 
     def _pass_over(self, offset: int, reason: str) -> None:

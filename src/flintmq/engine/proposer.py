@@ -73,7 +73,6 @@ class Proposer:
         self.propose(command, (waiter,))
         return waiter.future
 
-    def committed(self, index: int) -> None:
     async def wait_applied(self) -> None:
         """Wait until everything that was proposed so far is applied."""
         if self.failure is not None:
@@ -91,6 +90,7 @@ class Proposer:
             self.when_room(lambda room=room: room.done() or room.set_result(None))  # type: ignore[misc]
             await room
 
+    def committed(self, index: int) -> None:
         """Everything up to `index` is in the journal: apply it, and answer."""
         flying = self._flying
         while flying and flying[0].place <= index:
