@@ -153,6 +153,7 @@ async def test_what_is_wrong_with_a_message_is_said_and_nothing_is_published(
     mq: flintmq.Client, keywords: dict[str, Any]
 ) -> None:
     await mq.create_topic("orders")
+    keywords = dict(keywords)
     value = keywords.pop("value", b"fine")
 
     with pytest.raises(flintmq.InvalidRequest):

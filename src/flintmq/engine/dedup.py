@@ -82,13 +82,17 @@ class Window:
             first = end
 
     def snapshot(self) -> list[Any]:
-        return [[list(run) for run in self._runs], [list(arrival) for arrival in self._arrivals]]
+        # Lengths instead of ends: what is behind the last u64 is none.
+        return [
+            [[first, behind - first, offset] for first, behind, offset in self._runs],
+            [[first, behind - first] for first, behind in self._arrivals],
+        ]
 
     @classmethod
     def restored(cls, snapshot: list[Any]) -> Window:
         window = cls()
-        window._runs = [list(run) for run in snapshot[0]]
-        window._arrivals = deque(list(arrival) for arrival in snapshot[1])
+        window._runs = [[first, first + count, offset] for first, count, offset in snapshot[0]]
+        window._arrivals = deque([first, first + count] for first, count in snapshot[1])
         window._count = sum(behind - first for first, behind in window._arrivals)
         return window
 
