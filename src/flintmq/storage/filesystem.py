@@ -9,7 +9,6 @@ power, tears sectors and fails on request.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ from ..errors import DataDirectoryInUse, StorageFailed, StorageFull
 Buffer = bytes | memoryview
 
 COPY_BYTES = 1 << 20
-_IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
+_IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -218,6 +217,8 @@ class LocalFileSystem:
         return True
 
     def lock(self, name: str) -> LocalLock:
+        import fcntl  # not on every system; what runs in memory alone must import this module
+
         path = self._path(name)
         with _told("lock", self.describe(name)):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -203,16 +203,17 @@ class Frame:
         position = 0
         unpack, size = RECORD.unpack_from, len(body)
         for _ in range(self.count):
-            if position + RECORD_BYTES > size:
+            start = position + RECORD_BYTES
+            if start > size:
                 raise Corrupt(f"frame {self.number} ends inside a record")
             group, kind, term, index, length = unpack(body, position)
-            position += RECORD_BYTES
-            if position + length > size:
+            end = start + length
+            if end > size:
                 raise Corrupt(f"frame {self.number} ends inside a record")
             if kind > RESTART:
                 raise Corrupt(f"frame {self.number} has a record of unknown kind {kind}")
-            yield Record(group, term, index, (body[position : position + length],), kind)
-            position += length + (-length % 8)
+            yield Record(group, term, index, (body[start:end],), kind)
+            position = (end + 7) & ~7
         if position != size:
             raise Corrupt(f"frame {self.number} has bytes behind its last record")
 

@@ -304,19 +304,22 @@ class GroupCommit:
 
     def _write_all(self) -> None:
         """The writing thread."""
+        is_full = False
         try:
             while self._wait():
                 try:
                     self._turn(self._take())
                 except StorageFull as error:
+                    is_full = True
                     self._call(self._tell_full, error)
                     with self._changed:
                         if self._closing:
                             raise
                         self._changed.wait(RETRY_SECONDS)
                 else:
-                    if self.full is not None:
-                        self._chores.put(0)
+                    if is_full:
+                        is_full = False
+                        self._chores.put(0)  # there is room again, unless that cannot make a spare
         except BaseException as error:
             self._call(self._fail, _as_failure(error))
             self.journal.abandon()

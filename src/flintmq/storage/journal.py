@@ -96,6 +96,7 @@ class Journal:
         self._files: list[JournalFile] = []
         self._groups: dict[int, GroupIndex] = {}
         self._readers: dict[int, int] = {}
+        self._has_replaced = False
         self._number = 0
         # Of the proposer's thread:
         self._next_indexes: dict[int, int] = {}
@@ -278,6 +279,8 @@ class Journal:
             group = self._groups.get(run.group)
             if group is None:
                 group = self._groups[run.group] = GroupIndex(run.index)
+            elif run.kind == RESTART or run.index < group.next_index:
+                self._has_replaced = True
             group.add(run, Spot(number, ordinal, generation, offset))
             ordinal += run.count
 
@@ -345,9 +348,15 @@ class Journal:
         for frame in self._frames(start):
             if frame.number < from_position:
                 continue
-            for ordinal, record in enumerate(frame.records()):
-                if self._groups[record.group].holds(record.index, frame.number, ordinal):
-                    yield frame.number, record
+            records = frame.records()
+            if self._has_replaced:
+                with self._lock:
+                    records = iter([r for at, r in enumerate(records) if self._holds(frame, at, r)])
+            for record in records:
+                yield frame.number, record
+
+    def _holds(self, frame: Frame, ordinal: int, record: Record) -> bool:
+        return self._groups[record.group].holds(record.index, frame.number, ordinal)
 
     def _frames(self, start: Spot) -> Iterator[Frame]:
         """The frames from a spot up to the last one written before now."""
