@@ -70,6 +70,9 @@ _log = logging.getLogger(__name__)
 CHECKPOINT_BYTES = 32 * 1024 * 1024
 """How much the journal grows between two checkpoints."""
 
+BACKLOG_TIMES = 1.75
+"""How much may be in memory and in no segment, by that figure, before publishers have to wait."""
+
 OWN_SEGMENT_BYTES = 256 * 1024
 """Topics with less than this to flush share a segment."""
 
@@ -113,15 +116,15 @@ class DurableBroker(Broker):
         self._next_file = 1
         self._litter: list[str] = []
         self._copied: list[set[str]] = []
-        self._since_checkpoint = 0
+        self._since_checkpoint = self._being_flushed = 0
         self._checkpointing: asyncio.Task[FlintError | None] | None = None
         self._checkpoint_timer: Timer | None = None
         self._changing = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
         self._last_change: asyncio.Future[None] | None = None
         self._journal_full: StorageFull | None = None
         self._segments_full: StorageFull | None = None
         self._threaded = True
-        self._closing: asyncio.Task[None] | None = None
         self._journal: Journal
         self._commit: GroupCommit
         self._proposer: Proposer
@@ -151,6 +154,9 @@ class DurableBroker(Broker):
             raise
         if threaded:
             self._commit.start()
+            if self._since_checkpoint >= self._checkpoint_bytes:
+                # A process that died over a large journal leaves all of it in our memory.
+                self._begin_checkpoint()
 
     def step(self) -> bool:
         """Without threads: write what waits, and apply it. Whether there was anything to do."""
@@ -208,6 +214,7 @@ class DurableBroker(Broker):
                 # What is read is a view of a large buffer; what is kept is a copy of its own.
                 self.apply(decode_command(bytes(record.payload)))
                 self._index = record.index
+                self._since_checkpoint += len(record.payload)
 
     def _take_up(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -267,7 +274,13 @@ class DurableBroker(Broker):
         self._index = index
         self._tickets.append((ticket, index))
         self._since_checkpoint += sum(map(len, buffers))
+        self._note_backlog()
         return index
+
+    def _note_backlog(self) -> None:
+        """Hold publishers back where checkpoints are slower than they: memory is bounded."""
+        unflushed = self._since_checkpoint + self._being_flushed
+        self._proposer.is_behind = unflushed >= self._checkpoint_bytes * BACKLOG_TIMES
 
     def _durable_up_to(self, ticket: int) -> None:
         index = 0
@@ -506,9 +519,12 @@ class DurableBroker(Broker):
             if self._proposer.failure is not None:
                 return self._proposer.failure
             plan = self._plan_checkpoint()
-            self._since_checkpoint = 0
+            # What is proposed and not yet applied has to wait for the next one.
+            self._being_flushed = self._since_checkpoint - self._proposer.queued_bytes
+            self._since_checkpoint -= self._being_flushed
             done = await self._aside(self._write_checkpoint, plan)
             self._install(plan, done)
+            self._being_flushed = 0
             # Only now: until the sections were put in place, readers went by the old ones.
             await self._aside(self._remove_litter)
             self._commit.release_before(done.manifest.position)
@@ -525,6 +541,12 @@ class DurableBroker(Broker):
             return error
         finally:
             self._checkpointing = None
+            self._since_checkpoint += self._being_flushed  # of a checkpoint that failed
+            self._being_flushed = 0
+            self._note_backlog()
+            self._proposer.let_go_on()
+        if self._since_checkpoint >= self._checkpoint_bytes and self._closing is None:
+            self._begin_checkpoint()
         return None
 
     async def _aside(self, work: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ..batch import EXPIRY, PRODUCER, BatchBuilder, RecordBatch
-from ..errors import FlintError, InvalidRequest
+from ..errors import FlintError, InvalidRequest, QueueFull
 from ..model import Receipt
 from ..storage.topic_log import TopicLog
 from .commands import AdvanceFirstOffset, Append, SetCursor
@@ -67,6 +67,15 @@ class DurableTopic(Topic):
             self._held_by = "disk"
             return None
         return super().publish(rows, qos, first_in_line=first_in_line)
+
+    def _why_waiting(self, timeout: float | None, count: int) -> FlintError:
+        if self._proposer.is_full():
+            return QueueFull(
+                "the queue of the journal",
+                self._proposer.queue_bytes_max,
+                f"the disk is slower than the publishers, for {timeout:g} s at least",
+            )
+        return super()._why_waiting(timeout, count)
 
     def _known_sequences(self, batch: RecordBatch) -> Receipt | Pending | None:
         producer, first, count = batch.producer or "", batch.base_sequence, batch.row_count

@@ -48,6 +48,9 @@ class Proposer:
         self._submit, self._apply, self.durability = submit, apply, durability
         self._flying: deque[_Proposal] = deque()
         self._queued_bytes = 0
+        self.queue_bytes_max = QUEUE_BYTES_MAX
+        self.is_behind = False
+        """Whether publishers have to wait for something else: checkpoints that cannot keep up."""
         self._held_back: list[Callable[[], None]] = []
         self._turn_ends: list[Callable[[], None]] = []
         self._quiet: list[asyncio.Future[None]] = []
@@ -106,10 +109,7 @@ class Proposer:
             self.applied = proposal.place
             for waiter in proposal.waiters:
                 waiter.done(self.durability)
-        if self._held_back and not self.is_full():
-            held_back, self._held_back = self._held_back, []
-            for wake in held_back:
-                wake()
+        self.let_go_on()
         self._tell_quiet()
 
     def fail(self, cause: FlintError) -> None:
@@ -144,8 +144,20 @@ class Proposer:
 
     # --- back-pressure, and what is gathered within a turn
 
+    @property
+    def queued_bytes(self) -> int:
+        """Proposed and not yet applied."""
+        return self._queued_bytes
+
     def is_full(self) -> bool:
-        return self._queued_bytes >= QUEUE_BYTES_MAX
+        return self.is_behind or self._queued_bytes >= self.queue_bytes_max
+
+    def let_go_on(self) -> None:
+        """Wake publishers that were held back, if there is room now."""
+        if self._held_back and not self.is_full():
+            held_back, self._held_back = self._held_back, []
+            for wake in held_back:
+                wake()
 
     def when_room(self, wake: Callable[[], None]) -> None:
         self._held_back.append(wake)
