@@ -3,9 +3,10 @@
     python -m benchmarks.journal_rate [--quick] [--directory DIR]
 
 Publishers wait for each acknowledgement before they submit again; `in flight` is how many there
-are. Right behind each run, a bare loop does what the disk had to do in it: `pwrite` of as many
-bytes as the mean frame had, then `fdatasync`, on a file written with zeros. `x bare` is the
-journal's rate over the bare one's: 1.00 would be a journal that costs nothing. The median of
+are. A bare loop does what the disk had to do: `pwrite` of as many bytes as the mean frame had, then
+`fdatasync`, on a file written with zeros. The two take turns of a quarter of a second, because a
+shared disk is now fast and now slow. `x bare` is the journal's rate over the bare one's: 1.00
+would be a journal that costs nothing, and an event loop that answers in no time. The median of
 several runs counts; nothing is asserted. The directory should be on the disk that matters: where
 temporary files live in memory, the figures say nothing about it.
 """
@@ -26,7 +27,7 @@ from time import perf_counter
 
 from flintmq.errors import FlintError
 from flintmq.storage.filesystem import LocalFileSystem
-from flintmq.storage.frames import Record
+from flintmq.storage.frames import FRAME_BYTES, RECORD_BYTES, Record
 from flintmq.storage.group_commit import GroupCommit
 from flintmq.storage.journal import Journal
 
@@ -98,72 +99,83 @@ class Publishers:
             self._waiting.append((self._commit.submit([record]), future))
             await future
 
-    async def run(self, seconds: float) -> float:
-        """Publish for so long, once to get warm and once to count; how long that took."""
+    def start(self) -> None:
         self._commit.start()
-        for length in (seconds / 4, seconds):
-            self.acks = self.frames = 0
-            began = perf_counter()
-            publishers = (self._publish(began + length) for _ in range(self._case.in_flight))
-            await asyncio.gather(*publishers)
-            took = perf_counter() - began
-        await self._commit.close()
-        return took
 
-
-def bare_seconds_per_sync(directory: Path, size: int, seconds: float) -> float:
-    """`pwrite` and `fdatasync` of so many bytes, one behind the other."""
-    path, data = directory / "bare", os.urandom(size)
-    file_bytes = max(BARE_FILE_BYTES, size)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        for position in range(0, file_bytes, 1 << 20):
-            os.pwrite(descriptor, bytes(1 << 20), position)
-        os.fsync(descriptor)
-        position = count = 0
+    async def turn(self, seconds: float) -> tuple[int, int, float]:
+        """Publish for so long: acknowledgements, syncs, and how long it took in the end."""
+        self.acks = self.frames = 0
         began = perf_counter()
-        while (now := perf_counter()) < began + seconds:
-            if position + size > file_bytes:
-                position = 0
-            os.pwrite(descriptor, data, position)
-            os.fdatasync(descriptor)
-            position += size
+        publishers = (self._publish(began + seconds) for _ in range(self._case.in_flight))
+        await asyncio.gather(*publishers)
+        return self.acks, self.frames, perf_counter() - began
+
+    async def close(self) -> None:
+        await self._commit.close()
+
+
+class BareDisk:
+    """A file of zeros, written over and over."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._position = 0
+        for position in range(0, BARE_FILE_BYTES, 1 << 20):
+            os.pwrite(self._descriptor, bytes(1 << 20), position)
+        os.fsync(self._descriptor)
+
+    def seconds_per_sync(self, size: int, seconds: float) -> float:
+        """`pwrite` and `fdatasync` of so many bytes, one behind the other."""
+        data, count = os.urandom(size), 0
+        began = perf_counter()
+        while (now := perf_counter()) < began + seconds or not count:
+            if self._position + size > BARE_FILE_BYTES:
+                self._position = 0
+            os.pwrite(self._descriptor, data, self._position)
+            os.fdatasync(self._descriptor)
+            self._position += size
             count += 1
         return (now - began) / count
-    finally:
-        os.close(descriptor)
-        path.unlink()
+
+    def close(self) -> None:
+        os.close(self._descriptor)
 
 
-def measure_once(case: Case, directory: Path, seconds: float) -> Figures:
+async def measure_once(case: Case, directory: Path, turns: int, seconds: float) -> Figures:
     place = directory / "journal"
-
-    async def publish() -> tuple[int, int, float]:
-        publishers = Publishers(Journal.open(LocalFileSystem(place)), case)
-        took = await publishers.run(seconds)
-        return publishers.acks, publishers.frames, took
-
-    acks, frames, took = asyncio.run(publish())
+    bare = BareDisk(directory / "bare")
+    publishers = Publishers(Journal.open(LocalFileSystem(place)), case)
+    publishers.start()
+    await publishers.turn(seconds * 2)  # warm: the first files are small
+    acks = syncs = 0
+    took = bare_took = written = 0.0
+    for _ in range(turns):
+        turn_acks, turn_syncs, turn_took = await publishers.turn(seconds)
+        acks, syncs, took = acks + turn_acks, syncs + turn_syncs, took + turn_took
+        record_bytes = RECORD_BYTES + (MESSAGE_BYTES * case.messages + 7) // 8 * 8
+        frame_bytes = FRAME_BYTES + record_bytes * turn_acks // turn_syncs
+        written += frame_bytes * turn_syncs
+        bare_took += bare.seconds_per_sync(frame_bytes, seconds) * turn_syncs
+    await publishers.close()
+    bare.close()
     shutil.rmtree(place)
-    frame_bytes = 40 + (32 + MESSAGE_BYTES * case.messages + 7) // 8 * 8 * acks // frames
-    bare = bare_seconds_per_sync(directory, frame_bytes, seconds / 2)
     return Figures(
         case.name,
         acks / took,
         acks * case.messages / took,
-        frames / took,
-        frame_bytes * frames / took / 1e6,
-        acks / frames,
-        acks / frames / bare,
-        bare * frames / took,
+        syncs / took,
+        written / took / 1e6,
+        acks / syncs,
+        acks / bare_took,
+        bare_took / took,
     )
 
 
-def measure(directory: Path, runs: int, seconds: float) -> list[Figures]:
+def measure(directory: Path, runs: int, turns: int, seconds: float) -> list[Figures]:
     measured: dict[str, list[Figures]] = {case.name: [] for case in CASES}
     for _ in range(runs):
         for case in CASES:
-            measured[case.name].append(measure_once(case, directory, seconds))
+            measured[case.name].append(asyncio.run(measure_once(case, directory, turns, seconds)))
     return [
         Figures(
             name,
@@ -181,11 +193,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="does it still run?")
     parser.add_argument("--directory", type=Path, help="on the disk to measure")
     options = parser.parse_args()
-    runs, seconds = (1, 0.2) if options.quick else (3, 1.0)
+    runs, turns, seconds = (1, 1, 0.1) if options.quick else (5, 6, 0.25)
     facts = machine()
     directory = Path(tempfile.mkdtemp(prefix="flintmq-journal-", dir=options.directory))
     try:
-        lines = measure(directory, runs, seconds)
+        lines = measure(directory, runs, turns, seconds)
     finally:
         shutil.rmtree(directory)
     print(f"The journal, fsync always, messages of {MESSAGE_BYTES} bytes; median of {runs}")
