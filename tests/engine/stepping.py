@@ -261,7 +261,7 @@ class Story:
                 if topic.committed is not None:
                     later = topic.commits_asked.index(topic.committed)
                     assert committed in topic.commits_asked[later:]
-        assert {name for name in life.broker._topics} <= set(self.topics)
+        assert set(life.broker._topics) <= set(self.topics)
         assert life.broker._last_topic_id >= max(self.ids, default=0)
         assert set(life.segments()) == life.referenced(), "files are neither missing nor left over"
 

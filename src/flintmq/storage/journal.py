@@ -125,6 +125,9 @@ class Journal:
         if directory and not filesystem.exists(directory):
             filesystem.make_directory(directory)
             filesystem.sync_directory(directory.rpartition("/")[0])
+        # A process before us may have been killed between giving a file its name and syncing that;
+        # what we are about to acknowledge from that file must not lose it.
+        filesystem.sync_directory(directory)
         files = JournalFiles(
             filesystem,
             directory,

@@ -222,6 +222,12 @@ class SimulatedFileSystem:
                 after._seen[name].name = name
         return after
 
+    def end_process(self) -> None:
+        """The process is gone and the machine is not: its locks are free, what it wrote is seen by
+        the next one, and what it did not sync is still not on the disk."""
+        self._stop_after = None
+        self._locks.clear()
+
     def flip(self, name: str, position: int, bits: int = 0xFF) -> None:
         """Damage a byte, on the disk and in memory and on the way between them."""
         inode = self._seen[name]
