@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ..batch.checksum import crc32c
-from ..errors import Corrupt, UnsupportedFormat
+from ..errors import Corrupt, StorageFull, UnsupportedFormat
 from ..model import TopicOptions
 from .filesystem import FileSystem, read_file, replace_file
 from .segments import Section
@@ -102,7 +102,13 @@ def write_manifest(filesystem: FileSystem, manifest: Manifest) -> None:
     content = msgspec.msgpack.encode(manifest)
     header = _HEADER.pack(_MAGIC, _VERSION, crc32c(content), len(content))
     replace_file(filesystem, NAME, [header, content])
-    replace_file(filesystem, COPY_NAME, [header, content])
+    try:
+        replace_file(filesystem, COPY_NAME, [header, content])
+    except StorageFull:
+        # The manifest is in place, so this has not failed. A copy of the one before it would name
+        # segments that are about to go.
+        if filesystem.exists(COPY_NAME):
+            filesystem.remove(COPY_NAME)
 
 
 def read_manifest(filesystem: FileSystem, name: str = NAME) -> Manifest | None:
