@@ -7,6 +7,7 @@ nothing that was never written, and can be written on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -225,6 +226,20 @@ def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(policy: Fs
         check(open_journal(disk.crash("everything"), file_bytes=FILE_BYTES), story)
 
 
+def test_a_power_cut_after_the_restart_of_a_killed_process_loses_nothing() -> None:
+    for calls in range(calls_of(scripted, ALWAYS)):
+        story = Story()
+        disk = run_until_crash(scripted, story, calls)
+        disk.end_process()
+        journal = open_journal(disk, file_bytes=FILE_BYTES)
+        last = check(journal, story)
+        journal.append([entry(last + 1)])
+        journal.abandon()
+        for keep in states(disk, calls):
+            again = open_journal(disk.crash(keep), file_bytes=FILE_BYTES)
+            assert again.groups()[1].next_index == last + 2
+
+
 @pytest.mark.parametrize("operation", ["sync", "sync_all", "sync_directory", "pwritev", "rename"])
 def test_whatever_the_disk_fails_at_stops_the_journal_and_takes_nothing_back(
     operation: str,
@@ -345,6 +360,18 @@ def test_hard_state_is_the_old_or_the_new_one_after_any_power_cut() -> None:
         for keep in states(disk, calls):
             state = HardState.open(disk.crash(keep), "hard-state")
             assert state.value in [b"", *values, b""][len(done) : len(done) + 2]
+
+
+def test_hard_state_survives_a_killed_process_and_then_a_power_cut() -> None:
+    for calls in range(12):
+        disk = SimulatedFileSystem()
+        disk.stop_after(calls)
+        with suppress(Crashed):
+            HardState.open(disk, "hard-state").write(b"term 1")
+        disk.end_process()
+        HardState.open(disk, "hard-state").write(b"term 2")
+        for keep in states(disk, calls):
+            assert HardState.open(disk.crash(keep), "hard-state").value == b"term 2"
 
 
 def test_damage_to_one_slot_is_made_good_and_to_both_is_refused() -> None:

@@ -48,6 +48,7 @@ class HardState:
         file = filesystem.open(name, writable=True)
         try:
             file.reread()
+            filesystem.sync_directory(directory_of(name))  # perhaps a killed process did not
             slots = [_decode(file.pread(SLOT_BYTES, at), name) for at in (0, SLOT_BYTES)]
             good = [slot for slot in slots if slot is not None]
             if not good:

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
-from .filesystem import Buffer, File, FileSystem, bytes_in, replace_file
+from .filesystem import Buffer, File, FileSystem, bytes_in, directory_of, replace_file
 from .frames import (
     FRAME_BYTES,
     RESTART,
@@ -124,9 +124,10 @@ class Journal:
         """
         if directory and not filesystem.exists(directory):
             filesystem.make_directory(directory)
-            filesystem.sync_directory(directory.rpartition("/")[0])
         # A process before us may have been killed between giving a file its name and syncing that;
         # what we are about to acknowledge from that file must not lose it.
+        if directory:
+            filesystem.sync_directory(directory_of(directory))
         filesystem.sync_directory(directory)
         files = JournalFiles(
             filesystem,
