@@ -131,7 +131,7 @@ def read_manifest(filesystem: FileSystem, name: str = NAME) -> Manifest | None:
         raise _corrupt(name, "does not match its checksum")
     try:
         return msgspec.msgpack.decode(content, type=Manifest)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnsupportedFormat(
             f"file {name!r} of the data directory is whole, but not as this FlintMQ writes it "
             f"({error}); use the FlintMQ that wrote it, or a newer one"

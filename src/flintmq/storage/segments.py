@@ -168,7 +168,11 @@ class Segment:
         self._bases: dict[int, list[int]] = {}
         self._data_end = 0
         self._data_checksum = 0
-        self._read_index()
+        try:
+            self._read_index()
+        except BaseException:
+            self._file.close()
+            raise
 
     def _read_index(self) -> None:
         size = self._file.size()
