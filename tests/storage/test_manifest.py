@@ -1,4 +1,4 @@
-"""The manifest: what it looks like on the disk; damage is refused and never taken for an empty one."""
+"""The manifest: its bytes; damage is refused and never taken for an empty one."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ from flintmq.testing import SimulatedFileSystem
 NAME = "0000000000000001.seg"
 
 
-def batch(base: int, *values: bytes, time: int = 1_000, **columns: int) -> RecordBatch:
+def batch(base: int, *values: bytes, time: int = 1_000, expiry: int = 0) -> RecordBatch:
     rows = BatchBuilder()
     for value in values:
-        rows.append_row(value, **columns)
+        rows.append_row(value, expiry=expiry)
     sealed = rows.seal()
     sealed.stamp(base, time)
     return sealed

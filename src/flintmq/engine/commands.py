@@ -157,6 +157,8 @@ def decode_command(payload: Buffer) -> Command:
         raise Corrupt("a journal record is too short for a command")
     kind = payload[0]
     if kind == _BATCH:
+        if len(payload) < _APPEND.size:
+            raise Corrupt("a journal record is too short for an append")
         (_, topic) = _APPEND.unpack_from(payload)
         return Append(topic, RecordBatch.decode(payload[_APPEND.size :], verify=False))
     if kind == _STAGE:
@@ -165,7 +167,7 @@ def decode_command(payload: Buffer) -> Command:
         raise Corrupt(f"a journal record holds the unknown command kind {kind}")
     try:
         return _DECODER.decode(payload[_KIND.size :])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"a journal record holds no command we know: {error}") from error
 
 
@@ -184,11 +186,13 @@ def _encode_stage(stage: Stage) -> Sequence[Buffer]:
 
 
 def _decode_stage(payload: Buffer) -> Stage:
+    if len(payload) < _APPEND.size:
+        raise Corrupt("a journal record is too short for a stage")
     _, length = _APPEND.unpack_from(payload)
     position = _APPEND.size + length
     try:
         head = msgspec.msgpack.decode(payload[_APPEND.size : position], type=_StageHead)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"a journal record holds no stage we know: {error}") from error
     position += -length & 7
     batches = []
