@@ -456,6 +456,11 @@ class DurableBroker(Broker):
 
     async def configure_topic(self, name: str, options: dict[str, object]) -> TopicInfo:
         async with self._deciding():
+            ours = self._whole_row(name)[0].options
+            if options.get("storage", ours.storage) != ours.storage:
+                raise InvalidRequest(
+                    f"topic {name!r} was made with storage={ours.storage!r}; it stays so"
+                )
             return await super().configure_topic(name, options)
 
     async def delete_topic(self, name: str) -> None:
@@ -716,9 +721,20 @@ class DurableBroker(Broker):
 
     # --- the end
 
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._lock is None:
+            raise InvalidRequest(
+                "the connection was not opened: `async with` it, or `await` it, before its use"
+            )
+
     async def close(self) -> None:
-        if self._closed:
-            return
+        # Whoever waits for it may leave; the directory is let go only when all is written.
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         if self._lock is None:
             await super().close()
             return
