@@ -329,7 +329,7 @@ class DurableBroker(Broker):
         """One change at a time is decided, each knowing the outcome of the one before, also if
         whoever asked for that did not wait for it."""
         async with self._changing:
-            if self._last_change is not None:
+            if self._last_change is not None and not self._last_change.done():
                 await asyncio.wait([self._last_change])
             yield
 
@@ -534,12 +534,11 @@ class DurableBroker(Broker):
             await self._aside(self._remove_litter)
             self._commit.release_before(done.manifest.position)
             self._segments_full = None
+            if self._journal_full is not None:
+                self._checkpoint_later()
         except StorageFull as error:
             self._segments_full = error
-            if not self._closed and self._checkpoint_timer is None:
-                self._checkpoint_timer = self.clock.call_later(
-                    CHECKPOINT_RETRY_SECONDS, self._retry_checkpoint
-                )
+            self._checkpoint_later()
             return error
         except FlintError as error:
             self._failed(error)
@@ -559,10 +558,20 @@ class DurableBroker(Broker):
             return await asyncio.to_thread(work, *args, **keywords)
         return work(*args, **keywords)
 
+    def _checkpoint_later(self) -> None:
+        if not self._closed and self._checkpoint_timer is None:
+            self._checkpoint_timer = self.clock.call_later(
+                CHECKPOINT_RETRY_SECONDS, self._retry_checkpoint
+            )
+
     def _retry_checkpoint(self) -> None:
+        """On a full disk: what was deleted or has had its time gives room with a checkpoint."""
         self._checkpoint_timer = None
-        if not self._closed:
+        has_news = self._proposer.applied > self._manifest.checkpoint
+        if self._segments_full is not None or (self._journal_full is not None and has_news):
             self._begin_checkpoint()
+        elif self._journal_full is not None:
+            self._checkpoint_later()
 
     def _plan_checkpoint(self) -> _Plan:
         """What a checkpoint has to write, as of what is applied right now."""
