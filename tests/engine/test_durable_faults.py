@@ -243,6 +243,35 @@ async def test_a_checkpoint_that_found_no_room_leaves_no_files_and_uses_no_numbe
     story.check(await Life(disk.crash("nothing")).open())
 
 
+async def test_deleting_a_topic_on_a_full_disk_makes_room_for_the_others() -> None:
+    disk, story = SimulatedFileSystem(), Story()
+    life = await story.open(disk)
+    await story.create("orders")
+    await story.create("large")
+    await story.publish("orders")
+    for _ in range(4):
+        await story.publish("large", 3, size=OWN_SEGMENT_BYTES)
+        await story.checkpoint()
+    used = sum(
+        len(disk.contents(f"{d}/{n}")) for d in ("journal", "segments") for n in disk.list(d)
+    )
+    disk.size_max = used + 3_000
+    with pytest.raises(StorageFull):
+        for _ in range(100):
+            await story.publish("orders", size=100)
+
+    with pytest.raises(StorageFull):
+        await life.publish("orders", b"refused")
+    assert len(life.messages("orders")) >= len(story.topics["orders"].acknowledged)
+    await story.delete("large")
+    for _ in range(3):
+        await life.clock.advance(durable_broker.CHECKPOINT_RETRY_SECONDS)
+        life.broker.step()
+    await story.publish("orders", 3, size=100)
+    story.check(life)
+    story.check(await Life(disk.crash("nothing")).open())
+
+
 # --- changes whose callers leave
 
 
