@@ -135,6 +135,46 @@ async def test_a_publisher_and_many_topics_come_back(restarts: Restarts) -> None
         assert await _values(mq, f"topic-{n}") == [b"%d" % m for m in range(n, 200, 50)]
 
 
+async def test_batches_of_a_publisher_share_the_wait_for_the_disk(
+    restarts: Restarts, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "file-blocking":
+        pytest.skip("how many batches a turn of the connection's loop finds is a matter of luck")
+    mq = await restarts.start()
+    await mq.create_topic("orders")
+    syncs: list[str] = []
+    sync = LocalFile.sync
+
+    def counted(file: LocalFile) -> None:
+        syncs.append(file.name)
+        sync(file)
+
+    monkeypatch.setattr(LocalFile, "sync", counted)
+    async with mq.publisher("orders") as publisher:
+        for n in range(30_000):
+            publisher.send(b"%d" % n)
+        await publisher.flush()
+    in_use = [name for name in syncs if "spare" not in name]
+    assert len(in_use) < 15  # for 30 batches
+
+    mq = await restarts.restart()
+    assert await _values(mq) == [b"%d" % n for n in range(30_000)]
+
+
+async def test_the_figures_begin_anew(restarts: Restarts) -> None:
+    mq = await restarts.start()
+    await mq.create_topic("orders", retention_count=2)
+    for _ in range(5):
+        await mq.publish("orders", b"x")
+    assert (await mq.topic_stats("orders")).drops == {"count": 3}
+
+    mq = await restarts.restart()
+
+    stats = await mq.topic_stats("orders")
+    assert (stats.published, stats.delivered, stats.drops) == (0, 0, {})
+    assert stats.message_count == 2
+
+
 async def test_a_message_of_a_mebibyte_comes_back(restarts: Restarts) -> None:
     mq = await restarts.start()
     value = bytes(range(256)) * 4096

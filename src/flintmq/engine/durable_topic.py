@@ -15,6 +15,7 @@ import msgspec
 
 from ..batch import EXPIRY, PRODUCER, BatchBuilder, RecordBatch
 from ..errors import FlintError, InvalidRequest, QueueFull
+from ..metrics import Meter
 from ..model import Receipt
 from ..storage.topic_log import TopicLog
 from .commands import AdvanceFirstOffset, Append, SetCursor
@@ -50,6 +51,8 @@ class DurableTopic(Topic):
         """The log was restored or replayed: the view begins with what is there."""
         self._next, self._first = self.log.next_offset, self.log.first_offset
         self._last_time = self.log.last_time
+        self.published = Meter()  # the figures are those of this run, whatever was replayed
+        self._drops.clear()
         if any(section.columns & EXPIRY for section in self.log.sections):
             self.may_expire = self._expiry_seen = self._is_involved = True
         if self.may_expire or self._age_ms is not None:
