@@ -98,7 +98,7 @@ class BrokerApi(Protocol):
         """
         ...
 
-    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | None:
+    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Awaitable[Receipt] | None:
         """A short cut for one plain value; None where `publish_nowait` has to be asked."""
         ...
 

@@ -151,7 +151,7 @@ class Client:
             if qos == 1 and partition is None and producer is None:
                 quick = self._broker.publish_value_nowait(topic, value)
                 if quick is not None:
-                    return quick
+                    return quick if isinstance(quick, Receipt) else await quick
             rows = BatchBuilder()
             rows.append(value)
         else:

@@ -83,7 +83,7 @@ class Broker:
         found = self._topics.get(topic) or self._topic(topic, auto_create)
         return found.publish(rows, qos)
 
-    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | None:
+    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Pending | None:
         found = self._topics.get(topic)
         return None if found is None else found.publish_value(value)
 

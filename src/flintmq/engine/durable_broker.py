@@ -373,6 +373,11 @@ class DurableBroker(Broker):
 
     # --- the verbs, where they differ
 
+    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Pending | None:
+        if self._journal_full is not None or self._segments_full is not None:
+            return None
+        return super().publish_value_nowait(topic, value)
+
     def publish_nowait(
         self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
     ) -> Receipt | Pending | None:
@@ -628,8 +633,6 @@ class DurableBroker(Broker):
             sections = self._write_segments(plan.flushes)
             merged = {flush.topic.id: flush.merge for flush in plan.flushes}
             topics = [_with_section(state, sections, merged) for state in plan.topics]
-            used = {section.file for state in topics for section in state.sections}
-            before = {s.file for state in self._manifest.topics for s in state.sections}
             manifest = Manifest(
                 plan.checkpoint, plan.position, plan.last_topic_id, self._next_file, topics, stages
             )

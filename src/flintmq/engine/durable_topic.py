@@ -44,8 +44,27 @@ class DurableTopic(Topic):
         self._gathered: BatchBuilder | None = None
         self._gatherers: list[Pending] = []
 
-    def publish_value(self, value: bytes) -> Receipt | None:
-        return None  # the journal comes first
+    def publish_value(self, value: bytes) -> Pending | None:
+        proposer = self._proposer
+        if (
+            self._is_involved
+            or self._publishers
+            or self.feeds
+            or len(value) > self._bytes_max
+            or proposer.failure is not None
+            or proposer.is_full()
+        ):
+            return None
+        offset, time = self._next, max(self.clock.now_ms(), self._last_time)
+        self._next, self._last_time = offset + 1, time
+        receipt = Receipt(self._base, offset, 1, self._partition, durability=proposer.durability)
+        pending = Pending(receipt, asyncio.get_running_loop())
+        gathered = self._gathered or self._begin_gathering(offset)
+        gathered.append_at(value, time)
+        self._gatherers.append(pending)
+        if gathered.row_count >= CHUNK_ROWS or gathered.byte_count >= CHUNK_BYTES:
+            self._propose_gathered()
+        return pending
 
     def take_up(self) -> None:
         """The log was restored or replayed: the view begins with what is there."""
@@ -120,14 +139,16 @@ class DurableTopic(Topic):
 
     def _gather(self, rows: BatchBuilder, offset: int, time: int, pending: Pending) -> None:
         """Publishes of one turn of the event loop share a batch."""
-        gathered = self._gathered
-        if gathered is None:
-            gathered = self._gathered = BatchBuilder(offset)
-            self._proposer.at_end_of_turn(self._propose_gathered)
+        gathered = self._gathered or self._begin_gathering(offset)
         gathered.extend_at(rows, time)
         self._gatherers.append(pending)
         if gathered.row_count >= CHUNK_ROWS or gathered.byte_count >= CHUNK_BYTES:
             self._propose_gathered()
+
+    def _begin_gathering(self, offset: int) -> BatchBuilder:
+        gathered = self._gathered = BatchBuilder(offset)
+        self._proposer.at_end_of_turn(self._propose_gathered)
+        return gathered
 
     def _propose_gathered(self) -> None:
         gathered, self._gathered = self._gathered, None

@@ -185,7 +185,7 @@ class Topic:
                 rows, count = _head_of(rows, room), room
         return self._take_in(rows, count, now_ms, dropped)
 
-    def publish_value(self, value: bytes) -> Receipt | None:
+    def publish_value(self, value: bytes) -> Receipt | Pending | None:
         """The quick way for one plain value; None where the topic has more to think about."""
         if self._is_involved or self._publishers or self.feeds or len(value) > self._bytes_max:
             return None
