@@ -440,9 +440,7 @@ class Topic:
         for feed in self.feeds:
             offered = run if feed.filter is None else self._filtered(feed, run)
             if offered is not None:
-                self._drops["feed"] += feed.offer(
-                    offered, self.ttl_ms, was_let_in=was_let_in
-                )
+                self._drops["feed"] += feed.offer(offered, self.ttl_ms, was_let_in=was_let_in)
 
     def _filtered(self, feed: Feed, run: Run) -> Run | None:
         """What of a run passes a feed's filter. A filter that raises ends its feed."""
