@@ -278,7 +278,8 @@ async def test_batches_are_lists_of_values_by_topic(mq: flintmq.Client, batches:
 
 async def test_parts_are_a_list_without_repeats(mq: flintmq.Client) -> None:
     await mq.stage("job", 1, 0, {"orders": [b"a"]})
-    for parts in ("0", [0, "0"]):
+    wrong: list[Any] = ["0", [0, "0"]]
+    for parts in wrong:
         with pytest.raises(flintmq.InvalidRequest):
             await mq.commit("job", 1, parts)
 

@@ -220,7 +220,7 @@ class Broker:
                 topic.apply_append(batch)
 
     def _arm_staging(self) -> None:
-        due_ms = self._staging.due(self._staged_ms)
+        due_ms = self._staging_view.due(self._staged_ms)
         if due_ms is not None and self._staging_timer is None and not self._closed:
             wait_ms = max(0, due_ms - self.clock.now_ms())
             self._staging_timer = self.clock.call_later(wait_ms / 1000, self._drop_rested)
