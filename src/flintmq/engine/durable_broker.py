@@ -544,6 +544,7 @@ class DurableBroker(Broker):
         except StorageFull as error:
             self._segments_full = error
             self._checkpoint_later()
+            await self._shed()
             return error
         except FlintError as error:
             self._failed(error)
@@ -562,6 +563,36 @@ class DurableBroker(Broker):
         if self._threaded:
             return await asyncio.to_thread(work, *args, **keywords)
         return work(*args, **keywords)
+
+    async def _shed(self) -> None:
+        """Where there is no room for a checkpoint: give back what only the last one refers to.
+
+        Its index stays, so the journal is replayed over it. What is gone from it is what the
+        journal drops or deletes behind that index.
+        """
+        firsts = {
+            topic.id: topic.log.first_offset
+            for topic in self._by_id.values()
+            if isinstance(topic, DurableTopic)
+        }
+        topics = [_without(state, firsts.get(state.id)) for state in self._manifest.topics]
+        manifest = msgspec.structs.replace(self._manifest, topics=topics)
+        obsolete = self._manifest.files() - manifest.files()
+        if not obsolete:
+            return
+        manifest = msgspec.structs.replace(
+            manifest, next_file=self._next_file, obsolete=sorted({*self._litter, *obsolete})
+        )
+        try:
+            await self._aside(write_manifest, self._filesystem, manifest)
+            for name in manifest.obsolete:
+                self._store.forget(name)
+            self._manifest, self._litter = manifest, list(manifest.obsolete)
+            await self._aside(self._remove_litter)
+        except StorageFull:
+            return
+        except FlintError as error:
+            self._failed(error)
 
     def _checkpoint_later(self) -> None:
         if not self._closed and self._checkpoint_timer is None:
@@ -787,6 +818,18 @@ class _Done(NamedTuple):
     manifest: Manifest
     sections: dict[int, Section]
     staged_file: str | None
+
+
+def _without(state: TopicState, first_offset: int | None) -> TopicState:
+    """A topic of an earlier checkpoint without what was dropped since; None: it was deleted."""
+    first = state.next_offset
+    if first_offset is not None:
+        first = max(state.first_offset, min(first, first_offset))
+    return TopicState(
+        state.id, state.name, state.options, first, state.next_offset, state.last_time,
+        [section for section in state.sections if section.next > first],
+        state.cursors, state.producers,
+    )  # fmt: skip
 
 
 def _with_section(
