@@ -314,6 +314,8 @@ class Story:
             elif topic.delete_asked or not topic.created:
                 topic.delete_asked, topic.created = False, True
                 self.ids.add(found.id)
+        if "later" not in self.topics:
+            await self.create("later")
         for name in self.topics:
             if life.topic(name) is not None:
                 await self.publish(name)

@@ -86,7 +86,7 @@ WHOLE = [b"".join(encode_command(command)) for command in [*CHANGES, append()]]
 
 
 @given(st.sampled_from(WHOLE), st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_damaged_commands_are_flint_errors_or_other_commands(
     whole: bytes, data: st.DataObject
 ) -> None:
@@ -99,7 +99,7 @@ def test_damaged_commands_are_flint_errors_or_other_commands(
 
 
 @given(st.integers(0, 3), st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_bytes_are_flint_errors_or_commands(kind: int, body: bytes) -> None:
     with suppress(FlintError):
         decode_command(bytes([kind, *bytes(7)]) + body)

@@ -50,7 +50,7 @@ sequences = st.one_of(st.integers(0, 40), st.integers(U64_MAX - 8, U64_MAX))
 @given(
     st.lists(st.tuples(sequences, st.integers(1, 5), st.integers(0, 3), st.booleans()), max_size=60)
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_window_knows_the_last_sequences_in_any_order(
     sent: list[tuple[int, int, int, bool]],
 ) -> None:

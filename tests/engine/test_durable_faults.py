@@ -207,7 +207,7 @@ async def test_a_disk_that_is_full_at_any_point_loses_nothing(work: object) -> N
     whole = SimulatedFileSystem()
     await work(Story(), whole)
     ended = 0
-    for room in range(2_000, 24_000, 250):
+    for room in range(2_000, 24_000, 500):
         disk, story = SimulatedFileSystem(size_max=room), Story()
         try:
             await work(story, disk)
@@ -363,7 +363,7 @@ async def test_messages_that_expire_and_age_do_so_after_a_restart_too() -> None:
 @pytest.mark.parametrize("policy", ["never", "every_n:3"])
 async def test_a_journal_that_a_power_cut_left_behind_the_checkpoint_goes_on(policy: str) -> None:
     fsync = FsyncPolicy.parse(policy)
-    for seed in range(20):
+    for seed in range(8):
         disk, story = SimulatedFileSystem(), Story()
         for number in range(3):
             life = await story.open(disk, fsync)

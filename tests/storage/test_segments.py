@@ -186,7 +186,7 @@ row_values = st.lists(st.binary(max_size=40), min_size=1, max_size=6)
     bytes_max=st.integers(100, 2_000),
     base=st.integers(0, 2**40),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_joined_batches_hold_the_same_rows_with_their_offsets_and_times(
     batches: list[tuple[list[bytes], int, bool, bool]], rows_max: int, bytes_max: int, base: int
 ) -> None:

@@ -147,4 +147,4 @@ class TopicLogModel(RuleBasedStateMachine):
 
 
 TestTopicLog = TopicLogModel.TestCase
-TestTopicLog.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestTopicLog.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
