@@ -377,7 +377,7 @@ class Journal:
                 self._readers[generation] = self._readers.get(generation, 0) + 1
             try:
                 last = min(until, behind.first_frame - 1) if behind is not None else until
-                for frame in _FileReader(self._filesystem, file).frames(offset, number, last):
+                for frame in FileReader(self._filesystem, file).frames(offset, number, last):
                     yield frame
                     number = frame.number + 1
                 if number <= last:
@@ -451,7 +451,7 @@ class Journal:
         self._end = HEADER_BYTES
         if file.first_frame != number:
             raise self._damaged(file, 0, number)
-        for frame in _FileReader(self._filesystem, file).frames(HEADER_BYTES, number, None):
+        for frame in FileReader(self._filesystem, file).frames(HEADER_BYTES, number, None):
             try:
                 runs = frame.runs()
                 self._add_runs(runs, number, file.place.generation, frame.offset)
@@ -479,7 +479,7 @@ class Journal:
 
     def _torn_bytes(self, file: JournalFile, end: int, number: int) -> int:
         """How many bytes behind the end belong to unfinished writes. Raises if that is damage."""
-        reader = _FileReader(self._filesystem, file)
+        reader = FileReader(self._filesystem, file)
         dirty = end + reader.claimed_bytes(end, number)
         for offset, size, frame in reader.remains(end):
             if frame is not None and (frame.durable >= number or frame.number <= number):
@@ -512,7 +512,7 @@ class Journal:
         )
 
 
-class _FileReader:
+class FileReader:
     """Reads one file in large pieces."""
 
     def __init__(self, filesystem: FileSystem, file: JournalFile) -> None:
