@@ -284,9 +284,7 @@ async def test_parts_are_a_list_without_repeats(mq: flintmq.Client) -> None:
             await mq.commit("job", 1, parts)
 
 
-async def test_topics_of_objects_cannot_be_staged_for(connect: Connect, url: str) -> None:
-    if not url.startswith("memory"):
-        pytest.skip("objects exist in memory:// only")
+async def test_topics_of_objects_cannot_be_staged_for(connect: Connect) -> None:
     async with connect() as mq:
         await mq.create_topic("things", format="object")
         with pytest.raises(flintmq.InvalidRequest, match="objects"):
