@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -331,6 +332,41 @@ async def test_a_topic_deleted_while_a_checkpoint_writes_stays_deleted() -> None
     story.check(life)
     await story.checkpoint()
     story.check(await Life(disk.crash("nothing")).open())
+
+
+@pytest.mark.parametrize("size", [0, 300, 900, 1_500])
+async def test_what_is_published_while_a_checkpoint_writes_stays_in_the_journal(size: int) -> None:
+    disk, story = SimulatedFileSystem(), Story()
+    life = await story.open(disk)
+    await story.create("orders")
+    await story.create("kept", retention_count=2)
+    write = life.broker._write_checkpoint
+
+    async def aside(work: Callable[..., Any], *args: Any) -> Any:
+        if work == write:
+            for _ in range(3):
+                await story.publish_together(("orders", 1), ("kept", 1), size=size)
+        return work(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(life.broker, "_aside", aside)
+        for _ in range(4):
+            await story.publish_together(("orders", 1), ("kept", 1), size=size)
+            await story.checkpoint()
+            story.check(life)
+            story.check(await Life(disk.crash("nothing")).open())
+
+
+async def test_what_retention_dropped_leaves_the_disk_with_a_checkpoint() -> None:
+    disk, story = SimulatedFileSystem(), Story()
+    life = await story.open(disk)
+    await story.create("kept", retention_count=2)
+    for size in (OWN_SEGMENT_BYTES, 10, 10, 10, OWN_SEGMENT_BYTES, 10, 10, 10, 10):
+        await story.publish("kept", 2, size=size)
+        await story.checkpoint()
+        assert len(life.segments()) <= 2
+        story.check(life)
+        story.check(await Life(disk.crash("nothing")).open())
 
 
 # --- what a restart must not forget
