@@ -1,5 +1,5 @@
 # Thin wrappers: everything happens in scripts/, which also works where make is missing.
-.PHONY: help run test check bench setup clean mutate-raft
+.PHONY: help run test check bench kills setup clean mutate-raft
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -15,6 +15,9 @@ check: ## the quick part: style, types, layers, fast tests
 
 bench: ## the benchmarks, one table and one JSON line each
 	@scripts/bench $(ARGS)
+
+kills: ## kill a process that publishes, 500 times, and check its receipts
+	@scripts/kills $(ARGS)
 
 setup: ## make .venv with everything a developer needs
 	@scripts/setup dev

@@ -46,8 +46,12 @@ def shown(figure: float, unit: Unit) -> str:
             return f"{figure:.2f}" if figure < 99.5 else f"{figure:,.0f}"
         case "microseconds" | "MiB":
             return f"{figure:.1f}"
+        case "seconds":
+            return f"{figure:.3f}"
         case "bytes":
             return f"{figure:.0f}"
+        case "count":
+            return f"{figure:,.0f}"
 
 
 def table(name: str, scenario: Scenario, lines: Sequence[Line], runs: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 Figures = Mapping[str, float]
-Unit = Literal["rate", "times", "microseconds", "MiB", "bytes"]
+Unit = Literal["rate", "times", "microseconds", "seconds", "MiB", "bytes", "count"]
 T = TypeVar("T")
 
 

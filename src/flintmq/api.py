@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import unquote
+
 from .client.client import Client
 from .clock import Clock
 from .errors import InvalidRequest
 from .model import Seconds
 from .serde.codec import DECODED_BYTES_MAX, Codec
+from .storage.fsync_policy import FsyncPolicy
 
 
 def connect(
@@ -16,6 +20,7 @@ def connect(
     timeout: Seconds | None = 30.0,
     decoded_bytes_max: int = DECODED_BYTES_MAX,
     clock: Clock | None = None,
+    fsync: str = "always",
 ) -> Client:
     """Connect to a broker: `async with flintmq.connect("memory://") as mq`.
 
@@ -23,6 +28,10 @@ def connect(
     With `auto_create=False`, a topic has to be made before it is used. `timeout` is how long a
     publish may wait (None: as long as it takes). `decoded_bytes_max` bounds what a compressed
     message may grow to. `clock` is for tests.
+
+    `file:///path` keeps everything in a directory, across restarts and crashes; one process at a
+    time. `fsync` says when the disk is waited for: `always` (before every receipt), `every_n:<n>`,
+    `interval:<ms>` or `never`.
     """
     if not isinstance(url, str):
         raise InvalidRequest(f"a broker URL is a str such as 'memory://', not {url!r}")
@@ -37,4 +46,31 @@ def connect(
 
         codec = Codec(decoded_bytes_max)
         return Client(Broker(clock, codec), codec, auto_create=auto_create, timeout=timeout)
-    raise InvalidRequest(f"unknown broker URL {url!r}; this version runs memory://")
+    if scheme == "file" and separator:
+        return _durable(
+            url, rest, FsyncPolicy.parse(fsync), auto_create, timeout, decoded_bytes_max, clock
+        )
+    raise InvalidRequest(f"unknown broker URL {url!r}; this version runs memory:// and file://")
+
+
+def _durable(
+    url: str,
+    path: str,
+    fsync: FsyncPolicy,
+    auto_create: bool,
+    timeout: Seconds | None,
+    decoded_bytes_max: int,
+    clock: Clock | None,
+) -> Client:
+    if not path.startswith("/"):
+        raise InvalidRequest(
+            f"file:// takes an absolute path, as in file:///var/lib/flint; not {url!r}"
+        )
+    from .engine.durable_broker import DurableBroker
+    from .storage.filesystem import LocalFileSystem
+
+    codec = Codec(decoded_bytes_max)
+    broker = DurableBroker(
+        LocalFileSystem(Path(unquote(path))), clock=clock, decoder=codec, fsync=fsync
+    )
+    return Client(broker, codec, auto_create=auto_create, timeout=timeout)

@@ -10,7 +10,7 @@ cancelled while it waits has taken nothing, and nothing can be lost between the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from .batch import BatchBuilder, RecordBatch, RowSource
@@ -94,11 +94,15 @@ class BrokerApi(Protocol):
 
     def publish_nowait(
         self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
-    ) -> Receipt | None:
-        """Publish at once, or None where that would mean to wait. The rows become the broker's."""
+    ) -> Receipt | Awaitable[Receipt] | None:
+        """Publish at once, or None where that would mean to wait. The rows become the broker's.
+
+        Where only the disk is waited for, the place of the rows is decided and the receipt follows:
+        what is published next comes behind them.
+        """
         ...
 
-    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | None:
+    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Awaitable[Receipt] | None:
         """A short cut for one plain value; None where `publish_nowait` has to be asked."""
         ...
 
@@ -111,6 +115,29 @@ class BrokerApi(Protocol):
         auto_create: bool,
         timeout: float | None,
     ) -> Receipt: ...
+
+    async def stage(
+        self,
+        writer: str,
+        number: int,
+        part: str | int,
+        batches: Sequence[tuple[str, BatchBuilder | RecordBatch]],
+        *,
+        auto_create: bool,
+    ) -> None:
+        """Lay rows for plain topics ready; nobody sees them before a commit. They are kept as they
+        are when this is called."""
+        ...
+
+    async def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
+        """Append staged parts to their topics, all in one step: a receipt for each topic."""
+        ...
+
+    async def abort(self, writer: str, number: int) -> None: ...
+
+    async def backup(self, directory: str) -> None:
+        """Write a consistent copy of everything to an empty directory of the broker's machine."""
+        ...
 
     async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo: ...
     async def configure_topic(self, name: str, options: dict[str, Any]) -> TopicInfo: ...
@@ -132,5 +159,9 @@ class BrokerApi(Protocol):
     async def open_feed(
         self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None
     ) -> FeedApi: ...
+
+    async def open(self) -> None:
+        """Begin: recover, connect, or whatever has to be done before the first call."""
+        ...
 
     async def close(self) -> None: ...

@@ -11,11 +11,16 @@
       TopicExists                     choose the same options, or configure_topic
       TopicFull                       wait for readers, or choose another overflow policy
       QueueFull                       the same for a live queue or a publisher's own buffer
+      NotStaged                       stage the parts again, then commit
       DecodeFailed                    the value is not what it should be; the reader can go on
       FilterFailed                    mend the filter; the reader can go on behind the message
       Closed                          open it again
       Corrupt                         the bytes are damaged; never served as data
         UnsupportedFormat             not damaged: written by a newer FlintMQ
+      StorageFull                     free disk space; publishing then goes on by itself
+      StorageFailed                   the disk failed a read, write or sync; look at it, start anew
+      OutcomeUnknown                  it may or may not have happened; the same may be repeated
+      DataDirectoryInUse              another process has it; stop that one, or use another
 
     of the Raft core (flintmq.raft):
       ProposalRefused                 nothing was appended; try again later or elsewhere
@@ -138,6 +143,18 @@ class QueueFull(FlintError):
         self.queue, self.capacity = queue, capacity
 
 
+class NotStaged(FlintError, LookupError):
+    """A commit names parts that are not there. Nothing was committed."""
+
+    def __init__(self, writer: str, number: int, parts: Sequence[str]) -> None:
+        names = ", ".join(map(repr, parts))
+        super().__init__(
+            f"writer {writer!r} has not staged {names} under number {number}, or it was aborted, "
+            "or dropped because it rested too long; stage it again"
+        )
+        self.writer, self.number, self.parts = writer, number, list(parts)
+
+
 class DecodeFailed(FlintError):
     """A message's value does not decode. Its bytes are in `message.value`; others are fine."""
 
@@ -174,6 +191,47 @@ class Corrupt(FlintError):
 
 class UnsupportedFormat(Corrupt):
     """Intact as far as we can tell, but of a version or kind this FlintMQ does not know."""
+
+
+class StorageFull(FlintError):
+    """There is no room on the disk. Nothing of this was stored; reading and deleting go on."""
+
+    def __init__(self, file: str, cause: str) -> None:
+        super().__init__(
+            f"no room on the disk for {file}: {cause}; "
+            "free some space or move the data directory to a larger disk"
+        )
+        self.file, self.cause = file, cause
+
+
+class StorageFailed(FlintError):
+    """The disk failed. Whether what waited for it is stored is unknown until the next start."""
+
+    def __init__(self, operation: str, file: str, cause: str) -> None:
+        super().__init__(
+            f"the disk failed to {operation} {file}: {cause}; "
+            "check the disk and its permissions, then start again: what is on it is recovered"
+        )
+        self.operation, self.file, self.cause = operation, file, cause
+
+
+class DataDirectoryInUse(FlintError):
+    """One process at a time may use a data directory."""
+
+    def __init__(self, directory: str, pid: int | None) -> None:
+        holder = f"process {pid}" if pid is not None else "another process"
+        super().__init__(
+            f"{directory} is in use by {holder}; stop it, or choose another data directory"
+        )
+        self.directory, self.pid = directory, pid
+
+
+class OutcomeUnknown(FlintError):
+    """What was asked for may or may not have happened. Repeating it with its producer and sequence
+    is safe; without them it may happen twice."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the outcome is unknown: {why}")
 
 
 class ProposalRefused(FlintError):

@@ -15,7 +15,7 @@ from .errors import InvalidRequest
 
 Overflow = Literal["drop_oldest", "drop_new", "block", "reject"]
 Storage = Literal["memory", "durable"]
-Durability = Literal["none", "memory"]
+Durability = Literal["none", "memory", "written", "synced"]
 Start = Literal["earliest", "latest", "committed"] | int | datetime
 Seconds = float | timedelta
 

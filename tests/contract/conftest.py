@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
 import flintmq
+from flintmq.engine.durable_broker import DurableBroker
 from flintmq.testing import ManualClock
 
 from .over_blocking import NOT_OF_THREADS, BlockingClock, connect_over_blocking
@@ -15,7 +17,11 @@ from .over_blocking import NOT_OF_THREADS, BlockingClock, connect_over_blocking
 WAYS = {
     "memory": "memory://",
     "memory-blocking": "memory://",
+    "file": "file://{directory}",
+    "file-blocking": "file://{directory}",
 }
+FIRST_FILE_BYTES = 16 * 1024
+"""A test's journal begins small: writing zeros ahead is what opening costs."""
 
 
 class Connect(Protocol):
@@ -26,19 +32,29 @@ class Connect(Protocol):
 
 @pytest.fixture(params=sorted(WAYS))
 def way(request: pytest.FixtureRequest) -> str:
-    if request.param == "memory-blocking" and request.node.originalname in NOT_OF_THREADS:
+    if request.param.endswith("-blocking") and request.node.originalname in NOT_OF_THREADS:
         pytest.skip(NOT_OF_THREADS[request.node.originalname])
     return str(request.param)
 
 
 @pytest.fixture
-def url(way: str) -> str:
-    return WAYS[way]
+def url(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(DurableBroker, "first_file_bytes", FIRST_FILE_BYTES)
+    return WAYS[way].format(directory=tmp_path / "data")
 
 
 @pytest.fixture
 def clock(way: str) -> ManualClock:
-    return BlockingClock() if way == "memory-blocking" else ManualClock()
+    return BlockingClock() if way.endswith("-blocking") else ManualClock()
+
+
+def connect_at(url: str, clock: ManualClock, **options: Any) -> flintmq.Client:
+    if isinstance(clock, BlockingClock):
+        return connect_over_blocking(url, **{"clock": clock, **options})
+    client = flintmq.connect(url, **{"clock": clock, **options})
+    if isinstance(client._broker, DurableBroker):
+        clock.wait_also_for(client._broker.settled)
+    return client
 
 
 @pytest.fixture
@@ -46,10 +62,9 @@ async def connect(url: str, clock: ManualClock) -> AsyncIterator[Connect]:
     opened: list[flintmq.Client] = []
 
     def connect_here(**options: Any) -> flintmq.Client:
-        if isinstance(clock, BlockingClock):
-            client = connect_over_blocking(url, **{"clock": clock, **options})
-        else:
-            client = flintmq.connect(url, **{"clock": clock, **options})
+        # Every broker has a directory of its own, as every memory:// is a broker of its own.
+        place = f"{url}-{len(opened)}" if url.startswith("file:") else url
+        client = connect_at(place, clock, **options)
         opened.append(client)
         return client
 

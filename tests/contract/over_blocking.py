@@ -16,14 +16,15 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from heapq import heappop
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from types import TracebackType
 from typing import Any, Self, cast
 
 import flintmq
 from flintmq.blocking import BlockingClient, connect_sync
 from flintmq.blocking.loop_thread import Call, LoopThread
+from flintmq.broker_api import BrokerApi
+from flintmq.engine.durable_broker import DurableBroker
 from flintmq.testing import ManualClock
 from flintmq.testing.manual_clock import _ManualTimer, settle
 
@@ -61,36 +62,31 @@ class BlockingClock(ManualClock):
     def __init__(self) -> None:
         super().__init__()
         self.under_way: set[Operation] = set()
-        self.threads: list[LoopThread] = []
+        self.threads: dict[LoopThread, Callable[[], Coroutine[Any, Any, None]]] = {}
         self.changes = 0
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> _ManualTimer:
         loop = asyncio.get_running_loop()
         return super().call_later(seconds, lambda: loop.call_soon_threadsafe(callback))
 
-    async def advance(self, seconds: float) -> None:
-        await self.settle()
-        until = self._elapsed + seconds
-        while self._timers and self._timers[0][0] <= until:
-            due, _, timer = heappop(self._timers)
-            self._elapsed = max(self._elapsed, due)
-            if timer.callback is not None:
-                timer.callback()
-                await self.settle()
-        self._elapsed = until
-        await self.settle()
-
     async def settle(self) -> None:
         """Until every call under way waits in a loop, and nothing has moved meanwhile."""
         while True:
             before = self.changes
             await settle()
-            for thread in self.threads:
+            for thread, settled in self.threads.items():
                 if thread.is_alive() and thread.ended is None:
-                    turns = asyncio.run_coroutine_threadsafe(settle(), thread.loop)
+                    turns = asyncio.run_coroutine_threadsafe(settled(), thread.loop)
                     await asyncio.wrap_future(turns)
             if before == self.changes and all(op.is_parked() for op in self.under_way):
                 return
+
+
+async def _settled(broker: BrokerApi) -> None:
+    """In the connection's loop: until every task waits, and nothing is on its way to the disk."""
+    await settle()
+    while isinstance(broker, DurableBroker) and await broker.settled():
+        await settle()
 
 
 class Interrupted(BaseException):
@@ -103,7 +99,7 @@ _current = threading.local()
 def connect_over_blocking(url: str, *, clock: BlockingClock, **options: Any) -> flintmq.Client:
     client = connect_sync(url, clock=clock, **options)
     thread = client._thread
-    clock.threads.append(thread)
+    clock.threads[thread] = lambda: _settled(client._client._broker)
     submit = thread._submit
 
     def tell(call: Call[Any]) -> None:

@@ -8,6 +8,7 @@ import random
 import pytest
 
 import flintmq
+from flintmq.testing import ManualClock
 from tests.conftest import Background
 
 
@@ -54,7 +55,9 @@ async def test_a_message_meant_for_a_cancelled_reader_goes_to_another_of_its_nam
         second = await background.waiting(b.read())
         await mq.publish("orders", b"x")
         first.cancel()
-        message = await second
+        await asyncio.wait([first])
+        # Where publishing takes its time, the first may have been faster than we are.
+        message = await second if first.cancelled() else first.result()
         assert message is not None
         assert message.value == b"x"
 
@@ -131,7 +134,7 @@ async def test_tasks_that_are_cancelled_at_any_turn_share_every_message_once(
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_publishes_that_are_cancelled_are_either_there_once_or_not_at_all(
-    mq: flintmq.Client, seed: int
+    mq: flintmq.Client, clock: ManualClock, way: str, seed: int
 ) -> None:
     chance = random.Random(seed)
     await mq.create_topic("orders", retention_count=3, overflow="block")
@@ -152,9 +155,14 @@ async def test_publishes_that_are_cancelled_are_either_there_once_or_not_at_all(
         while not all(task.done() for task in tasks.values()):
             read += reader.read_batch_nowait().values
             await asyncio.sleep(0)
+        await clock.settle()
         read += reader.read_batch_nowait().values
         done = [value for value, task in tasks.items() if not task.cancelled()]
-        assert read == done  # in the order they were begun, too
+        if way == "memory":
+            assert read == done
+        # What is on its way to the disk is not taken back: its publisher has left, it is there.
+        assert set(done) <= set(read)
+        assert read == [value for value in tasks if value in read]  # once, in the order begun
         assert (await mq.topic_stats("orders")).publishers_waiting == 0
 
 

@@ -116,7 +116,7 @@ async def test_an_error_in_the_block_closes_too(mq: flintmq.Client) -> None:
 async def test_closing_the_connection_closes_everything_of_it(
     connect: Connect, background: Background, clock: ManualClock
 ) -> None:
-    mq = connect()
+    mq = await connect()
     await mq.create_topic("full", retention_count=1, overflow="block", retention_age=60)
     await mq.publish("full", b"x")
     await mq.publish("orders", b"later", delay=60)

@@ -211,7 +211,7 @@ async def test_block_gives_up_after_its_timeout_and_has_published_nothing(
 async def test_the_connection_says_how_long_a_publish_waits_unless_the_call_does(
     connect: Connect, clock: ManualClock, background: Background
 ) -> None:
-    mq = connect(timeout=3)
+    mq = await connect(timeout=3)
     await _full(mq)
     patient = await background.waiting(mq.publish("orders", b"x", timeout=10))
     usual = await background.waiting(mq.publish("orders", b"x"))
@@ -227,7 +227,7 @@ async def test_the_connection_says_how_long_a_publish_waits_unless_the_call_does
 async def test_a_connection_without_timeout_waits_as_long_as_it_takes(
     connect: Connect, clock: ManualClock, background: Background
 ) -> None:
-    mq = connect(timeout=None)
+    mq = await connect(timeout=None)
     await _full(mq)
     publishing = await background.waiting(mq.publish("orders", b"x"))
     await clock.advance(1_000_000)

@@ -429,7 +429,9 @@ async def test_a_cancelled_read_has_taken_nothing(
         other = await background.waiting(reader.read())
         await mq.publish("orders", b"x")
         reading.cancel()
-        message = await other
+        await asyncio.wait([reading])
+        # Where publishing takes its time, the first may have been faster than we are.
+        message = await other if reading.cancelled() else reading.result()
         assert message is not None
         assert message.value == b"x"
 

@@ -22,7 +22,7 @@ async def _all(mq: flintmq.Client, topic: str = "orders") -> flintmq.Rows:
 async def test_a_receipt_says_where_the_message_went(mq: flintmq.Client) -> None:
     receipt = await mq.publish("orders", b"one")
 
-    assert receipt == flintmq.Receipt("orders", 0)
+    assert (receipt.topic, receipt.offset) == ("orders", 0)
     assert (receipt.count, receipt.partition, receipt.dropped) == (1, 0, 0)
     assert receipt.duplicate is False
     assert (await mq.publish("orders", b"two")).offset == 1

@@ -173,7 +173,8 @@ async def test_what_needs_a_topic_says_so_when_there_is_none(mq: flintmq.Client,
 
 async def test_publishing_to_a_missing_topic_creates_it_with_defaults(mq: flintmq.Client) -> None:
     await mq.publish("orders", b"x")
-    assert (await mq.topic_info("orders")).options == flintmq.TopicOptions()
+    made = await mq.create_topic("made")
+    assert (await mq.topic_info("orders")).options == made.options
 
 
 async def test_reading_a_missing_topic_creates_it_too(mq: flintmq.Client) -> None:
@@ -182,7 +183,7 @@ async def test_reading_a_missing_topic_creates_it_too(mq: flintmq.Client) -> Non
 
 
 async def test_without_auto_create_a_missing_topic_is_an_error(connect: Connect) -> None:
-    mq = connect(auto_create=False)
+    mq = await connect(auto_create=False)
 
     with pytest.raises(flintmq.TopicNotFound):
         await mq.publish("orders", b"x")
@@ -208,7 +209,7 @@ async def test_auto_create_can_be_said_call_by_call(mq: flintmq.Client, connect:
     with pytest.raises(flintmq.TopicNotFound):
         await mq.reader("orders", auto_create=False)
 
-    strict = connect(auto_create=False)
+    strict = await connect(auto_create=False)
     assert (await strict.publish("orders", b"x", auto_create=True)).offset == 0
 
 

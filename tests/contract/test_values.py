@@ -333,7 +333,7 @@ async def test_a_batch_with_one_bad_message_hands_out_the_others(mq: flintmq.Cli
     assert isinstance(error, flintmq.DecodeFailed)
     assert error.offset == 1
     assert rows.decode(on_error="skip") == [0, 2]
-    assert rows.values == values
+    assert list(rows.values) == values
     with pytest.raises(flintmq.InvalidRequest, match="on_error"):
         rows.decode(on_error="ignore")  # type: ignore[arg-type]
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self
 
 from ..api import connect
-from ..batch import HeaderValue, Key
+from ..batch import BatchBuilder, HeaderValue, Key
 from ..broker_api import Filter
-from ..client.client import Client
+from ..client.client import Batches, Client, batch_pairs
 from ..client.routing import Route
 from ..client.values import Value
 from ..clock import Clock
@@ -32,6 +33,7 @@ def connect_sync(
     timeout: Seconds | None = 30.0,
     decoded_bytes_max: int = DECODED_BYTES_MAX,
     clock: Clock | None = None,
+    fsync: str = "always",
 ) -> BlockingClient:
     """Connect to a broker without an event loop: `with flintmq.connect_sync() as mq`.
 
@@ -48,7 +50,9 @@ def connect_sync(
             timeout=timeout,
             decoded_bytes_max=decoded_bytes_max,
             clock=clock,
+            fsync=fsync,
         )
+        thread.wait_for(client.__aenter__)
     except BaseException:
         thread.say_farewell()
         raise
@@ -90,6 +94,8 @@ class BlockingClient:
         magic_header: str | None = None,
         schema: Any = None,
         partition: Route | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
         qos: int = 1,
         timeout: Seconds | None = None,
         auto_create: bool | None = None,
@@ -112,6 +118,8 @@ class BlockingClient:
             magic_header=magic_header,
             schema=schema,
             partition=partition,
+            producer=producer,
+            sequence=sequence,
             qos=qos,
             timeout=timeout,
             auto_create=auto_create,
@@ -135,6 +143,8 @@ class BlockingClient:
         magic_header: str | None = None,
         schema: Any = None,
         partition: Route | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
         qos: int = 1,
         timeout: Seconds | None = None,
         auto_create: bool | None = None,
@@ -161,6 +171,8 @@ class BlockingClient:
             magic_header=magic_header,
             schema=schema,
             partition=partition,
+            producer=producer,
+            sequence=sequence,
             qos=qos,
             timeout=timeout,
             auto_create=auto_create,
@@ -219,6 +231,35 @@ class BlockingClient:
             batch_compression=batch_compression,
         )
         return BlockingPublisher(self, self._thread, publisher)
+
+    # --- staged writes
+
+    def stage(
+        self,
+        writer: str,
+        number: int,
+        part: str | int,
+        batches: Batches,
+        *,
+        auto_create: bool | None = None,
+    ) -> None:
+        """Lay messages ready that `commit` appends later, in one step with others."""
+        return self._thread.wait_for(
+            self._client.stage,
+            writer,
+            number,
+            part,
+            _batches_made_here(batches),
+            auto_create=auto_create,
+        )
+
+    def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
+        """Append exactly the named parts to their topics, all of them in one step, or none."""
+        return self._thread.wait_for(self._client.commit, writer, number, parts)
+
+    def abort(self, writer: str, number: int) -> None:
+        """Drop what is staged under a number. It may be staged anew."""
+        return self._thread.wait_for(self._client.abort, writer, number)
 
     # --- values
 
@@ -315,6 +356,10 @@ class BlockingClient:
 
     # --- the connection
 
+    def backup(self, directory: str | PathLike[str]) -> None:
+        """Write a consistent copy of everything into an empty directory, while work goes on."""
+        return self._thread.wait_for(self._client.backup, directory)
+
     def close(self) -> None:
         """Flush publishers, close readers and feeds, and let the broker go."""
         self._thread.close()
@@ -336,3 +381,10 @@ class BlockingClient:
 def _made_here(items: Iterable[Any]) -> Iterable[Any]:
     """A generator runs in the thread of who wrote it, not in the connection's."""
     return list(items) if isinstance(items, Iterator) else items
+
+
+def _batches_made_here(batches: Batches) -> Batches:
+    return [
+        (topic, values if isinstance(values, BatchBuilder) else _made_here(values))
+        for topic, values in batch_pairs(batches)
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from inspect import iscoroutinefunction
+from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self, get_args
 
@@ -33,7 +34,7 @@ from .feed import Feed
 from .publisher import Publisher
 from .reader import Reader
 from .routing import Route
-from .sending import Sender
+from .sending import Identity, Sender, publish_identity
 from .turns import Turns
 from .values import (
     PLAIN,
@@ -48,6 +49,12 @@ from .values import (
 )
 
 DEFAULT_OPTIONS = TopicOptions()
+
+Batches = (
+    Mapping[str, Iterable[Value] | BatchBuilder]
+    | Iterable[tuple[str, Iterable[Value] | BatchBuilder]]
+)
+"""Values by topic: a dict, or pairs."""
 
 
 class Client:
@@ -70,6 +77,7 @@ class Client:
         self._turns = Turns()
         self._open: set[Consumer[Any]] = set()
         self._publishers: set[Publisher] = set()
+        self._opened = False
         self._closed = False
 
     # --- publishing
@@ -92,6 +100,8 @@ class Client:
         magic_header: str | None = None,
         schema: Any = None,
         partition: Route | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
         qos: int = 1,
         timeout: Seconds | None = None,
         auto_create: bool | None = None,
@@ -103,6 +113,10 @@ class Client:
         now it is due. `qos=0` reaches live feeds only and is not stored. `partition` chooses among
         the partitions of a topic that has them. Cancelled or timed out while waiting, nothing was
         published.
+
+        With a `producer` (any str) and a `sequence` (any u64) of its own, the same publish may be
+        repeated: if it is there already, the receipt is that of the first time and says so. A topic
+        remembers the last 100,000 sequences of each producer.
         """
         self._turns.left -= 1
         if self._turns.left <= 0:
@@ -135,16 +149,23 @@ class Client:
         if topic_options is not None or settings is not UNSAID:
             plan = encoder.plan(topic, topic_options, settings)
         if type(value) is bytes and options is PLAIN and plan is encoder.default:
-            if qos == 1 and partition is None:
+            if qos == 1 and partition is None and producer is None:
                 quick = self._broker.publish_value_nowait(topic, value)
                 if quick is not None:
-                    return quick
+                    return quick if isinstance(quick, Receipt) else await quick
             rows = BatchBuilder()
             rows.append(value)
         else:
             rows = encoder.one(value, plan, options, self.clock.now_ms())
         receipt = await self._publish(
-            topic, rows, topic_options, partition, qos, timeout, auto_create
+            topic,
+            rows,
+            topic_options,
+            partition,
+            qos,
+            timeout,
+            auto_create,
+            identity=publish_identity(producer, sequence, qos),
         )
         return receipt.parts[0] if receipt.parts else receipt
 
@@ -166,6 +187,8 @@ class Client:
         magic_header: str | None = None,
         schema: Any = None,
         partition: Route | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
         qos: int = 1,
         timeout: Seconds | None = None,
         auto_create: bool | None = None,
@@ -176,7 +199,8 @@ class Client:
         What is said of a message is one for all, or a list with one for each. An empty list
         publishes nothing and is no error. Spread over partitions, the receipt has `parts`.
         `batch_compression` (lz4, zstd) compresses the batch as a whole, which gains more than
-        `compression` of each message.
+        `compression` of each message. `producer` and `sequence` are those of the first message;
+        the others count on from it. Such a batch goes to one partition.
         """
         self._turns.left -= 1
         if self._turns.left <= 0:
@@ -211,7 +235,15 @@ class Client:
         if not rows.row_count:
             return Receipt(topic, None, 0)
         return await self._publish(
-            topic, rows, topic_options, partition, qos, timeout, auto_create, batch_compression
+            topic,
+            rows,
+            topic_options,
+            partition,
+            qos,
+            timeout,
+            auto_create,
+            batch_compression,
+            identity=publish_identity(producer, sequence, qos),
         )
 
     async def publish_many(
@@ -303,13 +335,17 @@ class Client:
         timeout: Seconds | None,
         auto_create: bool | None,
         batch_compression: str = "none",
+        *,
+        identity: Identity | None = None,
     ) -> Receipt:
         check_qos(qos)
         may_create = self._auto_create if auto_create is None else auto_create
-        if options is None and partition is None and batch_compression == "none":
-            receipt = self._broker.publish_nowait(topic, rows, qos=qos, auto_create=may_create)
-            if receipt is not None:
-                return receipt
+        if options is None and partition is None and batch_compression == "none" and not identity:
+            begun = self._broker.publish_nowait(topic, rows, qos=qos, auto_create=may_create)
+            if isinstance(begun, Receipt):
+                return begun
+            if begun is not None:
+                return await begun
             return await self._broker.publish(
                 topic, rows, qos=qos, auto_create=may_create, timeout=self._patience(timeout)
             )
@@ -322,7 +358,61 @@ class Client:
             timeout=self._patience(timeout),
             auto_create=may_create,
             batch_compression=batch_compression,
+            identity=identity,
         )
+
+    # --- staged writes
+
+    async def stage(
+        self,
+        writer: str,
+        number: int,
+        part: str | int,
+        batches: Batches,
+        *,
+        auto_create: bool | None = None,
+    ) -> None:
+        """Lay messages ready that `commit` appends later, in one step with others.
+
+        `batches` has lists of values by topic, as a dict or as (topic, values) pairs; a
+        `BatchBuilder` in place of a list brings keys and headers. `writer` names who stages,
+        `number` is one of its steps and grows, `part` one piece of that step: the same part again
+        takes the place of the first. What is not committed within an hour is dropped. At or below
+        the writer's last committed number nothing is done.
+        """
+        self._check_open()
+        now_ms = self.clock.now_ms()
+        rows: list[tuple[str, BatchBuilder]] = []
+        for topic, values in batch_pairs(batches):
+            options = self._broker.known_options(topic)
+            if isinstance(values, BatchBuilder):
+                built = values
+            else:
+                plan = self._encoder.plan(topic, options, UNSAID)
+                if plan is None:
+                    raise InvalidRequest(f"topic {topic!r} passes objects; they cannot be staged")
+                built = self._encoder.many(values, plan, {}, now_ms)
+            if built.row_count:
+                rows += self._sender.routed(topic, built, options, None)
+        await self._broker.stage(
+            writer, number, part, rows, auto_create=self._may_create(auto_create)
+        )
+
+    async def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
+        """Append exactly the named parts to their topics, all of them in one step, or none.
+
+        Returns a receipt for each topic and partition. What else the writer has staged up to that
+        number is dropped, and the number is remembered for good: the same commit again changes
+        nothing and returns the same receipts, marked as duplicates (none for earlier numbers).
+        A topic that is full raises TopicFull: a commit neither waits nor drops a part of itself.
+        """
+        self._check_open()
+        return await self._broker.commit(writer, number, parts)
+
+    async def abort(self, writer: str, number: int) -> None:
+        """Drop what is staged under a number. It may be staged anew."""
+        self._check_open()
+        await self._broker.abort(writer, number)
 
     # --- values
 
@@ -446,6 +536,14 @@ class Client:
 
     # --- the connection
 
+    async def backup(self, directory: str | PathLike[str]) -> None:
+        """Write a consistent copy of everything into an empty directory, while work goes on.
+
+        It is a data directory itself: `file://` opens it, and copying it elsewhere restores it.
+        """
+        self._check_open()
+        await self._broker.backup(fspath(directory))
+
     async def close(self) -> None:
         """Flush publishers, close readers and feeds, and let the broker go."""
         if self._closed:
@@ -467,6 +565,9 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self._check_open()
+        if not self._opened:
+            await self._broker.open()
+            self._opened = True
         return self
 
     async def __aexit__(
@@ -540,3 +641,15 @@ def _apart(receipt: Receipt, count: int) -> list[Receipt]:
         else msgspec.structs.replace(receipt, offset=None, count=0, dropped=1)
         for index in range(count)
     ]
+
+
+def batch_pairs(batches: Batches) -> list[tuple[str, Iterable[Value] | BatchBuilder]]:
+    """What is to be staged, as pairs, checked."""
+    pairs = list(batches.items()) if isinstance(batches, Mapping) else list(batches)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise InvalidRequest(
+                "batches is a dict of lists of values by topic, or a list of (topic, values) "
+                f"pairs; not one with {pair!r}"
+            )
+    return [(topic, values) for topic, values in pairs]

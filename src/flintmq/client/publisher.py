@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +21,9 @@ from .values import PLAIN, Encoder, RowOptions, Value, call_settings
 BATCH_ROWS_MAX = 1000
 BATCH_BYTES_MAX = 256 * 1024
 BUFFER_BYTES_MAX = 64 * 1024 * 1024
+FLYING_BYTES_MAX = 8 * 1024 * 1024
+FLYING_BATCHES_MAX = 64
+"""What is on its way to the disk at once; the rest waits its turn here."""
 ROW_BYTES = 64
 """What a waiting message is counted for beside its bytes, so that empty ones are bounded too."""
 
@@ -67,6 +70,8 @@ class Publisher:
         self._armed: Timer | asyncio.Handle | None = None
         self._waiting: deque[tuple[str, BatchBuilder | RecordBatch, int]] = deque()
         self._waiting_bytes = 0
+        self._flying: deque[tuple[Awaitable[Receipt], int, int]] = deque()
+        self._flying_bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._failed: list[tuple[Exception, int]] = []
         self._closed = False
@@ -169,7 +174,7 @@ class Publisher:
         """Begin a batch: see to it that it goes out in time."""
         if self._closed:
             raise Closed(f"the publisher of {self.topic!r}")
-        if self._waiting_bytes > BUFFER_BYTES_MAX:
+        if self._waiting_bytes + self._flying_bytes > BUFFER_BYTES_MAX:
             raise QueueFull(
                 f"the publisher of {self.topic!r}",
                 BUFFER_BYTES_MAX,
@@ -203,15 +208,11 @@ class Publisher:
 
     def _send_off(self, name: str, rows: BatchBuilder | RecordBatch) -> None:
         count = rows.row_count
+        size = rows.size(0, count) + ROW_BYTES * count
         try:
             batch = sealed(rows, self._compression)
-            if not self._waiting:
-                receipt = self._broker.publish_nowait(
-                    name, batch, qos=self._qos, auto_create=self._auto_create
-                )
-                if receipt is not None:
-                    self._acknowledge(receipt, count)
-                    return
+            if not self._waiting and self._begin(name, batch, size):
+                return
         except TopicFull as error:
             if not error.never_fits or count == 1:
                 self._failed.append((error, count))
@@ -222,44 +223,80 @@ class Publisher:
         except Exception as error:  # flush tells it
             self._failed.append((error, count))
             return
-        size = rows.size(0, count) + ROW_BYTES * count
         self._waiting.append((name, batch, size))
         self._waiting_bytes += size
+        self._go_on()
+
+    def _begin(self, name: str, batch: BatchBuilder | RecordBatch, size: int) -> bool:
+        """Publish a batch, or set it on its way; False if it has to wait."""
+        if len(self._flying) >= FLYING_BATCHES_MAX or self._flying_bytes >= FLYING_BYTES_MAX:
+            return False
+        count = batch.row_count
+        receipt = self._broker.publish_nowait(
+            name, batch, qos=self._qos, auto_create=self._auto_create
+        )
+        if receipt is None:
+            return False
+        if isinstance(receipt, Receipt):
+            self._acknowledge(receipt, count)
+        else:
+            self._flying.append((receipt, count, size))
+            self._flying_bytes += size
+            self._go_on()
+        return True
+
+    def _go_on(self) -> None:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._send_waiting())
 
     async def _send_waiting(self) -> None:
-        """Publish what waits, in order."""
+        """Publish what waits, in order: several batches are on their way to the disk at once."""
         try:
-            while self._waiting:
-                name, batch, size = self._waiting[0]
-                count = batch.row_count
-                try:
-                    receipt = await self._broker.publish(
-                        name,
-                        batch,
-                        qos=self._qos,
-                        auto_create=self._auto_create,
-                        timeout=self._timeout,
-                    )
-                    self._acknowledge(receipt, count)
-                except TopicFull as error:
-                    if error.never_fits and count > 1:
-                        first, second = halves(batch)
-                        self._waiting[0] = (name, second, size - size // 2)
-                        self._waiting.appendleft((name, first, size // 2))
-                        continue
-                    self._give_up_on(name, error)
-                    continue
-                except (QueueFull, TopicDeleted) as error:
-                    self._give_up_on(name, error)
-                    continue
-                except Exception as error:  # flush tells it
-                    self._failed.append((error, count))
-                self._waiting.popleft()
-                self._waiting_bytes -= size
+            while self._flying or self._waiting:
+                if self._waiting and await self._send_first():
+                    self._waiting_bytes -= self._waiting.popleft()[2]
+                elif self._flying:
+                    await self._land()
         finally:
             self._task = None
+
+    async def _send_first(self) -> bool:
+        """Send the batch that has waited longest, or see that it has failed for good."""
+        name, batch, size = self._waiting[0]
+        count = batch.row_count
+        try:
+            if self._begin(name, batch, size):
+                return True
+            if self._flying:
+                return False  # they may make room; and one that waits must not be overtaken
+            receipt = await self._broker.publish(
+                name, batch, qos=self._qos, auto_create=self._auto_create, timeout=self._timeout
+            )
+            self._acknowledge(receipt, count)
+        except TopicFull as error:
+            if error.never_fits and count > 1:
+                first, second = halves(batch)
+                self._waiting[0] = (name, second, size - size // 2)
+                self._waiting.appendleft((name, first, size // 2))
+                return False
+            self._give_up_on(name, error)
+            return False
+        except (QueueFull, TopicDeleted) as error:
+            self._give_up_on(name, error)
+            return False
+        except Exception as error:  # flush tells it
+            self._failed.append((error, count))
+        return True
+
+    async def _land(self) -> None:
+        """Wait for the disk to have the batch that was sent first."""
+        receipt, count, size = self._flying[0]
+        try:
+            self._acknowledge(await receipt, count)
+        except Exception as error:  # flush tells it
+            self._failed.append((error, count))
+        self._flying.popleft()
+        self._flying_bytes -= size
 
     def _give_up_on(self, name: str, error: Exception) -> None:
         """What waits for a topic that took nothing in time, or is gone, fails with the first."""

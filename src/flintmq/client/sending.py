@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple
 
 from ..batch import BatchBuilder, RecordBatch, slice_batch
 from ..broker_api import BrokerApi
@@ -11,6 +12,16 @@ from ..model import Receipt, TopicOptions
 from .routing import Route, Router, partition_name
 
 Rows = BatchBuilder | RecordBatch
+
+
+PRODUCER_BYTES_MAX = 1024
+
+
+class Identity(NamedTuple):
+    """What tells a publish from every other: who sends it, and the number of its first message."""
+
+    producer: str
+    sequence: int
 
 
 class Sender:
@@ -57,19 +68,26 @@ class Sender:
         timeout: float | None,
         auto_create: bool,
         batch_compression: str = "none",
+        identity: Identity | None = None,
     ) -> Receipt:
         """Publish rows; of a partitioned topic the receipt has a part for each partition.
 
         Parts are acknowledged each on its own; an error carries the receipts of those that were.
-        `timeout` is for all of them together.
+        `timeout` is for all of them together. They share the wait for the disk.
         """
-        receipts: list[Receipt] = []
+        begun: list[Receipt | Awaitable[Receipt]] = []
         clock = self._broker.clock
         deadline = None if timeout is None else clock.monotonic() + timeout
-        for name, part in self.routed(topic, rows, options, route):
+        routed = self.routed(topic, rows, options, route)
+        if identity is not None and len(routed) > 1:
+            raise InvalidRequest(
+                "a batch with a producer and sequence goes to one partition: name it, or publish "
+                "the messages of each key by themselves"
+            )
+        for name, part in routed:
             if batch_compression != "none":
                 await self._check_sizes(name, part)
-            batch = sealed(part, batch_compression)
+            batch = sealed(part, batch_compression, identity)
             try:
                 receipt = self._broker.publish_nowait(name, batch, qos=qos, auto_create=auto_create)
                 if receipt is None:
@@ -78,12 +96,46 @@ class Sender:
                         name, batch, qos=qos, auto_create=auto_create, timeout=left
                     )
             except FlintError as error:
-                error.receipts = receipts
+                error.receipts, _ = await _outcomes(begun)
                 raise
-            receipts.append(receipt)
+            begun.append(receipt)
+        receipts, failed = await _outcomes(begun)
+        if failed is not None:
+            failed.receipts = receipts
+            raise failed
         if partitions_of(topic, options) is None:
             return receipts[0]
         return _together(topic, receipts)
+
+
+def publish_identity(producer: str | None, sequence: int | None, qos: int) -> Identity | None:
+    """Producer and sequence of a call, checked."""
+    if producer is None and sequence is None:
+        return None
+    if not isinstance(producer, str) or not producer or len(producer.encode()) > PRODUCER_BYTES_MAX:
+        raise InvalidRequest(
+            f"producer is a str of 1 to {PRODUCER_BYTES_MAX:,} bytes, and comes with a sequence; "
+            f"not {producer!r}"
+        )
+    if type(sequence) is not int or not 0 <= sequence < 2**64:
+        raise InvalidRequest(f"sequence is a whole number from 0 to 2**64 - 1, not {sequence!r}")
+    if qos == 0:
+        raise InvalidRequest("producer and sequence are for what is stored: qos=1")
+    return Identity(producer, sequence)
+
+
+async def _outcomes(
+    begun: Sequence[Receipt | Awaitable[Receipt]],
+) -> tuple[list[Receipt], FlintError | None]:
+    """The receipts of what was published, and the first error if something was not."""
+    receipts: list[Receipt] = []
+    failed: FlintError | None = None
+    for receipt in begun:
+        try:
+            receipts.append(receipt if isinstance(receipt, Receipt) else await receipt)
+        except FlintError as error:
+            failed = failed or error
+    return receipts, failed
 
 
 def partitions_of(topic: str, options: TopicOptions | None) -> int | None:
@@ -102,11 +154,12 @@ def halves(rows: Rows) -> tuple[Rows, Rows]:
     return first, second
 
 
-def sealed(rows: Rows, batch_compression: str) -> Rows:
-    """The rows, or where their batch is to be compressed, the batch."""
-    if batch_compression == "none" or isinstance(rows, RecordBatch):
+def sealed(rows: Rows, batch_compression: str, identity: Identity | None = None) -> Rows:
+    """The rows, or where their batch is to be compressed or told from others, the batch."""
+    if isinstance(rows, RecordBatch) or (batch_compression == "none" and identity is None):
         return rows
-    return rows.seal(compression=batch_compression)
+    producer, sequence = identity or (None, 0)
+    return rows.seal(compression=batch_compression, producer=producer, base_sequence=sequence)
 
 
 def _together(topic: str, receipts: list[Receipt]) -> Receipt:

@@ -6,14 +6,17 @@ It belongs to one event loop. Nothing here polls: what time brings about has a t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any
 
 from ..batch import BatchBuilder, DecodeCache, RecordBatch
 from ..broker_api import Filter
-from ..clock import Clock, SystemClock
+from ..clock import Clock, SystemClock, Timer
 from ..errors import Closed, InvalidRequest, TopicDeleted, TopicExists, TopicNotFound
 from ..model import (
     OBJECT_RETENTION_COUNT,
+    Durability,
     Overflow,
     Receipt,
     Start,
@@ -24,9 +27,23 @@ from ..model import (
 )
 from ..patterns import check_name, check_pattern, is_literal, matches
 from ..rows import Decoder
+from .commands import (
+    AbortStages,
+    Change,
+    Command,
+    CommitStage,
+    ConfigureTopics,
+    CreateTopics,
+    DeleteTopics,
+    Place,
+    Stage,
+    StagedBatch,
+)
 from .feeds import Feed, FeedBoard
+from .pending import Pending
 from .readers import Reader
 from .row_stats import merged_stats
+from .staging import STAGED_SECONDS, Staging, check_writer, part_name, part_names
 from .topic import Topic
 
 DECODE_CACHE_BYTES = 4 * 1024 * 1024
@@ -34,25 +51,41 @@ PARTITIONS_MAX = 1024
 
 
 class Broker:
-    def __init__(self, clock: Clock | None = None, decoder: Decoder | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        decoder: Decoder | None = None,
+        *,
+        staging: Staging | None = None,
+        staged_seconds: float = STAGED_SECONDS,
+    ) -> None:
         self.clock: Clock = clock or SystemClock()
         self._decoder = decoder
         self._topics: dict[str, Topic] = {}
+        self._by_id: dict[int, Topic] = {}
+        self._defaults = TopicOptions()
         self._last_topic_id = 0
         self._board = FeedBoard()
         self._cache = DecodeCache(DECODE_CACHE_BYTES)
+        self._staging = staging or Staging()
+        self._staging_view = self._staging  # what is decided; here, that is what is applied
+        self._staged_ms = round(staged_seconds * 1000)
+        self._staging_timer: Timer | None = None
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def open(self) -> None:
+        """In memory there is nothing to recover."""
 
     # --- publishing
 
     def publish_nowait(
         self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
-    ) -> Receipt | None:
+    ) -> Receipt | Pending | None:
         found = self._topics.get(topic) or self._topic(topic, auto_create)
         return found.publish(rows, qos)
 
-    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | None:
+    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Pending | None:
         found = self._topics.get(topic)
         return None if found is None else found.publish_value(value)
 
@@ -69,7 +102,7 @@ class Broker:
         receipt = found.publish(rows, qos)
         if receipt is None:
             receipt = await found.publish_when_possible(rows, qos, timeout)
-        return receipt
+        return await receipt if isinstance(receipt, Pending) else receipt
 
     def known_options(self, topic: str) -> TopicOptions | None:
         try:
@@ -82,17 +115,144 @@ class Broker:
                 return None
         return found.origin.options
 
+    # --- staged writes
+
+    async def stage(
+        self,
+        writer: str,
+        number: int,
+        part: str | int,
+        batches: Sequence[tuple[str, BatchBuilder | RecordBatch]],
+        *,
+        auto_create: bool,
+    ) -> None:
+        check_writer(writer, number)
+        name = part_name(part)
+        found = [(await self._obtain(topic, auto_create), rows) for topic, rows in batches]
+        for topic, _ in found:
+            if topic.options.storage != self._defaults.storage:
+                raise InvalidRequest(
+                    f"topic {topic.name!r} is one in memory; a durable broker stages for durable "
+                    "topics only"
+                )
+        sealed = [
+            StagedBatch(
+                topic.id, topic.name, copy(rows) if isinstance(rows, RecordBatch) else rows.seal()
+            )
+            for topic, rows in found
+        ]
+        await self._ready_to_stage()
+        self._check_open()
+        view = self._staging_view
+        if view.is_done(writer, number):
+            await self._caught_up()
+            return
+        view.check_room(writer, number, name, sum(staged.batch.byte_length for staged in sealed))
+        now_ms, offset = self.clock.now_ms(), view.next_offset
+        for staged in sealed:
+            staged.batch.stamp(offset, now_ms)
+            offset += staged.batch.row_count
+        await self._change_staging(Stage(writer, number, name, now_ms, sealed))
+        self._arm_staging()
+
+    async def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
+        check_writer(writer, number)
+        names = part_names(parts)
+        await self._topics_at_rest()
+        self._check_open()
+        view = self._staging_view
+        if view.is_done(writer, number):
+            await self._caught_up()
+            return [self._receipt(place, True) for place in view.places(writer, number)]
+        by_topic: dict[int, list[RecordBatch]] = {}
+        for staged in view.find(writer, number, names):
+            if staged.topic not in self._by_id:
+                raise TopicDeleted(staged.name.partition("/")[0])
+            by_topic.setdefault(staged.topic, []).append(staged.batch)
+        for id, batches in by_topic.items():
+            self._by_id[id].check_fits(batches)
+        now_ms = self.clock.now_ms()
+        places = []
+        for id, batches in by_topic.items():
+            topic = self._by_id[id]
+            offset, time = topic.place(batches, now_ms)
+            count = sum(batch.row_count for batch in batches)
+            places.append(Place(id, topic.name, offset, count, time))
+        await self._change_staging(CommitStage(writer, number, names, places))
+        return [self._receipt(place, False) for place in places]
+
+    async def abort(self, writer: str, number: int) -> None:
+        check_writer(writer, number)
+        self._check_open()
+        if self._staging_view.is_done(writer, number):
+            await self._caught_up()
+            return
+        await self._change_staging(AbortStages([(writer, number)], self.clock.now_ms()))
+
+    def _receipt(self, place: Place, is_repeat: bool) -> Receipt:
+        base, _, partition = place.name.partition("/")
+        return Receipt(
+            base, place.offset, place.rows, int(partition or 0), 0, is_repeat, self._durability()
+        )
+
+    def _durability(self) -> Durability:
+        return "memory"
+
+    async def _obtain(self, name: str, auto_create: bool) -> Topic:
+        return self._topic(name, auto_create)
+
+    async def _ready_to_stage(self) -> None:
+        """Wait until more may be staged."""
+
+    async def _topics_at_rest(self) -> None:
+        """Wait until no topic is about to be deleted."""
+
+    async def _caught_up(self) -> None:
+        """Wait until what was decided has been done."""
+
+    async def _change_staging(self, command: Stage | CommitStage | AbortStages) -> None:
+        self.apply(command)
+
+    def _apply_commit(self, command: CommitStage) -> None:
+        offsets = {place.topic: place.offset for place in command.places}
+        times = {place.topic: place.time for place in command.places}
+        for staged in self._staging.apply(command):
+            topic = self._by_id.get(staged.topic)
+            if topic is not None:  # else deleted since it was decided
+                batch = copy(staged.batch)  # a checkpoint may be writing the staged one
+                batch.stamp(offsets[topic.id], times[topic.id])
+                offsets[topic.id] += batch.row_count
+                topic.apply_append(batch)
+
+    def _arm_staging(self) -> None:
+        due_ms = self._staging_view.due(self._staged_ms)
+        if due_ms is not None and self._staging_timer is None and not self._closed:
+            wait_ms = max(0, due_ms - self.clock.now_ms())
+            self._staging_timer = self.clock.call_later(wait_ms / 1000, self._drop_rested)
+
+    def _drop_rested(self) -> None:
+        """Drop what was staged and never committed, once its time is up."""
+        self._staging_timer = None
+        now_ms = self.clock.now_ms()
+        rested = self._staging_view.rested_since(now_ms - self._staged_ms)
+        if rested:
+            self._begin_abort(AbortStages(rested, now_ms))
+        self._arm_staging()
+
+    def _begin_abort(self, command: AbortStages) -> None:
+        self.apply(command)
+
     # --- topics
 
     async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
         self._check_open()
         check_name(name)
-        wanted = self._options(TopicOptions(), options)
+        wanted = self._options(self._defaults, options)
         row = self._row(name)
         if not row:
             if wanted.format == "object" and "retention_count" not in options:
                 wanted = changed_options(wanted, {"retention_count": OBJECT_RETENTION_COUNT})
-            return self._create_row(name, wanted)
+            return await self._create_row(name, wanted)
         ours = row[0].options
         differing = {
             option: (getattr(ours, option), getattr(wanted, option))
@@ -109,16 +269,20 @@ class Broker:
         wanted = self._options(ours, options)
         if (ours.format == "object") != (wanted.format == "object"):
             raise InvalidRequest("a topic of objects cannot become one of bytes, nor the other way")
+        added: list[tuple[int, str]] = []
+        names: set[str] = set()
         if wanted.partitions != ours.partitions:
             self._check_growth(name, ours.partitions, wanted.partitions)
             names = set.intersection(*(_reader_names(topic) for topic in row))
-            for partition in range(ours.partitions or 0, wanted.partitions or 0):
-                row.append(self._create(f"{name}/{partition}", wanted))
-                await self._introduce(names, row[-1])
-        for topic in row:
-            topic.configure(wanted)
+            added = self._numbered(
+                f"{name}/{n}" for n in range(ours.partitions or 0, wanted.partitions or 0)
+            )
+        await self._change(ConfigureTopics([topic.id for topic in row], wanted, added))
+        for _, added_name in added:
+            await self._introduce(names, self._topics[added_name])
+        for topic in self._row(name):
             topic.bell.ring()  # readers of all partitions look whether there are more
-        return self._info(name, row)
+        return self._info(name, self._row(name))
 
     def _check_growth(self, name: str, ours: int | None, wanted: int | None) -> None:
         if ours is None:
@@ -138,13 +302,7 @@ class Broker:
 
     async def delete_topic(self, name: str) -> None:
         row = self._whole_row(name)
-        for topic in row:
-            del self._topics[topic.name]
-        for feed in row[0].feeds:
-            if is_literal(feed.pattern):
-                feed.end(TopicDeleted(name))
-        for topic in row:
-            topic.end(TopicDeleted(name))
+        await self._change(DeleteTopics([topic.id for topic in row]))
 
     async def topics(self, pattern: str) -> list[str]:
         self._check_open()
@@ -209,32 +367,74 @@ class Broker:
             self._check_name(name)
             if not auto_create:
                 raise TopicNotFound(name)
-            topic = self._create(name, TopicOptions())
+            self.apply(CreateTopics(self._numbered([name]), self._defaults))
+            topic = self._topics[name]
         return topic
 
-    def _create_row(self, name: str, options: TopicOptions) -> TopicInfo:
-        if options.partitions is None:
-            return self._info(name, [self._create(name, options)])
-        numbers = range(options.partitions)
-        return self._info(name, [self._create(f"{name}/{n}", options) for n in numbers])
+    async def _create_row(self, name: str, options: TopicOptions) -> TopicInfo:
+        names = [name]
+        if options.partitions is not None:
+            names = [f"{name}/{number}" for number in range(options.partitions)]
+        await self._change(CreateTopics(self._numbered(names), options))
+        return self._info(name, self._row(name))
 
-    def _create(self, name: str, options: TopicOptions) -> Topic:
-        self._last_topic_id += 1
-        topic = Topic(
+    def _numbered(self, names: Iterable[str]) -> list[tuple[int, str]]:
+        """New topics with ids that were never used."""
+        return list(enumerate(names, self._last_topic_id + 1))
+
+    # --- changes
+
+    async def _change(self, command: Change) -> None:
+        """Carry a decided change out. In memory there is nothing to wait for."""
+        self.apply(command)
+
+    def apply(self, command: Command) -> None:
+        """Make a change that was decided. Refuses nothing."""
+        match command:
+            case CreateTopics(topics, options):
+                self._create(topics, options)
+            case ConfigureTopics(ids, options, added):
+                for id in ids:
+                    self._by_id[id].configure(options)
+                self._create(added, options)
+            case DeleteTopics(ids):
+                self._delete([self._by_id[id] for id in ids])
+            case CommitStage():
+                self._apply_commit(command)
+            case Stage() | AbortStages():
+                self._staging.apply(command)
+            case _:
+                raise AssertionError(f"{type(command).__name__} concerns durable topics")
+
+    def _create(self, topics: list[tuple[int, str]], options: TopicOptions) -> None:
+        for id, name in topics:
+            self._last_topic_id = max(self._last_topic_id, id)
+            self._topics[name] = self._by_id[id] = self._new_topic(id, name, options)
+
+    def _new_topic(self, id: int, name: str, options: TopicOptions) -> Topic:
+        return Topic(
             name,
-            self._last_topic_id,
+            id,
             options,
             clock=self.clock,
             cache=self._cache,
             board=self._board,
             decoder=self._decoder,
         )
-        self._topics[name] = topic
-        return topic
+
+    def _delete(self, row: list[Topic]) -> None:
+        name = row[0].name.partition("/")[0]
+        for topic in row:
+            del self._topics[topic.name], self._by_id[topic.id]
+        for feed in row[0].feeds:
+            if is_literal(feed.pattern):
+                feed.end(TopicDeleted(name))
+        for topic in row:
+            topic.end(TopicDeleted(name))
 
     def _options(self, options: TopicOptions, changes: dict[str, Any]) -> TopicOptions:
         wanted = changed_options(options, changes)
-        if wanted.storage != "memory":
+        if wanted.storage != "memory" and self._defaults.storage == "memory":
             raise InvalidRequest("storage='durable' needs a durable broker; this one is memory://")
         if wanted.partitions is not None and wanted.partitions > PARTITIONS_MAX:
             raise InvalidRequest(f"a topic has at most {PARTITIONS_MAX:,} partitions")
@@ -264,10 +464,15 @@ class Broker:
 
     # --- the end
 
+    async def backup(self, directory: str) -> None:
+        raise InvalidRequest("memory:// keeps nothing that could be backed up; file:// does")
+
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
+        if self._staging_timer is not None:
+            self._staging_timer.cancel()
         error = Closed("the broker")
         for feed in list(self._board.open):
             feed.end(error)

@@ -69,6 +69,7 @@ class Feed:
         self._clock = clock
         self._queue: deque[tuple[Run, int | None]] = deque()
         self._waiting = 0
+        self._coming = 0
         self._bell = Bell()
         self._ended: FlintError | None = None
         self._board = board
@@ -77,7 +78,17 @@ class Feed:
     # --- the broker's side
 
     def has_room(self, count: int) -> bool:
-        return self._waiting + count <= self.capacity or self._waiting == 0
+        taken = self._waiting + self._coming
+        return taken + count <= self.capacity or taken == 0
+
+    def expect(self, count: int) -> None:
+        """Keep room for messages that were let in and are still on their way to the disk."""
+        self._coming += count
+
+    def have_come(self, count: int) -> None:
+        """They are here, or will not come. What a filter or a delay kept out has left room."""
+        self._coming -= count
+        self._made_room()
 
     def full(self) -> QueueFull:
         return QueueFull(
@@ -86,13 +97,17 @@ class Feed:
             "its subscriber is slow: give it more capacity or another overflow policy",
         )
 
-    def offer(self, run: Run, ttl_ms: int | None) -> int:
-        """Queue a run of rows as the overflow policy says; how many messages were dropped."""
+    def offer(self, run: Run, ttl_ms: int | None, *, was_let_in: bool = True) -> int:
+        """Queue a run of rows as the overflow policy says; how many messages were dropped.
+
+        A feed that refuses takes whatever was let in: if it was opened since, more than it can
+        hold. What was not is a delayed message, whose publisher has left and cannot be told.
+        """
         count = run.row_count
         dropped = 0
         excess = self._waiting + count - self.capacity
-        if excess > 0 and self.refuses:
-            if self._waiting:  # a delayed message: its publisher has left and cannot be told
+        if self.refuses:
+            if not was_let_in and not self.has_room(count):
                 self.dropped += count
                 return count
         elif excess > 0:

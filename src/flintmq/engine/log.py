@@ -8,6 +8,7 @@ kept as the objects they are: copying them would gain nothing.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from typing import Protocol
 
 from ..batch import OBJECTS, BatchBuilder, DecodeCache, RecordBatch, RowSource
 
@@ -23,6 +24,24 @@ COLUMNAR_BYTES_MAX = 1024
 
 _COMPACT_AT = 512
 _DROPPED = BatchBuilder()
+
+
+class TopicLogApi(Protocol):
+    """A topic's messages, wherever they are."""
+
+    first_offset: int
+    next_offset: int
+    byte_count: int
+    last_time: int
+
+    def append(self, rows: BatchBuilder | RecordBatch, now_ms: int) -> int: ...
+    def append_value(self, value: bytes, now_ms: int) -> int: ...
+    def locate(self, offset: int) -> tuple[RowSource, int, int]: ...
+    def locate_first(self) -> tuple[RowSource, int, int]: ...
+    def time_of(self, offset: int) -> int: ...
+    def offset_at_time(self, time_ms: int) -> int: ...
+    def drop_to(self, offset: int) -> int: ...
+    def offset_freeing(self, bytes_wanted: int) -> int: ...
 
 
 class MemoryLog:

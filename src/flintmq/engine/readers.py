@@ -214,6 +214,10 @@ class Reader:
         self._check_open()
         return rung
 
+    async def begin(self) -> None:
+        """Make it last that this name has begun here."""
+        await self._topic.begin_cursor(self._cursor)
+
     async def seek(self, to: Start | Mapping[int, int]) -> None:
         self._check_open()
         if isinstance(to, Mapping):
@@ -239,7 +243,7 @@ class Reader:
             raise InvalidRequest(
                 f"commit({offset}): the next offset to read is 0 to {next_offset} in this topic"
             )
-        cursor.committed = offset
+        await self._topic.commit_cursor(cursor, offset)
         return offset
 
     async def position(self) -> int:

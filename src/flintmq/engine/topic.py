@@ -15,6 +15,7 @@ from ..batch import (
     DELIVER_AT,
     EXPIRY,
     OBJECTS,
+    PRODUCER,
     UNSTAMPED,
     BatchBuilder,
     DecodeCache,
@@ -27,10 +28,12 @@ from ..errors import FilterFailed, FlintError, InvalidRequest, MessageTooLarge, 
 from ..metrics import Meter
 from ..model import Receipt, Start, TopicInfo, TopicOptions, TopicStats
 from ..rows import Decoder, Message, Origin, Run
+from .dedup import Producers
 from .delays import Delays
 from .expiry import FOREVER, end_of_life
 from .feeds import Feed, FeedBoard
-from .log import MemoryLog
+from .log import MemoryLog, TopicLogApi
+from .pending import Pending
 from .readers import Cursor, Reader, resolve_start
 from .waiting import Bell, again, resolve
 
@@ -58,12 +61,13 @@ class Topic:
         cache: DecodeCache,
         board: FeedBoard,
         decoder: Decoder | None = None,
+        log: TopicLogApi | None = None,
     ) -> None:
         self.name, self.id, self.clock = name, id, clock
         base, _, partition = name.partition("/")
         self._base, self._partition = base, int(partition or 0)
         self._decoder = decoder
-        self.log = MemoryLog(cache)
+        self.log: TopicLogApi = log or MemoryLog(cache)
         self.bell = Bell()
         self._board = board
         self._feeds: tuple[Feed, ...] = ()
@@ -74,6 +78,7 @@ class Topic:
         self._waits: Counter[str] = Counter()
         self._readers: set[Reader] = set()
         self._cursors: dict[str, Cursor] = {}
+        self.producers = Producers()
         self._reader_count = 0
         self._publishers: deque[_Publisher] = deque()
         self._expired: deque[list[int]] = deque()
@@ -131,8 +136,11 @@ class Topic:
 
     def publish(
         self, rows: BatchBuilder | RecordBatch, qos: int, *, first_in_line: bool = False
-    ) -> Receipt | None:
-        """Take the rows in, or return None if the publisher has to wait. Raises what refuses it."""
+    ) -> Receipt | Pending | None:
+        """Take the rows in, or return None if the publisher has to wait. Raises what refuses it.
+
+        Where taking in takes time, the receipt is pending; the offsets are decided all the same.
+        """
         if bool(rows.columns & OBJECTS) != self._takes_objects:
             raise InvalidRequest(
                 f"topic {self.name!r} was made anew meanwhile, and takes "
@@ -145,6 +153,11 @@ class Topic:
                 self._refuse_what_never_fits(rows)
             return None
         count = rows.row_count
+        if rows.columns & PRODUCER and qos:
+            assert isinstance(rows, RecordBatch)
+            known = self._known_sequences(rows)
+            if known is not None:
+                return known
         for feed in self.feeds:
             if feed.refuses and not feed.has_room(self._meant_for(feed, rows)):
                 if feed.overflow == "reject":
@@ -175,9 +188,9 @@ class Topic:
                 if room == 0:
                     return Receipt(self._base, None, 0, self._partition, dropped)
                 rows, count = _head_of(rows, room), room
-        return self._append(rows, count, now_ms, dropped)
+        return self._take_in(rows, count, now_ms, dropped)
 
-    def publish_value(self, value: bytes) -> Receipt | None:
+    def publish_value(self, value: bytes) -> Receipt | Pending | None:
         """The quick way for one plain value; None where the topic has more to think about."""
         if self._is_involved or self._publishers or self.feeds or len(value) > self._bytes_max:
             return None
@@ -190,23 +203,39 @@ class Topic:
         self.bell.ring()
         return Receipt(self._base, offset, 1, self._partition)
 
-    def _append(
+    def _known_sequences(self, batch: RecordBatch) -> Receipt | Pending | None:
+        """The receipt of a batch that was published before, by its producer and sequence."""
+        count = batch.row_count
+        offset = self.producers.find(batch.producer or "", batch.base_sequence, count)
+        if offset is None:
+            return None
+        return Receipt(self._base, offset, count, self._partition, duplicate=True)
+
+    def _take_in(
         self, rows: BatchBuilder | RecordBatch, count: int, now_ms: int, dropped: int
-    ) -> Receipt:
+    ) -> Receipt | Pending:
+        offset = self._append(rows, count, now_ms)
+        return Receipt(self._base, offset, count, self._partition, dropped)
+
+    def _append(self, rows: BatchBuilder | RecordBatch, count: int, now_ms: int) -> int:
+        """Add rows to the log, and let everybody know; the offset of the first."""
         log = self.log
         bytes_before = log.byte_count
         offset = log.append(rows, now_ms)
         self.published.add(count, now_ms, log.byte_count - bytes_before)
+        if rows.columns & PRODUCER:
+            assert isinstance(rows, RecordBatch)
+            self.producers.add(rows.producer or "", rows.base_sequence, count, offset)
         if rows.columns & EXPIRY:
             self.may_expire = self._expiry_seen = self._is_involved = True
-        if self._feeds or rows.columns & DELIVER_AT:
+        if self.feeds or rows.columns & DELIVER_AT:
             self._fan_out(rows, now_ms, offset)
         if log.next_offset - log.first_offset > self._count_max or log.byte_count > self._bytes_max:
             self._keep_limits()
         if self._sweep_timer is None and (self.may_expire or self._age_ms is not None):
             self._arm_sweep()
         self.bell.ring()
-        return Receipt(self._base, offset, count, self._partition, dropped)
+        return offset
 
     def _check_sizes(self, rows: BatchBuilder | RecordBatch, limit: int) -> None:
         if isinstance(rows, RecordBatch) and rows.compression:
@@ -225,7 +254,7 @@ class Topic:
         if fitting < count:
             passed = self._passed_by_all()
             if passed is not None and passed > self.log.first_offset:
-                self._drop(passed, "read")
+                self._pass_over(passed, "read")
                 fitting = self._fitting(rows)
         if fitting < count and self.options.overflow != "drop_new":
             self._refuse_what_never_fits(rows)
@@ -234,13 +263,18 @@ class Topic:
         return fitting
 
     def _fitting(self, rows: BatchBuilder | RecordBatch) -> int:
-        log = self.log
         count = rows.row_count
-        room = min(count, max(0, self._count_max - (log.next_offset - log.first_offset)))
-        bytes_room = self._bytes_max - log.byte_count
+        stored, stored_bytes = self._occupied()
+        room = min(count, max(0, self._count_max - stored))
+        bytes_room = self._bytes_max - stored_bytes
         if rows.size(0, count) <= bytes_room:
             return room
         return max(0, bisect_right(range(room + 1), bytes_room, key=lambda n: rows.size(0, n)) - 1)
+
+    def _occupied(self) -> tuple[int, int]:
+        """Messages and bytes that count against the limits."""
+        log = self.log
+        return log.next_offset - log.first_offset, log.byte_count
 
     def _refuse_what_never_fits(self, rows: BatchBuilder | RecordBatch) -> None:
         count, size = rows.row_count, rows.size(0, rows.row_count)
@@ -273,8 +307,8 @@ class Topic:
 
     def _limit(self, count: int) -> str:
         """The limit that keeps `count` more messages out."""
-        options, log = self.options, self.log
-        if log.next_offset - log.first_offset + count > self._count_max:
+        options = self.options
+        if self._occupied()[0] + count > self._count_max:
             return f"retention_count={options.retention_count}"
         return f"retention_bytes={options.retention_bytes}"
 
@@ -290,11 +324,47 @@ class Topic:
             why += f" (waited {waited:g} s)"
         return TopicFull(self.name, self._limit(count), why)
 
+    # --- staged writes
+
+    def check_fits(self, batches: Sequence[RecordBatch]) -> None:
+        """Raise unless all of these can be taken in right now. A commit never waits or drops."""
+        if self.options.max_message_bytes is not None:
+            for batch in batches:
+                self._check_sizes(batch, self.options.max_message_bytes)
+        count = sum(batch.row_count for batch in batches)
+        size = sum(batch.size(0, batch.row_count) for batch in batches)
+        for feed in self.feeds:
+            if feed.refuses and not feed.has_room(count):
+                raise feed.full()
+        if self._drops_oldest:
+            last = batches[-1].size(batches[-1].row_count - 1, batches[-1].row_count)
+            if last > self._bytes_max:
+                self._refuse_too_large(last)
+            return
+        if not self._has_room(count, size):
+            passed = self._passed_by_all()
+            if passed is not None and passed > self.log.first_offset:
+                self._pass_over(passed, "read")
+            if not self._has_room(count, size):
+                raise self._full(count)
+
+    def _has_room(self, count: int, size: int) -> bool:
+        stored, stored_bytes = self._occupied()
+        return stored + count <= self._count_max and stored_bytes + size <= self._bytes_max
+
+    def place(self, batches: Sequence[RecordBatch], now_ms: int) -> tuple[int, int]:
+        """Decide where these go: offset and time."""
+        return self.log.next_offset, max(now_ms, self.log.last_time)
+
+    def apply_append(self, batch: RecordBatch) -> None:
+        """Take in a batch whose place was decided."""
+        self._append(batch, batch.row_count, batch.append_time)
+
     # --- publishers that wait
 
     async def publish_when_possible(
         self, rows: BatchBuilder | RecordBatch, qos: int, timeout: float | None
-    ) -> Receipt:
+    ) -> Receipt | Pending:
         """Wait in line until the rows can be taken in. Cancelled or timed out: nothing is done."""
         me = _Publisher()
         self._publishers.append(me)
@@ -331,6 +401,10 @@ class Topic:
                     f"its subscriber blocks publishers and took nothing for {timeout:g} s",
                 )
         return self._full(count, timeout)
+
+    def wake_publishers(self) -> None:
+        """Have everybody who waits in line look again, one after the other."""
+        self._wake_publisher()
 
     def _wake_publisher(self) -> None:
         if self._publishers:
@@ -382,11 +456,11 @@ class Topic:
                 "publish them with qos=1, which stores them",
             )
 
-    def _offer(self, run: Run) -> None:
+    def _offer(self, run: Run, *, was_let_in: bool = True) -> None:
         for feed in self.feeds:
             offered = run if feed.filter is None else self._filtered(feed, run)
             if offered is not None:
-                dropped = feed.offer(offered, self.ttl_ms)
+                dropped = feed.offer(offered, self.ttl_ms, was_let_in=was_let_in)
                 self._drops["feed"] += dropped
                 self.delivered.total += max(0, offered.row_count - dropped)
 
@@ -446,10 +520,14 @@ class Topic:
                 source, row, _ = self.log.locate(delayed)
             else:
                 source, row = delayed
-            self._offer(Run(source, row, row + 1, self.origin))
+            self._offer(Run(source, row, row + 1, self.origin), was_let_in=False)
         self._arm_delays(now_ms)
 
     # --- retention
+
+    def _pass_over(self, offset: int, reason: str) -> None:
+        """Decide to drop everything before `offset`."""
+        self._drop(offset, reason)
 
     def _drop(self, offset: int, reason: str) -> None:
         start = self.log.first_offset
@@ -500,6 +578,9 @@ class Topic:
         if log.first_offset == log.next_offset:
             return FOREVER, ""
         source, row, _ = log.locate_first()
+        return self._due_ms(source, row)
+
+    def _due_ms(self, source: RowSource, row: int) -> tuple[int, str]:
         due_ms, reason = end_of_life(source, row, self.ttl_ms), "expired"
         if self._age_ms is not None and source.time(row) + self._age_ms < due_ms:
             due_ms, reason = source.time(row) + self._age_ms, "age"
@@ -509,6 +590,11 @@ class Topic:
         """Drop what time has ended, from the front; then sleep until the next is due."""
         self._sweep_timer = None
         now_ms = self.clock.now_ms()
+        self._drop_due(now_ms)
+        self._arm_sweep()
+        self._wake_publisher()
+
+    def _drop_due(self, now_ms: int) -> None:
         log = self.log
         while True:
             due_ms, reason = self._front_due_ms()
@@ -516,8 +602,6 @@ class Topic:
                 break
             source, row, stop = log.locate_first()
             self._drop(log.first_offset + self._rows_due(source, row, stop, now_ms, reason), reason)
-        self._arm_sweep()
-        self._wake_publisher()
 
     def _rows_due(self, source: RowSource, row: int, stop: int, now_ms: int, reason: str) -> int:
         """How many rows from `row` on are due for the same reason as the first one."""
@@ -561,6 +645,24 @@ class Topic:
                 "name: leave it out, or use a name of your own"
             )
         return known
+
+    def has_cursor(self, name: str) -> bool:
+        return name in self._cursors
+
+    def cursor_states(self) -> list[tuple[str, int, int | None]]:
+        """Names, where they began, and what they committed."""
+        return [
+            (cursor.name, cursor.began, cursor.committed)
+            for cursor in self._cursors.values()
+            if cursor.name is not None
+        ]
+
+    async def begin_cursor(self, cursor: Cursor) -> None:
+        """A new name has begun; make that last."""
+
+    async def commit_cursor(self, cursor: Cursor, offset: int) -> None:
+        """Remember where a name goes on."""
+        cursor.committed = offset
 
     def close_reader(self, reader: Reader, cursor: Cursor) -> None:
         if reader not in self._readers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from heapq import heappop, heappush
 
 START_MS = 1_700_000_000_000
@@ -25,6 +25,7 @@ class ManualClock:
         self._elapsed = 0.0
         self._timers: list[tuple[float, int, _ManualTimer]] = []
         self._counter = 0
+        self._others: list[Callable[[], Awaitable[bool]]] = []
 
     def now_ms(self) -> int:
         return self._start_ms + round(self._elapsed * 1000)
@@ -38,18 +39,31 @@ class ManualClock:
         heappush(self._timers, (self._elapsed + max(0.0, seconds), self._counter, timer))
         return timer
 
+    def wait_also_for(self, settled: Callable[[], Awaitable[bool]]) -> None:
+        """Have time stand still while something other than a task is at work, such as a thread.
+
+        `settled` waits until it is done, and returns whether there was anything to wait for.
+        """
+        self._others.append(settled)
+
+    async def settle(self) -> None:
+        """Let everybody run until they wait for something. No time passes."""
+        await settle()
+        while any([await settled() for settled in self._others]):
+            await settle()
+
     async def advance(self, seconds: float) -> None:
         """Move time, running what falls due on the way at its own time and in its order."""
-        await settle()
+        await self.settle()
         until = self._elapsed + seconds
         while self._timers and self._timers[0][0] <= until:
             due, _, timer = heappop(self._timers)
             self._elapsed = max(self._elapsed, due)
             if timer.callback is not None:
                 timer.callback()
-                await settle()
+                await self.settle()
         self._elapsed = until
-        await settle()
+        await self.settle()
 
     def pending(self) -> int:
         """How many timers are set: 0 in a broker that has nothing to wait for."""

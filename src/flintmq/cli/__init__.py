@@ -1,0 +1,22 @@
+"""The command line: `flintmq --help`. One file per command; each is loaded when it is called.
+
+Exit codes: 0 done, 1 a problem was found, 2 the command was used wrongly.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    try:
+        import click  # noqa: F401
+    except ImportError:
+        print("flintmq: the command line needs: pip install 'flintmq[server]'", file=sys.stderr)
+        sys.exit(2)
+    from .root import run
+
+    sys.exit(run())
+
+
+__all__ = ["main"]

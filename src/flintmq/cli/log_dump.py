@@ -1,0 +1,121 @@
+"""`flintmq log dump`: messages of topics, or records of the journal."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..batch import RecordBatch
+from ..engine.commands import Append, Stage, decode_command
+from ..errors import FlintError
+from ..storage.filesystem import FileSystem
+from ..storage.inspect import frames_of, messages, scan_journal, topic_names
+from .shared import DIRECTORY, output_option, print_json, stopped_directory
+
+
+@click.command("dump")
+@click.argument("directory", type=DIRECTORY)
+@click.option("--topic", help="Only this topic (a partition as in orders/0).")
+@click.option("--from", "start", type=int, default=0, help="From this offset (index) on.")
+@click.option("--limit", type=click.IntRange(min=0), help="At most so many.")
+@click.option("--journal", is_flag=True, help="The records of the journal instead of messages.")
+@output_option
+def command(
+    directory: Path, topic: str | None, start: int, limit: int | None, journal: bool, output: str
+) -> int:
+    """Print messages that are in segments, or what the journal holds.
+
+    What was published since the last checkpoint is in the journal only. A value that is no text is
+    printed as Python would; in JSON it is `value_base64`.
+
+    \b
+    Examples:
+      flintmq log dump /var/lib/flint --topic orders --from 1000 --limit 10
+      flintmq log dump /var/lib/flint --journal --output json
+    """
+    with stopped_directory(directory) as filesystem:
+        names = topic_names(filesystem)
+        if topic is not None and topic not in names.values():
+            raise click.UsageError(f"there is no topic {topic!r}; 'flintmq log ls' lists them")
+        wanted = [topic] if topic is not None else [name for id, name in names.items() if id]
+        if journal:
+            found = _records(filesystem, names, topic, start)
+        else:
+            found = (row for name in wanted for row in _messages(filesystem, name, start))
+        for row in islice(found, limit):
+            if output == "json":
+                print_json(row)
+            else:
+                click.echo("  ".join(f"{name}={value}" for name, value in row.items()))
+    return 0
+
+
+def _messages(filesystem: FileSystem, topic: str, start: int) -> Iterator[dict[str, Any]]:
+    for batch, first in messages(filesystem, topic, start):
+        for row in range(first, batch.row_count):
+            yield _message(topic, batch, row)
+
+
+def _message(topic: str, batch: RecordBatch, row: int) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "topic": topic,
+        "offset": str(batch.base_offset + row),
+        "time_ms": str(batch.time(row)),
+    }
+    for name, data in (("key", batch.key(row)), ("value", batch.value(row))):
+        if data is None:
+            continue
+        if isinstance(data, str):
+            found[name] = data
+            continue
+        try:
+            found[name] = data.decode()
+        except UnicodeDecodeError:
+            found[f"{name}_base64"] = base64.b64encode(data).decode()
+    if headers := batch.headers(row):
+        found["headers"] = {name: str(value) for name, value in headers.items()}
+    return found
+
+
+def _records(
+    filesystem: FileSystem, names: dict[int, str], topic: str | None, start: int
+) -> Iterator[dict[str, Any]]:
+    scan = scan_journal(filesystem)
+    for file, frame in frames_of(filesystem, scan):
+        for record in frame.records():
+            if record.index < start:
+                continue
+            described, concerns = _described(bytes(record.payload), names)
+            if topic is not None and concerns != topic:
+                continue
+            yield {
+                "index": str(record.index),
+                "term": str(record.term),
+                "file": file,
+                "byte": str(frame.offset),
+                **described,
+            }
+    for problem in scan.problems:
+        click.echo(f"! {problem}", err=True)
+
+
+def _described(payload: bytes, names: dict[int, str]) -> tuple[dict[str, Any], str | None]:
+    try:
+        command = decode_command(payload)
+    except FlintError as error:
+        return {"command": "?", "error": str(error)}, None
+    kind = type(command).__name__
+    if isinstance(command, Append):
+        batch = command.batch
+        name = names.get(command.topic, f"({command.topic})")
+        place = {"offset": str(batch.base_offset), "count": batch.row_count}
+        return {"command": kind, "topic": name, **place}, name
+    if isinstance(command, Stage):
+        facts = {"writer": command.writer, "number": str(command.number), "part": command.part}
+        return {"command": kind, **facts}, None
+    return {"command": kind, "what": str(command)}, None

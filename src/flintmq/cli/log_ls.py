@@ -1,0 +1,58 @@
+"""`flintmq log ls`: what a data directory holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from ..storage.inspect import list_directory
+from .shared import DIRECTORY, output_option, print_json, print_table, stopped_directory
+
+
+@click.command("ls")
+@click.argument("directory", type=DIRECTORY)
+@output_option
+def command(directory: Path, output: str) -> int:
+    """Topics with offsets, bytes and segments; the files of the journal.
+
+    Topics are as of the last checkpoint; after a crash the journal has more.
+
+    \b
+    Examples:
+      flintmq log ls /var/lib/flint
+      flintmq log ls /var/lib/flint --output json
+    """
+    with stopped_directory(directory) as filesystem:
+        listing = list_directory(filesystem)
+    if output == "json":
+        print_json(msgspec.to_builtins(listing))
+    else:
+        print_table(
+            ["TOPIC", "ID", "FIRST", "NEXT", "BYTES", "SEGMENTS"],
+            [
+                (t.name, t.id, t.first_offset, t.next_offset, f"{t.bytes:,}", len(t.segments))
+                for t in listing.topics
+            ],
+        )
+        click.echo()
+        print_table(
+            ["SEGMENT", "BYTES", "BATCHES", "MESSAGES", "TOPICS", ""],
+            [
+                (s.file, f"{s.bytes:,}", s.batches, s.rows, s.topics, "" if s.is_in_use else "idle")
+                for s in listing.segments
+            ],
+        )
+        click.echo()
+        print_table(
+            ["JOURNAL", "BYTES", "FRAMES", "RECORDS"],
+            [(j.file, f"{j.bytes:,}", j.frames, j.records) for j in listing.journal],
+        )
+        click.echo(
+            f"\ncheckpoint {listing.checkpoint}, "
+            f"{listing.records_behind_checkpoint:,} records behind it"
+        )
+        for problem in listing.problems:
+            click.echo(f"! {problem}", err=True)
+    return int(any(problem.is_damage for problem in listing.problems))

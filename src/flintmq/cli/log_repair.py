@@ -1,0 +1,56 @@
+"""`flintmq log repair`: saves what can be saved, and says what it did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..storage.repair import carry_out, plan_repair
+from .shared import DIRECTORY, output_option, print_json, said, say, stopped_directory
+
+
+@click.command("repair")
+@click.argument("directory", type=DIRECTORY)
+@click.option("--yes", is_flag=True, help="Do it; without this it is only said what would be done.")
+@click.option(
+    "--cut-journal",
+    is_flag=True,
+    help="Cut a damaged journal where the damage begins. What is behind it is lost.",
+)
+@output_option
+def command(directory: Path, yes: bool, cut_journal: bool, output: str) -> int:
+    """Save what can be saved of a damaged data directory.
+
+    What is taken out of use is put aside first, in repair-1 (2, 3 ...) inside the directory, with a
+    report. Exit code 1 if something is left to be done.
+
+    \b
+    Examples:
+      flintmq log repair /var/lib/flint
+      flintmq log repair /var/lib/flint --yes
+      flintmq log repair /var/lib/flint --cut-journal --yes
+    """
+    with stopped_directory(directory) as filesystem:
+        say("looking for damage")
+        plan = plan_repair(filesystem, cut_journal=cut_journal)
+        said()
+        aside, steps = None, plan.steps
+        if yes and plan.steps:
+            name, steps = carry_out(filesystem, plan, say)
+            said()
+            aside = filesystem.describe(name)
+    if output == "json":
+        print_json({"done": yes, "steps": steps, "left": plan.refused, "aside": aside})
+    else:
+        for step in steps:
+            click.echo(f"{'done' if yes else 'would do'}: {step}")
+        for left in plan.refused:
+            click.echo(f"left: {left}")
+        if aside is not None:
+            click.echo(f"what was taken out is in {aside}")
+        elif steps:
+            click.echo("nothing was changed; --yes does it")
+        elif not plan.refused:
+            click.echo("there is nothing to repair")
+    return int(bool(plan.refused) or (bool(plan.steps) and not yes))

@@ -1,0 +1,40 @@
+"""`flintmq log verify`: every checksum of a data directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from ..storage.inspect import verify
+from .shared import DIRECTORY, output_option, print_json, said, say, stopped_directory
+
+
+@click.command("verify")
+@click.argument("directory", type=DIRECTORY)
+@output_option
+def command(directory: Path, output: str) -> int:
+    """Check every checksum of journal, segments and manifest. Changes nothing.
+
+    Exit code 1 if anything is damaged; an unfinished write at the journal's end is not.
+
+    \b
+    Examples:
+      flintmq log verify /var/lib/flint
+      flintmq log verify /mnt/backup/flint-monday --output json
+    """
+    with stopped_directory(directory) as filesystem:
+        problems = verify(filesystem, lambda name: say(f"checking {name}"))
+    said()
+    damaged = any(problem.is_damage for problem in problems)
+    if output == "json":
+        print_json({"ok": not damaged, "problems": msgspec.to_builtins(problems)})
+        return int(damaged)
+    for problem in problems:
+        click.echo(f"{'DAMAGED' if problem.is_damage else 'note'}  {problem}")
+    if damaged:
+        click.echo("restore a backup, or see what 'flintmq log repair' would do")
+    else:
+        click.echo("everything is whole")
+    return int(damaged)

@@ -1,0 +1,98 @@
+"""The commands by name, and what all of them do at their end: exit codes, Ctrl-C, broken pipes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from ..errors import FlintError
+
+LOG_COMMANDS = {
+    "ls": ("log_ls", "What a data directory holds."),
+    "dump": ("log_dump", "Messages of a topic, or records of the journal."),
+    "verify": ("log_verify", "Check every checksum."),
+    "repair": ("log_repair", "Save what can be saved of a damaged directory."),
+}
+COMMANDS = {
+    "log": ("log", "Look at a data directory, check and mend it."),
+    "backup": ("backup", "Copy a data directory."),
+    "restore": ("restore", "Make a data directory from a backup."),
+}
+
+
+class LazyGroup(click.Group):
+    """Commands whose modules are imported when they are called: help stays fast."""
+
+    def __init__(self, table: dict[str, tuple[str, str]], **keywords: object) -> None:
+        super().__init__(**keywords)  # type: ignore[arg-type]
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.table:
+            return None
+        if name == "log":
+            return log
+        found: click.Command = import_module(f".{self.table[name][0]}", __package__).command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
+
+
+log = LazyGroup(
+    LOG_COMMANDS,
+    name="log",
+    help="""Look at a data directory that no broker uses, check it and mend it.
+
+\b
+Examples:
+  flintmq log ls /var/lib/flint
+  flintmq log verify /var/lib/flint
+""",
+)
+
+root = LazyGroup(
+    COMMANDS,
+    name="flintmq",
+    help="""FlintMQ: a message broker.
+
+\b
+Examples:
+  flintmq log ls /var/lib/flint
+  flintmq backup /var/lib/flint /mnt/backup/flint-monday
+
+Exit codes: 0 done, 1 a problem was found, 2 the command was used wrongly.
+""",
+)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    try:
+        code = root.main(arguments, prog_name="flintmq", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        print("flintmq: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing is wrong. Python's own flush at exit must not
+        # complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except FlintError as error:
+        print(f"flintmq: {error}", file=sys.stderr)
+        return 1

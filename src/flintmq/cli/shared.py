@@ -1,0 +1,70 @@
+"""What the commands share: options, output as a table or as JSON, progress, locked directories."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from ..storage.backup import LOCK, Progress
+from ..storage.filesystem import LocalFileSystem
+
+DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+
+output_option = click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print the result.",
+)
+
+
+@contextmanager
+def stopped_directory(path: Path) -> Iterator[LocalFileSystem]:
+    """A data directory that nobody uses meanwhile; else an error with the pid of who does."""
+    if not any((path / name).exists() for name in ("manifest", "journal", "segments")):
+        raise click.UsageError(f"{path} is no data directory: it has no manifest and no journal")
+    filesystem = LocalFileSystem(path)
+    lock = filesystem.lock(LOCK)
+    try:
+        yield filesystem
+    finally:
+        lock.release()
+
+
+def print_json(value: Any) -> None:
+    """One JSON line. Offsets and other 64-bit numbers are strings in it."""
+    click.echo(msgspec.json.encode(value).decode())
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    texts = [list(headings), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in texts) for column in range(len(headings))]
+    for row in texts:
+        cells = zip(row, widths, strict=True)
+        click.echo("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
+
+
+def say(text: str) -> None:
+    """Progress, for people: on stderr, and only where somebody looks."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+
+
+def said() -> None:
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def tell_copied(progress: Progress) -> None:
+    megabytes = f"{progress.bytes_done >> 20:,} of {progress.bytes >> 20:,} MiB"
+    say(f"{progress.files_done} of {progress.files} files, {megabytes}: {progress.file}")
+
+
+Tell = Callable[[str], object]

@@ -1,0 +1,202 @@
+"""Commands: every durable change as bytes. The journal stores them, apply carries them out.
+
+    kind u8   7 zeros            0: a command below, as MessagePack behind these eight bytes
+    kind u8   7 zeros   topic u64   record batch          1: an append
+    kind u8   7 zeros   length u64   stage   batches      2: a stage; `length` bytes of MessagePack
+                                                          with zeros up to a multiple of 8, then
+                                                          its record batches one behind another
+
+What a command says was decided before it was written; apply refuses nothing. Times are in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct as Layout
+from typing import NamedTuple
+
+import msgspec
+
+from ..batch import RecordBatch
+from ..errors import Corrupt
+from ..model import TopicOptions
+
+_KIND = Layout("<B7x")
+_APPEND = Layout("<B7xQ")
+_STRUCT, _BATCH, _STAGE = 0, 1, 2
+
+Buffer = bytes | memoryview
+
+
+class CreateTopics(msgspec.Struct, frozen=True, tag="create", array_like=True):
+    """New topics with the same options: one, or the partitions of a row."""
+
+    topics: list[tuple[int, str]]
+    options: TopicOptions
+
+
+class ConfigureTopics(msgspec.Struct, frozen=True, tag="configure", array_like=True):
+    """New options for topics, and partitions that are added with them."""
+
+    topics: list[int]
+    options: TopicOptions
+    added: list[tuple[int, str]]
+
+
+class DeleteTopics(msgspec.Struct, frozen=True, tag="delete", array_like=True):
+    topics: list[int]
+
+
+class AdvanceFirstOffset(msgspec.Struct, frozen=True, tag="advance", array_like=True):
+    """Drop everything before an offset: what time alone, or readers passing, bring about."""
+
+    topic: int
+    offset: int
+    reason: str
+
+
+class SetCursor(msgspec.Struct, frozen=True, tag="cursor", array_like=True):
+    """A reader name begins, or commits."""
+
+    topic: int
+    name: str
+    began: int
+    committed: int | None
+
+
+class Place(NamedTuple):
+    """Where a commit of staged parts puts what they have for one topic."""
+
+    topic: int
+    name: str
+    offset: int
+    rows: int
+    time: int
+
+
+class CommitStage(msgspec.Struct, frozen=True, tag="commit_stage", array_like=True):
+    """Append the named parts to their topics, drop the writer's others up to that number."""
+
+    writer: str
+    number: int
+    parts: list[str]
+    places: list[Place]
+
+
+class AbortStages(msgspec.Struct, frozen=True, tag="abort_stages", array_like=True):
+    """Drop what is staged under these writers and numbers: they said so, or their time is up."""
+
+    numbers: list[tuple[str, int]]
+    time: int
+
+
+Change = (
+    CreateTopics
+    | ConfigureTopics
+    | DeleteTopics
+    | AdvanceFirstOffset
+    | SetCursor
+    | CommitStage
+    | AbortStages
+)
+
+
+class Append(NamedTuple):
+    """A stamped batch for a topic."""
+
+    topic: int
+    batch: RecordBatch
+
+
+@dataclass(slots=True, eq=False)
+class StagedBatch:
+    """A batch of the hidden log, where its base offset and time are those of the stage."""
+
+    topic: int
+    name: str
+    batch: RecordBatch
+    file: str | None = None
+    """The segment that holds it, once a checkpoint has written it."""
+
+
+class Stage(NamedTuple):
+    """A part that is laid ready for a commit, in place of an earlier one of that name."""
+
+    writer: str
+    number: int
+    part: str
+    time: int
+    batches: Sequence[StagedBatch]
+
+
+class _StageHead(msgspec.Struct, frozen=True, array_like=True):
+    writer: str
+    number: int
+    part: str
+    time: int
+    topics: list[tuple[int, str]]
+
+
+Command = Change | Append | Stage
+
+
+def encode_command(command: Command) -> Sequence[Buffer]:
+    """The buffers of a command, payload bytes uncopied."""
+    if isinstance(command, Append):
+        batch = command.batch
+        return (_APPEND.pack(_BATCH, command.topic), batch.header(), batch.body)
+    if isinstance(command, Stage):
+        return _encode_stage(command)
+    return (_KIND.pack(_STRUCT), msgspec.msgpack.encode(command))
+
+
+def decode_command(payload: Buffer) -> Command:
+    """The command. The journal has checked the bytes: damage here is a bug, or a newer version."""
+    if len(payload) < _KIND.size:
+        raise Corrupt("a journal record is too short for a command")
+    kind = payload[0]
+    if kind == _BATCH:
+        if len(payload) < _APPEND.size:
+            raise Corrupt("a journal record is too short for an append")
+        (_, topic) = _APPEND.unpack_from(payload)
+        return Append(topic, RecordBatch.decode(payload[_APPEND.size :], verify=False))
+    if kind == _STAGE:
+        return _decode_stage(payload)
+    if kind != _STRUCT:
+        raise Corrupt(f"a journal record holds the unknown command kind {kind}")
+    try:
+        return _DECODER.decode(payload[_KIND.size :])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"a journal record holds no command we know: {error}") from error
+
+
+_DECODER: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
+
+
+def _encode_stage(stage: Stage) -> Sequence[Buffer]:
+    topics = [(staged.topic, staged.name) for staged in stage.batches]
+    head = msgspec.msgpack.encode(
+        _StageHead(stage.writer, stage.number, stage.part, stage.time, topics)
+    )
+    buffers: list[Buffer] = [_APPEND.pack(_STAGE, len(head)), head, bytes(-len(head) & 7)]
+    for staged in stage.batches:
+        buffers += (staged.batch.header(), staged.batch.body)
+    return buffers
+
+
+def _decode_stage(payload: Buffer) -> Stage:
+    if len(payload) < _APPEND.size:
+        raise Corrupt("a journal record is too short for a stage")
+    _, length = _APPEND.unpack_from(payload)
+    position = _APPEND.size + length
+    try:
+        head = msgspec.msgpack.decode(payload[_APPEND.size : position], type=_StageHead)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"a journal record holds no stage we know: {error}") from error
+    position += -length & 7
+    batches = []
+    for topic, name in head.topics:
+        batch, position = RecordBatch.decode_from(payload, position, verify=False)
+        batches.append(StagedBatch(topic, name, batch))
+    return Stage(head.writer, head.number, head.part, head.time, batches)

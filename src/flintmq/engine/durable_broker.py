@@ -1,0 +1,845 @@
+"""The broker over a data directory: the same engine, with a journal between deciding and applying.
+
+Opening takes up what the last checkpoint holds and replays the journal from there. A checkpoint
+writes what the topics hold in memory into segments, then a manifest, and lets the journal go on
+without what was before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, ParamSpec, TypeVar
+
+import msgspec
+
+from ..batch import BatchBuilder, RecordBatch
+from ..broker_api import Filter
+from ..clock import Clock, Timer
+from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
+from ..model import MEMORY_RETENTION_BYTES, Durability, Receipt, Start, TopicInfo, TopicOptions
+from ..patterns import check_name
+from ..rows import Decoder
+from ..storage.backup import Progress, back_up, check_empty
+from ..storage.filesystem import FileSystem, LocalFileSystem, Lock
+from ..storage.frames import ENTRY, RESTART, Record
+from ..storage.fsync_policy import FsyncPolicy
+from ..storage.group_commit import GroupCommit
+from ..storage.journal import FILE_BYTES, FIRST_FILE_BYTES, Journal
+from ..storage.manifest import (
+    CursorState,
+    Manifest,
+    TopicState,
+    read_manifest,
+    write_manifest,
+)
+from ..storage.segments import Section, SegmentStore, SegmentWriter, joined
+from ..storage.topic_log import TopicLog
+from .broker import Broker
+from .commands import (
+    AbortStages,
+    AdvanceFirstOffset,
+    Append,
+    Buffer,
+    Change,
+    Command,
+    CommitStage,
+    CreateTopics,
+    SetCursor,
+    Stage,
+    decode_command,
+)
+from .durable_topic import DurableTopic
+from .log import CHUNK_BYTES, CHUNK_ROWS
+from .pending import Pending
+from .proposer import Proposer
+from .readers import Reader
+from .staged_segments import note_written, restore_staging, states_of, write_staged
+from .staging import Staging
+from .topic import Topic
+from .waiting import again
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+CHECKPOINT_BYTES = 32 * 1024 * 1024
+"""How much the journal grows between two checkpoints."""
+
+BACKLOG_TIMES = 1.75
+"""How much may be in memory and in no segment, by that figure, before publishers have to wait."""
+
+OWN_SEGMENT_BYTES = 256 * 1024
+"""Topics with less than this to flush share a segment."""
+
+SHARED_SECTIONS_MAX = 8
+"""How many small sections a topic has before they are written anew as one."""
+
+CHECKPOINT_RETRY_SECONDS = 1.0
+"""How soon a checkpoint that found the disk full is tried again."""
+
+_GROUP = 0
+_TERM = 1
+SEGMENTS = "segments"
+JOURNAL = "journal"
+
+
+class DurableBroker(Broker):
+    first_file_bytes = FIRST_FILE_BYTES
+    """How large the journal's first file is; those after it double."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        *,
+        clock: Clock | None = None,
+        decoder: Decoder | None = None,
+        fsync: FsyncPolicy | None = None,
+        checkpoint_bytes: int = CHECKPOINT_BYTES,
+        journal_file_bytes: int = FILE_BYTES,
+    ) -> None:
+        super().__init__(clock, decoder)
+        self._defaults = TopicOptions(storage="durable", retention_bytes=None)
+        self._filesystem = filesystem
+        self._policy = fsync or FsyncPolicy()
+        self._checkpoint_bytes = checkpoint_bytes
+        self._journal_file_bytes = journal_file_bytes
+        self._lock: Lock | None = None
+        self._store = SegmentStore(filesystem)
+        self._manifest = Manifest()
+        self._index = 0
+        self._journal_is_behind = False
+        self._next_file = 1
+        self._litter: list[str] = []
+        self._copied: list[set[str]] = []
+        self._since_checkpoint = self._being_flushed = 0
+        self._checkpointing: asyncio.Task[FlintError | None] | None = None
+        self._checkpoint_timer: Timer | None = None
+        self._changing = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
+        self._last_change: asyncio.Future[None] | None = None
+        self._journal_full: StorageFull | None = None
+        self._segments_full: StorageFull | None = None
+        self._threaded = True
+        self._journal: Journal
+        self._commit: GroupCommit
+        self._proposer: Proposer
+        self._tickets: list[tuple[int, int]] = []
+
+    # --- opening
+
+    async def open(self, *, threaded: bool = True) -> None:
+        """Lock the directory, recover, and begin to write.
+
+        Without threads nothing is written but by `step()`, and checkpoints hold up the loop.
+        """
+        self._threaded = threaded
+        filesystem = self._filesystem
+        self._lock = filesystem.lock("lock")
+        try:
+            for directory in (SEGMENTS, JOURNAL):
+                if not filesystem.exists(directory):
+                    filesystem.make_directory(directory)
+            # Also for what a process before us made and did not come to sync: the directories, or
+            # a manifest whose predecessor refers to the files that are about to be removed.
+            filesystem.sync_directory("")
+            self._recover()
+        except BaseException:
+            self._lock.release()
+            self._lock = None
+            raise
+        if threaded:
+            self._commit.start()
+            if self._since_checkpoint >= self._checkpoint_bytes:
+                # A process that died over a large journal leaves all of it in our memory.
+                self._begin_checkpoint()
+
+    def step(self) -> bool:
+        """Without threads: write what waits, and apply it. Whether there was anything to do."""
+        return self._commit.step()
+
+    def _recover(self) -> None:
+        manifest = read_manifest(self._filesystem)
+        self._journal = Journal.open(
+            self._filesystem,
+            JOURNAL,
+            file_bytes=self._journal_file_bytes,
+            first_file_bytes=self.first_file_bytes,
+        )
+        self._commit = GroupCommit(
+            self._journal,
+            self._policy,
+            on_durable=self._durable_up_to,
+            on_failed=self._failed,
+            on_full=self._ran_full,
+            on_room=self._has_room,
+        )
+        durability: Durability = "synced" if self._policy.acknowledges_after_sync else "written"
+        self._proposer = Proposer(self._submit, self.apply, durability)
+        if manifest is not None:
+            self._take_up(manifest)
+        try:
+            self._replay()
+        except BaseException:
+            self._journal.abandon()
+            raise
+        self._proposer.applied = self._index
+        self._staging_view = self._staging.copy()
+        self._arm_staging()
+        for topic in self._by_id.values():
+            if isinstance(topic, DurableTopic):
+                topic.take_up()
+        self._remove_unfinished(manifest)
+
+    def _replay(self) -> None:
+        self._index = self._manifest.checkpoint
+        known = self._journal.groups().get(_GROUP)
+        if known is None:
+            return
+        if known.first_index > self._index + 1:
+            raise Corrupt(
+                f"the journal begins with index {known.first_index}, but the last checkpoint "
+                f"ends with {self._index}: files are missing; restore a backup"
+            )
+        # Without `always` a power cut may leave the journal behind the checkpoint. It then goes on
+        # with other frames at the same positions: where to read is asked of the journal.
+        self._journal_is_behind = known.next_index <= self._index
+        for _, record in self._journal.replay(self._journal.position_of(_GROUP, self._index + 1)):
+            if record.group == _GROUP and record.index > self._index:
+                assert record.index == self._index + 1, "the journal has no gaps"
+                # What is read is a view of a large buffer; what is kept is a copy of its own.
+                self.apply(decode_command(bytes(record.payload)))
+                self._index = record.index
+                self._since_checkpoint += len(record.payload)
+
+    def _take_up(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._last_topic_id = manifest.last_topic_id
+        for state in manifest.topics:
+            self._create([(state.id, state.name)], state.options)
+            topic = self._by_id[state.id]
+            if isinstance(topic, DurableTopic):
+                topic.log.restore(
+                    list(state.sections), state.first_offset, state.next_offset, state.last_time
+                )
+                topic.producers.restore(state.producers)
+                for cursor in state.cursors:
+                    topic.apply_cursor(cursor.name, cursor.began, cursor.committed)
+        restore_staging(self._staging, manifest.stages, self._store)
+
+    def _remove_unfinished(self, manifest: Manifest | None) -> None:
+        """Remove segments that the manifest let go, and those of a checkpoint that never ended.
+
+        Without a manifest only if the journal has everything from the beginning on: what else is
+        there may be all that is left, and stays.
+        """
+        numbers = {
+            f"{SEGMENTS}/{name}": int(name.partition(".")[0])
+            for name in self._filesystem.list(SEGMENTS)
+            if name.partition(".")[0].isdigit()
+        }
+        self._next_file = max(self._manifest.next_file, 1 + max(numbers.values(), default=0))
+        known = self._journal.groups().get(_GROUP)
+        if manifest is None and (known is None or known.first_index != 1):
+            return
+        gone = set(self._manifest.obsolete)
+        self._litter = [
+            path
+            for path, number in numbers.items()
+            if path in gone or number >= self._manifest.next_file
+        ]
+        self._remove_litter()
+
+    def _remove_litter(self) -> None:
+        """Remove segments that no manifest refers to, for good."""
+        kept = set().union(*self._copied)
+        for path in self._litter:
+            if path not in kept and self._filesystem.exists(path):
+                self._filesystem.remove(path)
+        if self._litter:
+            self._filesystem.sync_directory(SEGMENTS)
+        self._litter = [path for path in self._litter if path in kept]
+
+    # --- between deciding and applying
+
+    def _submit(self, buffers: Sequence[Buffer]) -> int:
+        index = self._index + 1
+        kind = RESTART if self._journal_is_behind else ENTRY
+        ticket = self._commit.submit([Record(_GROUP, _TERM, index, tuple(buffers), kind)])
+        self._journal_is_behind = False
+        self._index = index
+        self._tickets.append((ticket, index))
+        self._since_checkpoint += sum(map(len, buffers))
+        self._note_backlog()
+        return index
+
+    def _note_backlog(self) -> None:
+        """Hold publishers back where checkpoints are slower than they: memory is bounded."""
+        unflushed = self._since_checkpoint + self._being_flushed
+        self._proposer.is_behind = unflushed >= self._checkpoint_bytes * BACKLOG_TIMES
+
+    def _durable_up_to(self, ticket: int) -> None:
+        index = 0
+        count = 0
+        for known, known_index in self._tickets:
+            if known > ticket:
+                break
+            index = known_index
+            count += 1
+        del self._tickets[:count]
+        self._proposer.committed(index)
+        if self._since_checkpoint >= self._checkpoint_bytes and self._segments_full is None:
+            self._begin_checkpoint()
+
+    def _failed(self, error: FlintError) -> None:
+        self._proposer.fail(error)
+        for topic in self._by_id.values():
+            topic.wake_publishers()
+
+    def _ran_full(self, error: StorageFull) -> None:
+        self._journal_full = error
+        self._begin_checkpoint()  # it gives files of the journal back
+
+    def _has_room(self) -> None:
+        self._journal_full = None
+
+    def _check_room(self) -> None:
+        full = self._journal_full or self._segments_full
+        if full is not None:
+            raise again(full)
+
+    async def settled(self) -> bool:
+        """Wait until nothing is on its way to the disk; whether there was anything to wait for."""
+        if self._lock is None:
+            return False
+        waited = False
+        while not self._proposer.is_quiet() or self._checkpointing is not None:
+            waited = True
+            if self._checkpointing is not None:
+                await asyncio.wait([self._checkpointing])
+            await self._proposer.wait_quiet()
+        return waited
+
+    @asynccontextmanager
+    async def _deciding(self) -> AsyncIterator[None]:
+        """One change at a time is decided, each knowing the outcome of the one before, also if
+        whoever asked for that did not wait for it."""
+        async with self._changing:
+            if self._last_change is not None and not self._last_change.done():
+                await asyncio.wait([self._last_change])
+            yield
+
+    async def _change(self, command: Change) -> None:
+        self._last_change = self._proposer.begin(command)
+        await asyncio.shield(self._last_change)
+
+    def apply(self, command: Command) -> None:
+        match command:
+            case Append(id, batch):
+                if topic := self._durable(id):
+                    topic.apply_append(batch)
+            case AdvanceFirstOffset(id, offset, reason):
+                if topic := self._durable(id):
+                    topic.apply_advance(offset, reason)
+            case SetCursor(id, name, began, committed):
+                if topic := self._durable(id):
+                    topic.apply_cursor(name, began, committed)
+            case _:
+                super().apply(command)
+
+    def _durable(self, id: int) -> DurableTopic | None:
+        """A topic; None if it was deleted after the command was decided."""
+        topic = self._by_id.get(id)
+        return topic if isinstance(topic, DurableTopic) else None
+
+    def _new_topic(self, id: int, name: str, options: TopicOptions) -> Topic:
+        if options.storage == "memory":
+            return super()._new_topic(id, name, options)
+        return DurableTopic(
+            name,
+            id,
+            options,
+            clock=self.clock,
+            cache=self._cache,
+            board=self._board,
+            decoder=self._decoder,
+            log=TopicLog(id, self._store, self._cache),
+            proposer=self._proposer,
+        )
+
+    # --- the verbs, where they differ
+
+    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Pending | None:
+        if self._journal_full is not None or self._segments_full is not None:
+            return None
+        return super().publish_value_nowait(topic, value)
+
+    def publish_nowait(
+        self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
+    ) -> Receipt | Pending | None:
+        found = self._topics.get(topic)
+        if found is None:
+            self._check_open()
+            return None
+        if qos and isinstance(found, DurableTopic):
+            self._check_room()
+        return found.publish(rows, qos)
+
+    async def publish(
+        self,
+        topic: str,
+        rows: BatchBuilder | RecordBatch,
+        *,
+        qos: int,
+        auto_create: bool,
+        timeout: float | None,
+    ) -> Receipt:
+        found = self._topics.get(topic) or await self._obtain(topic, auto_create)
+        if qos and isinstance(found, DurableTopic):
+            self._check_room()
+        receipt = found.publish(rows, qos)
+        if receipt is None:
+            receipt = await found.publish_when_possible(rows, qos, timeout)
+        return await receipt if isinstance(receipt, Pending) else receipt
+
+    async def _obtain(self, name: str, auto_create: bool) -> Topic:
+        """A topic, made if need be."""
+        self._check_open()
+        if name not in self._topics and auto_create:
+            async with self._deciding():
+                if name not in self._topics:
+                    is_name = isinstance(name, str) and "/" not in name
+                    if not is_name or f"{name}/0" in self._topics:
+                        return self._topic(name, auto_create=False)
+                    check_name(name)
+                    self._check_open()
+                    self._check_room()
+                    await self._change(CreateTopics(self._numbered([name]), self._defaults))
+        return self._topic(name, auto_create=False)
+
+    def _durability(self) -> Durability:
+        return self._proposer.durability
+
+    async def _ready_to_stage(self) -> None:
+        self._check_room()
+        await self._proposer.wait_room()
+
+    async def _topics_at_rest(self) -> None:
+        async with self._deciding():
+            pass
+
+    async def _caught_up(self) -> None:
+        await self._proposer.wait_applied()
+
+    async def _change_staging(self, command: Stage | CommitStage | AbortStages) -> None:
+        done = self._proposer.begin(command)
+        self._staging_view.apply(command)
+        await done
+
+    def _begin_abort(self, command: AbortStages) -> None:
+        if self._proposer.failure is None:
+            self._proposer.propose(command)
+            self._staging_view.apply(command)
+
+    async def create_topic(self, name: str, options: dict[str, object]) -> TopicInfo:
+        async with self._deciding():
+            return await super().create_topic(name, options)
+
+    async def _create_row(self, name: str, options: TopicOptions) -> TopicInfo:
+        self._check_room()
+        return await super()._create_row(name, options)
+
+    async def _introduce(self, names: set[str], topic: Topic) -> None:
+        for name in names:
+            reader = topic.open_reader(name, "earliest", None)
+            await reader.begin()
+            await reader.close()
+
+    async def configure_topic(self, name: str, options: dict[str, object]) -> TopicInfo:
+        async with self._deciding():
+            ours = self._whole_row(name)[0].options
+            if options.get("storage", ours.storage) != ours.storage:
+                raise InvalidRequest(
+                    f"topic {name!r} was made with storage={ours.storage!r}; it stays so"
+                )
+            return await super().configure_topic(name, options)
+
+    async def delete_topic(self, name: str) -> None:
+        async with self._deciding():
+            await super().delete_topic(name)
+
+    def _options(self, options: TopicOptions, changes: dict[str, object]) -> TopicOptions:
+        wanted = super()._options(options, changes)
+        if wanted.format == "object" and wanted.storage != "memory":
+            if "storage" in changes:
+                raise InvalidRequest("format='object' passes references: it has storage='memory'")
+            changes = {**changes, "storage": "memory"}
+            wanted = super()._options(options, changes)
+        became_memory = wanted.storage == "memory" and options.storage != "memory"
+        if became_memory and "retention_bytes" not in changes:
+            changes = {**changes, "retention_bytes": MEMORY_RETENTION_BYTES}
+            wanted = super()._options(options, changes)
+        return wanted
+
+    async def open_reader(
+        self,
+        topic: str,
+        *,
+        name: str | None,
+        start: Start | None,
+        filter: Filter | None,
+        auto_create: bool,
+    ) -> Reader:
+        if name is not None:
+            check_name(name, "reader")
+        found = await self._obtain(topic, auto_create)
+        is_new = name is not None and not found.has_cursor(name)
+        reader = found.open_reader(name, start, filter)
+        if is_new:
+            try:
+                await reader.begin()
+            except BaseException:
+                await reader.close()
+                raise
+        return reader
+
+    # --- checkpoints
+
+    async def checkpoint(self) -> None:
+        """Write what is in memory to segments, and let the journal's past go."""
+        while self._checkpointing is not None:
+            await asyncio.wait([self._checkpointing])
+        task = self._begin_checkpoint()
+        await asyncio.wait([task])  # which goes on if we are cancelled
+        if (error := task.result()) is not None:
+            raise again(error)
+
+    def _begin_checkpoint(self) -> asyncio.Task[FlintError | None]:
+        if self._checkpointing is None:
+            self._checkpointing = asyncio.get_running_loop().create_task(self._checkpoint_now())
+        return self._checkpointing
+
+    async def _checkpoint_now(self) -> FlintError | None:
+        """Segments, their directory, the manifest, its directory; then what that makes obsolete."""
+        try:
+            if self._proposer.failure is not None:
+                return self._proposer.failure
+            plan = self._plan_checkpoint()
+            # What is proposed and not yet applied has to wait for the next one.
+            self._being_flushed = self._since_checkpoint - self._proposer.queued_bytes
+            self._since_checkpoint -= self._being_flushed
+            done = await self._aside(self._write_checkpoint, plan)
+            self._install(plan, done)
+            self._being_flushed = 0
+            # Only now: until the sections were put in place, readers went by the old ones.
+            await self._aside(self._remove_litter)
+            self._commit.release_before(done.manifest.position)
+            self._segments_full = None
+            if self._journal_full is not None:
+                self._checkpoint_later()
+        except StorageFull as error:
+            self._segments_full = error
+            self._checkpoint_later()
+            await self._shed()
+            return error
+        except FlintError as error:
+            self._failed(error)
+            return error
+        finally:
+            self._checkpointing = None
+            self._since_checkpoint += self._being_flushed  # of a checkpoint that failed
+            self._being_flushed = 0
+            self._note_backlog()
+            self._proposer.let_go_on()
+        if self._since_checkpoint >= self._checkpoint_bytes and self._closing is None:
+            self._begin_checkpoint()
+        return None
+
+    async def _aside(self, work: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
+        if self._threaded:
+            return await asyncio.to_thread(work, *args, **keywords)
+        return work(*args, **keywords)
+
+    async def _shed(self) -> None:
+        """Where there is no room for a checkpoint: give back what only the last one refers to.
+
+        Its index stays, so the journal is replayed over it. What is gone from it is what the
+        journal drops or deletes behind that index.
+        """
+        firsts = {
+            topic.id: topic.log.first_offset
+            for topic in self._by_id.values()
+            if isinstance(topic, DurableTopic)
+        }
+        topics = [_without(state, firsts.get(state.id)) for state in self._manifest.topics]
+        manifest = msgspec.structs.replace(self._manifest, topics=topics)
+        obsolete = self._manifest.files() - manifest.files()
+        if not obsolete:
+            return
+        manifest = msgspec.structs.replace(
+            manifest, next_file=self._next_file, obsolete=sorted({*self._litter, *obsolete})
+        )
+        try:
+            await self._aside(write_manifest, self._filesystem, manifest)
+            for name in manifest.obsolete:
+                self._store.forget(name)
+            self._manifest, self._litter = manifest, list(manifest.obsolete)
+            await self._aside(self._remove_litter)
+        except StorageFull:
+            return
+        except FlintError as error:
+            self._failed(error)
+
+    def _checkpoint_later(self) -> None:
+        if not self._closed and self._checkpoint_timer is None:
+            self._checkpoint_timer = self.clock.call_later(
+                CHECKPOINT_RETRY_SECONDS, self._retry_checkpoint
+            )
+
+    def _retry_checkpoint(self) -> None:
+        """On a full disk: what was deleted or has had its time gives room with a checkpoint."""
+        self._checkpoint_timer = None
+        has_news = self._proposer.applied > self._manifest.checkpoint
+        if self._segments_full is not None or (self._journal_full is not None and has_news):
+            self._begin_checkpoint()
+        elif self._journal_full is not None:
+            self._checkpoint_later()
+
+    def _plan_checkpoint(self) -> _Plan:
+        """What a checkpoint has to write, as of what is applied right now."""
+        flushes = []
+        for topic in self._by_id.values():
+            if isinstance(topic, DurableTopic):
+                log = topic.log
+                log.drop_sections(len(log.sections_to_drop()))
+                tail = log.tail()
+                small = 0
+                for section in reversed(log.sections):
+                    if section.size >= OWN_SEGMENT_BYTES:
+                        break
+                    small += 1
+                if tail:
+                    merge = small if small >= SHARED_SECTIONS_MAX else 0
+                    merged = log.sections[-merge:] if merge else []
+                    flushes.append(_Flush(topic, tail, merge, merged))
+        applied = self._proposer.applied
+        position = self._journal.position_of(_GROUP, applied + 1)
+        return _Plan(
+            applied,
+            position,
+            flushes,
+            [self._state_of(topic) for topic in self._by_id.values()],
+            self._last_topic_id,
+            self._staging.copy(),
+        )
+
+    def _state_of(self, topic: Topic) -> TopicState:
+        if not isinstance(topic, DurableTopic):
+            return TopicState(topic.id, topic.name, topic.options, 0, 0, 0, [], [], [])
+        log = topic.log
+        return TopicState(
+            topic.id,
+            topic.name,
+            topic.options,
+            log.first_offset,
+            log.next_offset,
+            log.last_time,
+            list(log.sections),
+            [CursorState(*cursor) for cursor in topic.cursor_states()],
+            topic.producers.snapshot(),
+        )
+
+    def _write_checkpoint(self, plan: _Plan) -> _Done:
+        """In a thread: segments, then the manifest that refers to them."""
+        first_file = self._next_file
+        try:
+            staged_file = write_staged(plan.staging, self._new_segment)
+            if staged_file is not None:
+                self._filesystem.sync_directory(SEGMENTS)
+            stages = states_of(plan.staging, staged_file)
+            sections = self._write_segments(plan.flushes)
+            merged = {flush.topic.id: flush.merge for flush in plan.flushes}
+            topics = [_with_section(state, sections, merged) for state in plan.topics]
+            manifest = Manifest(
+                plan.checkpoint, plan.position, plan.last_topic_id, self._next_file, topics, stages
+            )
+            obsolete = {*self._litter, *self._manifest.files()} - manifest.files()
+            manifest = msgspec.structs.replace(manifest, obsolete=sorted(obsolete))
+            write_manifest(self._filesystem, manifest)
+        except StorageFull:
+            # The manifest is the old one: a full disk is noticed before the new one has its name.
+            # Numbers are not used again, so that what cannot be removed now is in nobody's way.
+            self._litter += [_segment_name(n) for n in range(first_file, self._next_file)]
+            with suppress(FlintError):
+                self._remove_litter()
+            raise
+        return _Done(manifest, sections, staged_file)
+
+    def _write_segments(self, flushes: list[_Flush]) -> dict[int, Section]:
+        sections: dict[int, Section] = {}
+        shared: SegmentWriter | None = None
+        own: SegmentWriter | None = None
+        try:
+            for flush in flushes:
+                size = sum(batch.byte_length for batch in flush.tail)
+                size += sum(section.size for section in flush.merged)
+                if size >= OWN_SEGMENT_BYTES:
+                    writer = own = self._new_segment()
+                else:
+                    writer = shared = shared or self._new_segment()
+                batches = [*self._read_sections(flush), *flush.tail]
+                for batch in joined(batches, CHUNK_ROWS, CHUNK_BYTES):
+                    writer.add(flush.topic.id, batch)
+                if writer is own:
+                    sections.update(own.seal())
+            if shared is not None:
+                sections.update(shared.seal())
+        finally:
+            for opened in (own, shared):
+                if opened is not None:
+                    opened.abandon()
+        if flushes:
+            self._filesystem.sync_directory(SEGMENTS)
+        return sections
+
+    def _new_segment(self) -> SegmentWriter:
+        number, self._next_file = self._next_file, self._next_file + 1
+        return SegmentWriter(self._filesystem, _segment_name(number))
+
+    def _read_sections(self, flush: _Flush) -> list[RecordBatch]:
+        store = SegmentStore(self._filesystem, files_max=1)
+        try:
+            return [
+                store.segment(section.file).read(entry)
+                for section in flush.merged
+                for entry in store.segment(section.file).entries(flush.topic.id)
+                if section.base <= entry.base < section.next
+            ]
+        finally:
+            store.close()
+
+    def _install(self, plan: _Plan, done: _Done) -> None:
+        for flush in plan.flushes:
+            section = done.sections.get(flush.topic.id)
+            if section is not None and flush.topic.id in self._by_id:
+                flush.topic.log.flushed(section, flush.merge)
+        if done.staged_file is not None:
+            note_written(plan.staging, done.staged_file)
+        for name in done.manifest.obsolete:
+            self._store.forget(name)
+        self._litter = list(done.manifest.obsolete)
+        self._manifest = done.manifest
+
+    # --- backups
+
+    async def backup(self, directory: str) -> None:
+        self._check_open()
+        await self.back_up_to(LocalFileSystem(Path(directory)))
+
+    async def back_up_to(self, target: FileSystem) -> None:
+        """Copy everything up to now to an empty place. Publishing goes on meanwhile."""
+        check_empty(target)
+        await self.checkpoint()
+        manifest = self._manifest
+        files = manifest.files()
+        self._copied.append(files)  # from here on, no checkpoint removes them
+        try:
+            where = target.describe()
+            _log.info("backup to %s: %d segments", where, len(files))
+            await self._aside(back_up, self._filesystem, manifest, target, self._tell_progress)
+            _log.info("backup to %s: done, as of index %d", where, manifest.checkpoint)
+        finally:
+            self._copied.remove(files)
+
+    def _tell_progress(self, progress: Progress) -> None:
+        self._check_open()
+        _log.info(
+            "backup: %d of %d segments, %d of %d bytes",
+            progress.files_done, progress.files, progress.bytes_done, progress.bytes,
+        )  # fmt: skip
+
+    # --- the end
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._lock is None:
+            raise InvalidRequest(
+                "the connection was not opened: `async with` it, or `await` it, before its use"
+            )
+
+    async def close(self) -> None:
+        # Whoever waits for it may leave; the directory is let go only when all is written.
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if self._lock is None:
+            await super().close()
+            return
+        try:
+            self._proposer.end_turn()
+            with suppress(FlintError):  # the journal has what a checkpoint could not write
+                await self.checkpoint()
+            await super().close()
+            await self._commit.close()
+        finally:
+            if self._checkpoint_timer is not None:
+                self._checkpoint_timer.cancel()
+            self._store.close()
+            self._lock.release()
+
+
+def _segment_name(number: int) -> str:
+    return f"{SEGMENTS}/{number:016d}.seg"
+
+
+class _Flush(NamedTuple):
+    topic: DurableTopic
+    tail: list[RecordBatch]
+    merge: int
+    merged: list[Section]
+
+
+class _Plan(NamedTuple):
+    checkpoint: int
+    position: int
+    flushes: list[_Flush]
+    topics: list[TopicState]
+    last_topic_id: int
+    staging: Staging
+
+
+class _Done(NamedTuple):
+    manifest: Manifest
+    sections: dict[int, Section]
+    staged_file: str | None
+
+
+def _without(state: TopicState, first_offset: int | None) -> TopicState:
+    """A topic of an earlier checkpoint without what was dropped since; None: it was deleted."""
+    first = state.next_offset
+    if first_offset is not None:
+        first = max(state.first_offset, min(first, first_offset))
+    return TopicState(
+        state.id, state.name, state.options, first, state.next_offset, state.last_time,
+        [section for section in state.sections if section.next > first],
+        state.cursors, state.producers,
+    )  # fmt: skip
+
+
+def _with_section(
+    state: TopicState, sections: dict[int, Section], merged: dict[int, int]
+) -> TopicState:
+    section = sections.get(state.id)
+    if section is None:
+        return state
+    kept = state.sections[: len(state.sections) - merged.get(state.id, 0)]
+    return TopicState(
+        state.id, state.name, state.options, state.first_offset, state.next_offset,
+        state.last_time, [*kept, section], state.cursors, state.producers,
+    )  # fmt: skip

@@ -1,0 +1,79 @@
+"""Staged writes on the disk: the hidden log's segments, and what the manifest says of them.
+
+A checkpoint writes what was staged since the last one into a segment of its own, under the hidden
+topic id, once. The manifest refers to the batches there until they are committed or dropped; then
+the segment goes like any other that nothing refers to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..storage.manifest import PartState, StagedState, WriterState
+from ..storage.segments import HIDDEN_TOPIC, SegmentStore, SegmentWriter
+from .commands import Place, StagedBatch
+from .staging import Staging, Writer
+
+
+def write_staged(staging: Staging, new_segment: Callable[[], SegmentWriter]) -> str | None:
+    """Put what is in no segment yet into one; its name, None if there was nothing to write.
+
+    The name is durable only after its directory was synced.
+    """
+    fresh = [staged for staged in staging.staged() if staged.file is None]
+    if not fresh:
+        return None
+    writer = new_segment()
+    try:
+        for staged in fresh:
+            writer.add(HIDDEN_TOPIC, staged.batch)
+        writer.seal()
+    finally:
+        writer.abandon()
+    return writer.name
+
+
+def note_written(staging: Staging, file: str) -> None:
+    """What `write_staged` found to write is in that segment now."""
+    for staged in staging.staged():
+        staged.file = staged.file or file
+
+
+def states_of(staging: Staging, fresh_file: str | None) -> list[WriterState]:
+    """What the manifest keeps of it. What is in no other segment is in the fresh one."""
+    return [
+        WriterState(
+            name,
+            writer.last,
+            list(writer.places),
+            [
+                PartState(number, part, staged.time, _batch_states(staged.batches, fresh_file))
+                for number, parts in writer.parts.items()
+                for part, staged in parts.items()
+            ],
+        )
+        for name, writer in staging.writers.items()
+    ]
+
+
+def _batch_states(batches: Sequence[StagedBatch], fresh_file: str | None) -> list[StagedState]:
+    return [
+        StagedState(
+            staged.topic, staged.name, staged.file or fresh_file or "", staged.batch.base_offset
+        )
+        for staged in batches
+    ]
+
+
+def restore_staging(staging: Staging, states: Sequence[WriterState], store: SegmentStore) -> None:
+    """Take up what a manifest says is staged; the batches are read and checked."""
+    for state in states:
+        places = [Place(*place) for place in state.places]
+        staging.writers[state.name] = Writer(state.last, places)
+        for part in state.parts:
+            batches = []
+            for kept in part.batches:
+                segment = store.segment(kept.file)
+                batch = segment.read(segment.entry_at(HIDDEN_TOPIC, kept.offset))
+                batches.append(StagedBatch(kept.topic, kept.name, batch, kept.file))
+            staging.add(state.name, part.number, part.part, part.time, batches)

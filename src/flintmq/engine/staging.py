@@ -1,0 +1,228 @@
+"""Staged writes: what writers have laid ready, and what they have committed. Pure state.
+
+A writer stages parts under a number that grows (a Spark query: its batches), then commits some of
+them in one step. What is staged lies in a hidden log: its batches are journaled once, by the stage;
+a commit says only where they go.
+
+The caller brings the time. `check_room` and `find` may refuse; `apply` refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..errors import InvalidRequest, NotStaged, QueueFull
+from .commands import AbortStages, CommitStage, Place, Stage, StagedBatch
+
+STAGED_SECONDS = 3600.0
+"""How long a number may rest without a new part before it is dropped."""
+
+WRITER_BYTES_MAX = 256 << 20
+STAGED_BYTES_MAX = 1 << 30
+NAME_BYTES_MAX = 1024
+NUMBER_MAX = 2**63 - 1
+
+
+class Part(NamedTuple):
+    time: int
+    batches: Sequence[StagedBatch]
+
+    @property
+    def size(self) -> int:
+        return sum(staged.batch.byte_length for staged in self.batches)
+
+
+@dataclass(slots=True)
+class Writer:
+    last: int = -1
+    """The last number that was committed. It is never forgotten."""
+    places: list[Place] = field(default_factory=list)
+    """Where the last commit went."""
+    parts: dict[int, dict[str, Part]] = field(default_factory=dict)
+    size: int = 0
+
+
+class Staging:
+    """Invariant: a writer's parts all have numbers above its last committed one."""
+
+    def __init__(
+        self,
+        *,
+        writer_bytes_max: int = WRITER_BYTES_MAX,
+        staged_bytes_max: int = STAGED_BYTES_MAX,
+    ) -> None:
+        self._writer_bytes_max, self._staged_bytes_max = writer_bytes_max, staged_bytes_max
+        self.writers: dict[str, Writer] = {}
+        self.size = 0
+        self.next_offset = 0
+        """Of the hidden log."""
+
+    # --- asking
+
+    def is_done(self, writer: str, number: int) -> bool:
+        """Whether that number, or a later one, was committed: then there is nothing to do."""
+        known = self.writers.get(writer)
+        return known is not None and number <= known.last
+
+    def places(self, writer: str, number: int) -> Sequence[Place]:
+        """Where a committed number went, as far as that is remembered: of the last one."""
+        known = self.writers.get(writer)
+        return known.places if known is not None and known.last == number else ()
+
+    def check_room(self, writer: str, number: int, part: str, size: int) -> None:
+        """Refuse a part that would be too much."""
+        known = self.writers.get(writer) or Writer()
+        replaced = known.parts.get(number, {}).get(part)
+        more = size - (replaced.size if replaced is not None else 0)
+        if known.size + more > self._writer_bytes_max:
+            raise QueueFull(
+                f"the room for what writer {writer!r} has staged, in bytes,",
+                self._writer_bytes_max,
+                "commit or abort what is there, or write less at once",
+            )
+        if self.size + more > self._staged_bytes_max:
+            raise QueueFull(
+                "the room for what all writers have staged, in bytes,",
+                self._staged_bytes_max,
+                "wait until others have committed",
+            )
+
+    def find(self, writer: str, number: int, parts: Sequence[str]) -> list[StagedBatch]:
+        """The batches of the named parts, in their order. Raises NotStaged."""
+        known = self.writers.get(writer)
+        there = known.parts.get(number, {}) if known is not None else {}
+        missing = [part for part in parts if part not in there]
+        if missing:
+            raise NotStaged(writer, number, missing)
+        return [staged for part in parts for staged in there[part].batches]
+
+    def due(self, rest_ms: int) -> int | None:
+        """When the first number has rested for so long; None where nothing is staged."""
+        times = [time for _, _, time in self._numbers()]
+        return min(times) + rest_ms if times else None
+
+    def rested_since(self, time_ms: int) -> list[tuple[str, int]]:
+        """The writers and numbers to which nothing was added after that time."""
+        return [(writer, number) for writer, number, time in self._numbers() if time <= time_ms]
+
+    def _numbers(self) -> Iterator[tuple[str, int, int]]:
+        for name, writer in self.writers.items():
+            for number, parts in writer.parts.items():
+                yield name, number, max(part.time for part in parts.values())
+
+    def staged(self) -> Iterator[StagedBatch]:
+        """Everything that is staged, in the order of the hidden log."""
+        found = [
+            staged
+            for writer in self.writers.values()
+            for parts in writer.parts.values()
+            for part in parts.values()
+            for staged in part.batches
+        ]
+        return iter(sorted(found, key=lambda staged: staged.batch.base_offset))
+
+    # --- applying
+
+    def apply(self, command: Stage | CommitStage | AbortStages) -> Sequence[StagedBatch]:
+        """Make a change that was decided; the batches that it takes out, in order."""
+        match command:
+            case Stage():
+                self._stage(command)
+            case CommitStage():
+                return self._commit(command)
+            case AbortStages():
+                self._abort(command)
+        return ()
+
+    def _stage(self, command: Stage) -> None:
+        """Lay a part ready, in place of the one of that name."""
+        self.add(command.writer, command.number, command.part, command.time, command.batches)
+
+    def add(
+        self, writer: str, number: int, part: str, time: int, batches: Sequence[StagedBatch]
+    ) -> None:
+        for staged in batches:
+            end = staged.batch.base_offset + staged.batch.row_count
+            self.next_offset = max(self.next_offset, end)
+        known = self.writers.setdefault(writer, Writer())
+        parts = known.parts.setdefault(number, {})
+        replaced = parts.pop(part, None)
+        added = parts[part] = Part(time, batches)
+        more = added.size - (replaced.size if replaced is not None else 0)
+        known.size += more
+        self.size += more
+
+    def _commit(self, command: CommitStage) -> list[StagedBatch]:
+        """Take the named parts out, drop the others up to that number, and remember it."""
+        taken = self.find(command.writer, command.number, command.parts)
+        writer = self.writers.setdefault(command.writer, Writer())
+        for number in [number for number in writer.parts if number <= command.number]:
+            self._drop(writer, number)
+        writer.last, writer.places = command.number, list(command.places)
+        return taken
+
+    def _abort(self, command: AbortStages) -> None:
+        for name, number in command.numbers:
+            writer = self.writers.get(name)
+            if writer is not None:
+                self._drop(writer, number)
+                if writer.last < 0 and not writer.parts:
+                    del self.writers[name]
+
+    def _drop(self, writer: Writer, number: int) -> None:
+        size = sum(part.size for part in writer.parts.pop(number, {}).values())
+        writer.size -= size
+        self.size -= size
+
+    def copy(self) -> Staging:
+        """The same state, to be changed apart from this one. Batches are shared."""
+        other = Staging(
+            writer_bytes_max=self._writer_bytes_max, staged_bytes_max=self._staged_bytes_max
+        )
+        other.writers = {
+            name: Writer(
+                writer.last,
+                list(writer.places),
+                {number: dict(parts) for number, parts in writer.parts.items()},
+                writer.size,
+            )
+            for name, writer in self.writers.items()
+        }
+        other.size, other.next_offset = self.size, self.next_offset
+        return other
+
+
+def check_writer(writer: str, number: int) -> None:
+    _check_text(writer, "writer")
+    if type(number) is not int or not 0 <= number <= NUMBER_MAX:
+        raise InvalidRequest(f"number is a whole number from 0 to 2^63 - 1, not {number!r}")
+
+
+def part_name(part: str | int) -> str:
+    """Parts are named by text; a number is one."""
+    if type(part) is int:
+        return str(part)
+    _check_text(part, "part")
+    return str(part)
+
+
+def part_names(parts: Sequence[str | int]) -> list[str]:
+    if isinstance(parts, str | bytes):
+        raise InvalidRequest(f"parts is a list of names, not {parts!r}")
+    names = [part_name(part) for part in parts]
+    if len(set(names)) != len(names):
+        raise InvalidRequest(f"parts names one of them twice: {names!r}")
+    return names
+
+
+def _check_text(text: object, what: str) -> None:
+    if not isinstance(text, str) or not text:
+        raise InvalidRequest(f"{what} is a name, not {text!r}")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{what} is not valid Unicode: {error}") from None
+    if size > NAME_BYTES_MAX:
+        raise InvalidRequest(f"{what} has {size:,} bytes of UTF-8; at most {NAME_BYTES_MAX:,}")

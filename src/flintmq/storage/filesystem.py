@@ -1,0 +1,352 @@
+"""The filesystem as a parameter: the only module that touches the disk.
+
+Names are relative to the root of the filesystem, with "/" between their parts. Whatever the
+operating system refuses is told as a FlintError here, at the border: a full disk as StorageFull,
+everything else as StorageFailed. `flintmq.testing.SimulatedFileSystem` is the one that loses
+power, tears sectors and fails on request.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from ..errors import DataDirectoryInUse, StorageFailed, StorageFull
+
+Buffer = bytes | memoryview
+
+COPY_BYTES = 1 << 20
+_IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class File(Protocol):
+    """An open file. Positions and lengths are in bytes; memoryviews must be of single bytes."""
+
+    @property
+    def name(self) -> str: ...
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all buffers, one behind the other, or raise: then any part may be written."""
+
+    def pread(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, or lengthen it with zeros."""
+
+    def sync(self) -> None:
+        """Put the data on the disk (fdatasync). If this fails, it must not be tried again."""
+
+    def sync_all(self) -> None:
+        """Put the data and everything about the file on the disk (fsync)."""
+
+    def reread(self) -> None:
+        """Sync, then read from the disk what is read from now on, as far as the system allows.
+
+        After a failed sync the pages of a file pass for clean while the disk has other bytes, also
+        in the next process. Who opens a file to find out what is on the disk calls this first.
+        """
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """Directories and files. Nothing about a name is durable before its directory is synced."""
+
+    def create(self, name: str) -> File:
+        """A new, empty file, writable. A file of that name must not exist."""
+
+    def open(self, name: str, *, writable: bool = False) -> File: ...
+
+    def exists(self, name: str) -> bool: ...
+
+    def list(self, directory: str = "") -> list[str]:
+        """The names in a directory, without the directory, sorted."""
+
+    def make_directory(self, name: str) -> None:
+        """Make a directory and those above it; fine if it is there. Durable as any other name."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name in one step, in place of whatever had it."""
+
+    def remove(self, name: str) -> None: ...
+
+    def remove_directory(self, name: str) -> None:
+        """Remove an empty directory."""
+
+    def sync_directory(self, directory: str = "") -> None:
+        """Put the names in a directory on the disk: what was created, renamed and removed."""
+
+    def size_of(self, name: str) -> int: ...
+
+    def free_bytes(self) -> int:
+        """The room that is left on the disk for us."""
+
+    def link(self, name: str, target: FileSystem, target_name: str) -> bool:
+        """Give a file a second name, also under another root; False where that is impossible."""
+
+    def lock(self, name: str) -> Lock:
+        """Take a lock file for this process, or raise DataDirectoryInUse with the holder's pid."""
+
+    def describe(self, name: str = "") -> str:
+        """The name as a person can find it: with the root, for texts."""
+
+
+def replace_file(filesystem: FileSystem, name: str, buffers: Sequence[Buffer]) -> None:
+    """Put a small file in place of the one of that name: durable, and whole at any moment."""
+    beside = name + ".tmp"
+    if filesystem.exists(beside):
+        filesystem.remove(beside)
+    file = filesystem.create(beside)
+    try:
+        file.pwritev(buffers, 0)
+        file.sync_all()
+    finally:
+        file.close()
+    filesystem.rename(beside, name)
+    filesystem.sync_directory(directory_of(name))
+
+
+def read_file(filesystem: FileSystem, name: str) -> bytes:
+    file = filesystem.open(name)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+def copy_file(
+    source: FileSystem, name: str, target: FileSystem, target_name: str, *, bytes_max: int = -1
+) -> None:
+    """Copy a file, or its first `bytes_max` bytes, and sync the copy, but not its directory."""
+    reading = source.open(name)
+    try:
+        writing = target.create(target_name)
+        try:
+            left = reading.size() if bytes_max < 0 else bytes_max
+            position = 0
+            while left > 0 and (data := reading.pread(min(left, COPY_BYTES), position)):
+                writing.pwritev([data], position)
+                position += len(data)
+                left -= len(data)
+            writing.sync_all()
+        finally:
+            writing.close()
+    finally:
+        reading.close()
+
+
+def directory_of(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def bytes_in(buffers: Sequence[Buffer]) -> int:
+    return sum(map(len, buffers))
+
+
+class LocalFileSystem:
+    """The files below one directory of this machine, which is made if need be."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        with _told("make", str(root)):
+            if not root.is_dir():
+                root.mkdir(parents=True, exist_ok=True)
+                _sync_path(root.parent)
+
+    def create(self, name: str) -> LocalFile:
+        return self._open("create", name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def open(self, name: str, *, writable: bool = False) -> LocalFile:
+        return self._open("open", name, os.O_RDWR if writable else os.O_RDONLY)
+
+    def exists(self, name: str) -> bool:
+        return self._path(name).exists()
+
+    def list(self, directory: str = "") -> list[str]:
+        with _told("list", self.describe(directory)):
+            return sorted(os.listdir(self._path(directory)))
+
+    def make_directory(self, name: str) -> None:
+        with _told("make", self.describe(name)):
+            self._path(name).mkdir(parents=True, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        with _told("rename", self.describe(old)):
+            os.replace(self._path(old), self._path(new))
+
+    def remove(self, name: str) -> None:
+        with _told("remove", self.describe(name)):
+            self._path(name).unlink()
+
+    def remove_directory(self, name: str) -> None:
+        with _told("remove", self.describe(name)):
+            self._path(name).rmdir()
+
+    def sync_directory(self, directory: str = "") -> None:
+        with _told("sync", self.describe(directory), full=()):
+            _sync_path(self._path(directory))
+
+    def size_of(self, name: str) -> int:
+        with _told("measure", self.describe(name)):
+            return self._path(name).stat().st_size
+
+    def free_bytes(self) -> int:
+        with _told("measure", self.describe()):
+            room = os.statvfs(self.root)
+            return room.f_bavail * room.f_frsize
+
+    def link(self, name: str, target: FileSystem, target_name: str) -> bool:
+        if not isinstance(target, LocalFileSystem):
+            return False
+        try:
+            os.link(self._path(name), target._path(target_name))
+        except OSError:  # another disk, or a filesystem without links: the caller copies
+            return False
+        return True
+
+    def lock(self, name: str) -> LocalLock:
+        import fcntl  # not on every system; what runs in memory alone must import this module
+
+        path = self._path(name)
+        with _told("lock", self.describe(name)):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            except BlockingIOError:
+                holder = os.pread(descriptor, 32, 0).strip()
+                os.close(descriptor)
+                pid = int(holder) if holder.isdigit() else None
+                raise DataDirectoryInUse(str(path.parent), pid) from None
+            except BaseException:
+                os.close(descriptor)
+                raise
+        return LocalLock(descriptor)
+
+    def describe(self, name: str = "") -> str:
+        return str(self._path(name))
+
+    def _path(self, name: str) -> Path:
+        return self.root / name
+
+    def _open(self, operation: str, name: str, flags: int) -> LocalFile:
+        with _told(operation, self.describe(name)):
+            descriptor = os.open(self._path(name), flags | os.O_CLOEXEC, 0o644)
+        return LocalFile(self.describe(name), descriptor)
+
+
+class LocalFile:
+    """A file descriptor, kept open from write to sync: errors of the disk are told only once."""
+
+    def __init__(self, name: str, descriptor: int) -> None:
+        self.name = name
+        self._descriptor = descriptor
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
+        with _told("write", self.name):
+            for start in range(0, len(buffers), _IOV_MAX):
+                part = buffers[start : start + _IOV_MAX]
+                wanted = bytes_in(part)
+                written = os.pwritev(self._descriptor, part, position)
+                if written < wanted:
+                    self._finish(b"".join(part), written, position)
+                position += wanted
+
+    def _finish(self, data: bytes, written: int, position: int) -> None:
+        """Write what a short write left; the disk is nearly full, or the write very large."""
+        view = memoryview(data)
+        while written < len(data):
+            more = os.pwrite(self._descriptor, view[written:], position + written)
+            if more == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written += more
+
+    def pread(self, length: int, position: int) -> bytes:
+        with _told("read", self.name):
+            data = os.pread(self._descriptor, length, position)
+            if 0 < len(data) < length:
+                parts = [data]
+                got = len(data)
+                while got < length and (
+                    more := os.pread(self._descriptor, length - got, position + got)
+                ):
+                    parts.append(more)
+                    got += len(more)
+                data = b"".join(parts)
+            return data
+
+    def size(self) -> int:
+        with _told("measure", self.name):
+            return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        with _told("cut", self.name):
+            os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        with _told("sync", self.name, full=()):
+            os.fdatasync(self._descriptor)
+
+    def sync_all(self) -> None:
+        with _told("sync", self.name, full=()):
+            os.fsync(self._descriptor)
+
+    def reread(self) -> None:
+        self.sync_all()
+        with suppress(OSError):  # advice only
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            with _told("close", self.name):
+                os.close(descriptor)
+
+
+class LocalLock:
+    """Held until released, or until the process ends in whatever way."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+@contextmanager
+def _told(operation: str, file: str, full: Sequence[int] = _FULL) -> Iterator[None]:
+    """Translate what the operating system raises.
+
+    A sync that finds the disk full is a failed sync: what was written may be gone, and no later
+    sync will tell.
+    """
+    try:
+        yield
+    except OSError as error:
+        cause = error.strerror or str(error)
+        if error.errno in full:
+            raise StorageFull(file, cause) from error
+        raise StorageFailed(operation, file, cause) from error
+
+
+def _sync_path(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,402 @@
+"""Group commit: everybody who waits shares one write and one sync.
+
+One thread writes prepared lots and syncs; while it does, the next lot gathers, and goes as one
+frame when the thread is back. There is no delay that waits for company: a lot that comes alone goes
+alone. The event loop is woken once per sync. A second thread makes spare files and recycles
+old ones, so that the first never waits for that.
+
+Nothing that was submitted is ever given up because the disk is full: it waits until there is room.
+Any other failure, above all that of a sync, fails everything that waits and is final.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ..errors import Closed, FlintError, StorageFailed, StorageFull
+from .frames import Lot, Record
+from .fsync_policy import ALWAYS, FsyncPolicy
+from .journal import Journal
+
+QUEUE_BYTES_MAX = 64 << 20
+FRAME_BYTES_MAX = 16 << 20
+"""What one write takes, unless a single lot is larger: a sync of more holds everybody up."""
+RETRY_SECONDS = 1.0
+"""How often a full disk is asked again."""
+
+
+def _ignore(*_: object) -> None: ...
+
+
+class GroupCommit:
+    """Hands records to the journal and says when they are safe.
+
+    Tickets count the submits from 1 on. All methods and all callbacks belong to the thread of the
+    event loop:
+
+    on_durable(ticket)   every submit up to this one is as safe as the policy promises: synced with
+                         `always`, written with the others. `synced` tells what is on the disk
+    on_written(ticket)   the same for written; only for submits that asked to be told
+    on_failed(error)     once, and nothing comes after it: what was submitted and not yet told as
+                         durable may or may not be on the disk. The node has to stop
+    on_full(error)       the disk has no room for more journal: refuse publishers from now on. The
+                         rest of the current file is left for what makes room
+    on_room()            the disk has room again
+
+    With `start()` the writing is done by a thread; without it, by `step()`.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        policy: FsyncPolicy = ALWAYS,
+        *,
+        on_durable: Callable[[int], object],
+        on_failed: Callable[[FlintError], object],
+        on_written: Callable[[int], object] = _ignore,
+        on_full: Callable[[StorageFull], object] = _ignore,
+        on_room: Callable[[], object] = _ignore,
+        queue_bytes_max: int = QUEUE_BYTES_MAX,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.journal = journal
+        self.policy = policy
+        self._on_durable = on_durable
+        self._on_failed = on_failed
+        self._on_written = on_written
+        self._on_full = on_full
+        self._on_room = on_room
+        self._queue_bytes_max = queue_bytes_max
+        self._frame_bytes_max = frame_bytes_max
+        self._monotonic = monotonic
+        # Of the loop's thread:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads: list[threading.Thread] = []
+        self._ended: asyncio.Future[None] | None = None
+        self._submitted = 0
+        self._waiting_bytes = 0
+        self._sizes: deque[tuple[int, int]] = deque()
+        self._wake_is_due = False
+        self._closed = False
+        self.failure: FlintError | None = None
+        self.full: StorageFull | None = None
+        self.synced = 0
+        # Shared. The loop's thread adds lots at the end and wakes the writing thread later; that
+        # one removes them at the beginning: each a single step of the list.
+        self._changed = threading.Condition(threading.Lock())
+        self._lots: list[Lot] = []
+        self._tell_written = 0
+        self._closing = False
+        # Of the writing thread:
+        self._written = 0
+        self._unsynced_records = 0
+        self._unsynced_since = 0.0
+        # Of the thread that makes and recycles files:
+        self._chores: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+
+    # --- for the loop
+
+    def submit(self, records: Sequence[Record], *, tell_when_written: bool = False) -> int:
+        """Have records written together, behind everything submitted before. Never waits.
+
+        Raises the failure that ended the journal, or Closed.
+        """
+        if self.failure is not None:
+            raise self.failure
+        if self._closed:
+            raise Closed("the journal")
+        lot = self.journal.prepare(records)
+        self._submitted = ticket = self._submitted + 1
+        self._waiting_bytes += lot.bytes
+        self._sizes.append((ticket, lot.bytes))
+        if tell_when_written:
+            self._tell_written = ticket
+        self._lots.append(lot)
+        if self._loop is not None and not self._wake_is_due:
+            # Whoever is about to run in this turn of the loop may submit too, and goes along.
+            self._wake_is_due = True
+            self._loop.call_soon(self._wake)
+        return ticket
+
+    @property
+    def has_room(self) -> bool:
+        """Whether publishers may go on. If not, hold them back until an on_durable finds room."""
+        return self._waiting_bytes < self._queue_bytes_max
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Submitted and not yet told as durable."""
+        return self._waiting_bytes
+
+    @property
+    def submitted(self) -> int:
+        """The last ticket."""
+        return self._submitted
+
+    def release_before(self, position: int) -> None:
+        """Let the journal recycle its files before this position, in the background."""
+        self._chores.put(position)
+        if self._loop is None:
+            self._step_chores()
+
+    def start(self) -> None:
+        """Begin to write in a thread, telling the running event loop."""
+        assert self._loop is None, "start() is called once"
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        for target, name in ((self._write_all, "journal"), (self._do_chores, "journal-files")):
+            thread = threading.Thread(target=target, name=f"flintmq-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        if self._lots:
+            self._wake()
+
+    async def close(self) -> None:
+        """Write and sync what was submitted, tell it, and close the journal."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._loop is None:
+            while self._lots and self.step():
+                pass
+            self._give_up_what_waits()
+            self.journal.close()
+            return
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        assert self._ended is not None
+        await self._ended
+        for thread in self._threads:
+            thread.join()
+
+    def step(self) -> bool:
+        """Without threads: write what waits as one frame, sync if it is time, tell, and do the
+        chores. Whether anything was done; a full disk is tried again at the next step."""
+        assert self._loop is None, "the thread does this"
+        if self.failure is not None:
+            return False
+        try:
+            done = self._turn(self._take())
+            self._step_chores()
+        except StorageFull as error:
+            self._tell_full(error)
+            return False
+        except FlintError as error:
+            self._fail(error)
+            return False
+        return done
+
+    # --- on the loop, called by the threads
+
+    def _wake(self) -> None:
+        self._wake_is_due = False
+        with self._changed:
+            self._changed.notify()
+
+    def _durable_up_to(self, ticket: int, synced: int) -> None:
+        if self.failure is not None:
+            return
+        sizes = self._sizes
+        while sizes and sizes[0][0] <= ticket:
+            self._waiting_bytes -= sizes.popleft()[1]
+        if synced >= 0:
+            self.synced = synced
+        self._on_durable(ticket)
+
+    def _synced_up_to(self, ticket: int) -> None:
+        self.synced = ticket
+
+    def _written_up_to(self, ticket: int) -> None:
+        if self.failure is None:
+            self._on_written(ticket)
+
+    def _tell_full(self, error: StorageFull) -> None:
+        if self.full is None and self.failure is None:
+            self.full = error
+            self._on_full(error)
+
+    def _tell_room(self) -> None:
+        if self.full is not None:
+            self.full = None
+            self._on_room()
+
+    def _fail(self, error: FlintError) -> None:
+        if self.failure is None:
+            self.failure = error
+            self._on_failed(error)
+
+    def _give_up_what_waits(self) -> None:
+        if self._lots and self.failure is None:
+            self._fail(self.full or Closed("the journal"))
+
+    # --- writing
+
+    def _take(self) -> list[Lot]:
+        """What goes into the next frame. It stays in the queue until it is written."""
+        lots, total = self._lots[:], 0
+        for count, lot in enumerate(lots):
+            total += lot.bytes
+            if total > self._frame_bytes_max and count:
+                return lots[:count]
+        return lots
+
+    def _turn(self, lots: list[Lot]) -> bool:
+        """Write lots, sync if the policy says so, and tell the loop."""
+        journal = self.journal
+        if lots:
+            if not self._unsynced_records:
+                self._unsynced_since = self._monotonic()
+            journal.write(lots)
+            self._unsynced_records += sum(lot.count for lot in lots)
+            del self._lots[: len(lots)]
+            tell_written = self._tell_written > self._written
+            self._written += len(lots)
+            if tell_written and self.policy.acknowledges_after_sync:
+                self._call(self._written_up_to, self._written)
+        sync = self._unsynced_records > 0 and self._sync_is_due()
+        if sync:
+            journal.sync()
+            self._unsynced_records = 0
+        synced = self._written if journal.durable == journal.written else -1
+        if lots:
+            if not self.policy.acknowledges_after_sync:
+                self._call(self._written_up_to, self._written)
+            self._call(self._durable_up_to, self._written, synced)
+        elif sync:
+            self._call(self._synced_up_to, self._written)
+        if journal.wants_spare():
+            self._chores.put(0)
+        return bool(lots) or sync
+
+    def _sync_is_due(self) -> bool:
+        policy = self.policy
+        if policy.kind == "always":
+            return True
+        if policy.kind == "every_n":
+            return self._unsynced_records >= policy.number
+        if policy.kind == "interval":
+            return self._seconds_to_sync() <= 0
+        return False
+
+    def _seconds_to_sync(self) -> float:
+        return self._unsynced_since + self.policy.number / 1000 - self._monotonic()
+
+    def _wait(self) -> bool:
+        """Wait for something to do; False when everything is done and the end has come."""
+        with self._changed:
+            while not self._lots:
+                if self._closing:
+                    return False
+                seconds = None
+                if self.policy.kind == "interval" and self._unsynced_records:
+                    seconds = self._seconds_to_sync()
+                    if seconds <= 0:
+                        return True
+                self._changed.wait(seconds)
+        return True
+
+    def _write_all(self) -> None:
+        """The writing thread."""
+        is_full = False
+        try:
+            while self._wait():
+                try:
+                    self._turn(self._take())
+                except StorageFull as error:
+                    is_full = True
+                    self._call(self._tell_full, error)
+                    with self._changed:
+                        if self._closing:
+                            raise
+                        self._changed.wait(RETRY_SECONDS)
+                else:
+                    if is_full:
+                        is_full = False
+                        self._chores.put(0)  # there is room again, unless that cannot make a spare
+        except BaseException as error:
+            self._call(self._fail, _as_failure(error))
+            self.journal.abandon()
+        else:
+            try:
+                self.journal.close()
+            except BaseException as error:
+                self._call(self._fail, _as_failure(error))
+            else:
+                self._call(self._synced_up_to, self._written)
+        self._chores.put(None)
+
+    # --- making and recycling files
+
+    def _do_chores(self) -> None:
+        """The other thread."""
+        is_full = False
+        try:
+            while True:
+                try:
+                    chore = self._chores.get(timeout=RETRY_SECONDS if is_full else None)
+                except queue.Empty:
+                    chore = 0
+                if chore is None:
+                    break
+                try:
+                    self._do_chore(chore)
+                except StorageFull as error:
+                    is_full = True
+                    self._call(self._tell_full, error)
+                else:
+                    if not self.journal.wants_spare():
+                        is_full = False
+                        self._call(self._tell_room)
+                        with self._changed:
+                            self._changed.notify()
+        except BaseException as error:
+            self._call(self._fail, _as_failure(error))
+        self._call(self._end)
+
+    def _do_chore(self, chore: int) -> None:
+        if chore:
+            self.journal.release_before(chore)
+        if self.journal.wants_spare():
+            self.journal.make_spare()
+
+    def _step_chores(self) -> None:
+        try:
+            while not self._chores.empty():
+                chore = self._chores.get()
+                assert chore is not None
+                self._do_chore(chore)
+        except StorageFull as error:
+            self._tell_full(error)
+        except FlintError as error:
+            self._fail(error)
+        else:
+            if not self.journal.wants_spare():
+                self._tell_room()
+
+    def _end(self) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+    def _call(self, callback: Callable[..., object], *arguments: object) -> None:
+        if self._loop is None:
+            callback(*arguments)
+            return
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:  # the loop was closed under us: there is nobody to tell
+            return
+
+
+def _as_failure(error: BaseException) -> FlintError:
+    if isinstance(error, FlintError):
+        return error
+    failure = StorageFailed("write", "the journal", f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure

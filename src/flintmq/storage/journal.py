@@ -1,0 +1,589 @@
+"""The journal: the one write-ahead log of a node, which is also the log of its Raft groups.
+
+Frames of records, one behind the other, in files that are recycled (`journal_files.py`,
+`frames.py`). The proposer's thread calls `prepare`; one writing thread calls `write` and `sync`
+(`group_commit.py`); a third may read and release.
+
+What opening does. Frames are read from the oldest file on, each with the number after the one
+before it. Where that ends in a file that is not the last, the journal is damaged. In the last file,
+let n be the number of the frame that is missing or broken, and look at everything behind it:
+
+- A frame that is whole and says that n had been synced when it was written (its durable mark)
+  proves that n was good once: damage. Under `always` any frame behind n says so. The error names
+  the file, the place and what to do; nothing is cut, ever.
+- Otherwise n was being written when the power went, and nobody was told that it is safe. The tail
+  from there on is cut: saved to a file aside, overwritten with zeros so that it cannot come
+  back, synced, and reported in `recovered`.
+
+A last frame that was synced and then damaged looks like one that was torn, by nature; a clean
+close therefore ends with an empty frame, whose mark vouches for all others.
+
+Sectors of 512 bytes are taken to be written whole or not at all: a frame begins in the sector in
+which the one before ended.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
+from .filesystem import Buffer, File, FileSystem, bytes_in, directory_of, replace_file
+from .frames import (
+    FRAME_BYTES,
+    RESTART,
+    U32_MAX,
+    U64_MAX,
+    Frame,
+    Lot,
+    Place,
+    Record,
+    Run,
+    begins_frame,
+    encode,
+    frame_at,
+    joined,
+    number_in,
+    salt_bytes,
+    seal,
+)
+from .journal_files import HEADER_BYTES, REMEDY, JournalFile, JournalFiles
+from .journal_index import GroupIndex, GroupRange, Spot
+
+FILE_BYTES = 64 << 20
+FIRST_FILE_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TornTail:
+    """An unfinished write that was cut off at the end of the journal."""
+
+    file: str
+    offset: int
+    bytes: int
+    saved_as: str | None
+    """Where the cut bytes are; None where the disk had no room for them."""
+
+    def __str__(self) -> str:
+        saved = f"saved as {self.saved_as}" if self.saved_as else "not saved: the disk is full"
+        return (
+            f"the unfinished write at byte {self.offset:,} of {self.file} was cut off: "
+            f"{self.bytes:,} bytes, {saved}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What opening found."""
+
+    files: int
+    frames: int
+    torn_tail: TornTail | None
+
+
+class Journal:
+    """See the module's text. Positions are frame numbers: they grow by one and never come again."""
+
+    def __init__(self, filesystem: FileSystem, files: JournalFiles) -> None:
+        self._filesystem = filesystem
+        self._dir = files
+        # Shared between threads, under the lock:
+        self._lock = threading.Lock()
+        self._files: list[JournalFile] = []
+        self._groups: dict[int, GroupIndex] = {}
+        self._readers: dict[int, int] = {}
+        self._has_replaced = False
+        self._number = 0
+        # Of the proposer's thread:
+        self._next_indexes: dict[int, int] = {}
+        # Of the writing thread:
+        self._file: File | None = None
+        self._end = 0
+        self._durable = 0
+        self._ends_with_mark = False
+        self._failure: FlintError | None = None
+        self.recovered = Recovered(0, 0, None)
+
+    @classmethod
+    def open(
+        cls,
+        filesystem: FileSystem,
+        directory: str = "",
+        *,
+        file_bytes: int = FILE_BYTES,
+        first_file_bytes: int = FIRST_FILE_BYTES,
+        make_salt: Callable[[], int] = lambda: secrets.randbits(64),
+    ) -> Journal:
+        """Recover what is there, or begin a new journal. Everything that is read is synced.
+
+        Raises Corrupt with file, place and remedy where anything but a torn tail is wrong.
+        """
+        if directory and not filesystem.exists(directory):
+            filesystem.make_directory(directory)
+        # A process before us may have been killed between giving a file its name and syncing that;
+        # what we are about to acknowledge from that file must not lose it.
+        if directory:
+            filesystem.sync_directory(directory_of(directory))
+        filesystem.sync_directory(directory)
+        files = JournalFiles(
+            filesystem,
+            directory,
+            file_bytes=file_bytes,
+            first_file_bytes=first_file_bytes,
+            make_salt=make_salt,
+        )
+        journal = cls(filesystem, files)
+        journal._recover()
+        return journal
+
+    # --- writing
+
+    def prepare(self, records: Sequence[Record]) -> Lot:
+        """Check and encode records that are to be kept together. For the proposer's thread.
+
+        Lots must be written in the order in which they were prepared.
+        """
+        following: dict[int, int] = {}
+        for record in records:
+            group, index = record.group, record.index
+            if not (0 <= group <= U32_MAX and 0 <= record.term <= U64_MAX and 0 < index < U64_MAX):
+                raise InvalidRequest(
+                    f"no such record: group {group}, term {record.term}, index {index}"
+                )
+            due = following.get(group) or self._next_indexes.get(group)
+            if due is not None and index > due and record.kind != RESTART:
+                raise InvalidRequest(
+                    f"group {group} goes on with index {due}, not {index}: there are no gaps"
+                )
+            following[group] = index + 1
+        lot = encode(records)
+        self._next_indexes |= following
+        return lot
+
+    def write(self, lots: Sequence[Lot]) -> int:
+        """Write lots as one frame; its number. For the writing thread; does not sync.
+
+        Raises StorageFull with nothing changed: the same lots may be written again when there is
+        room. Anything else that is raised ends the journal.
+        """
+        self._check_usable()
+        if len(lots) == 1:
+            buffers, runs = lots[0].buffers, lots[0].runs
+        else:
+            buffers = [buffer for lot in lots for buffer in lot.buffers]
+            runs = joined([run for lot in lots for run in lot.runs])
+        return self._write_frame(buffers, runs, sum(lot.bytes for lot in lots))
+
+    def sync(self) -> None:
+        """Put everything written on the disk. If that fails, the journal is of no use any more:
+        the system may take the pages for clean now, and the next sync would lie."""
+        self._check_usable()
+        if self._durable == self._number:
+            return
+        assert self._file is not None
+        try:
+            self._file.sync()
+        except FlintError as error:
+            self._failure = error
+            raise
+        self._durable = self._number
+
+    def append(self, records: Sequence[Record]) -> int:
+        """Prepare, write and sync."""
+        number = self.write([self.prepare(records)])
+        self.sync()
+        return number
+
+    def close(self) -> None:
+        """Sync, and vouch for it with an empty frame."""
+        if self._file is None:
+            return
+        try:
+            if self._failure is None:
+                self.sync()
+                if not self._ends_with_mark and self._has_room(0):
+                    self._write_frame([], [], 0)
+                    self.sync()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the files as they are."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+
+    @property
+    def written(self) -> int:
+        """The number of the last frame."""
+        return self._number
+
+    @property
+    def durable(self) -> int:
+        """The number of the last frame that is known to be on the disk."""
+        return self._durable
+
+    def wants_spare(self) -> bool:
+        return self._dir.wants_spare()
+
+    def make_spare(self) -> None:
+        """Make the next file ahead of its use; takes its time. Raises StorageFull."""
+        self._dir.make_spare()
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        assert self._file is not None, "the journal is open"
+
+    def _has_room(self, body_bytes: int) -> bool:
+        return self._end + FRAME_BYTES + body_bytes <= self._files[-1].bytes
+
+    def _write_frame(self, buffers: Sequence[Buffer], runs: Sequence[Run], body_bytes: int) -> int:
+        try:
+            if not self._has_room(body_bytes):
+                self._roll(FRAME_BYTES + body_bytes)
+            file, current = self._file, self._files[-1]
+            assert file is not None
+            number = self._number + 1
+            frame = seal(buffers, runs, current.place, number=number, durable=self._durable)
+            file.pwritev(frame, self._end)
+        except StorageFull:
+            raise
+        except FlintError as error:
+            self._failure = error
+            raise
+        with self._lock:
+            self._add_runs(runs, number, current.place.generation, self._end)
+            self._number = number
+        self._end += bytes_in(frame)
+        self._ends_with_mark = not runs
+        return number
+
+    def _roll(self, room: int) -> None:
+        # What is in the files before the last one has to be on the disk: opening relies on it.
+        if self._file is not None:
+            self.sync()
+        file, opened = self._dir.begin(
+            self._files[-1].place.generation + 1 if self._files else 1, self._number + 1, room
+        )
+        if self._file is not None:
+            self._file.close()
+        self._file = opened
+        self._end = HEADER_BYTES
+        with self._lock:
+            self._files.append(file)
+
+    def _add_runs(self, runs: Sequence[Run], number: int, generation: int, offset: int) -> None:
+        ordinal = 0
+        for run in runs:
+            group = self._groups.get(run.group)
+            if group is None:
+                group = self._groups[run.group] = GroupIndex(run.index)
+            elif run.kind == RESTART or run.index < group.next_index:
+                self._has_replaced = True
+            group.add(run, Spot(number, ordinal, generation, offset))
+            ordinal += run.count
+
+    # --- reading
+
+    def groups(self) -> dict[int, GroupRange]:
+        """What there is of each group."""
+        with self._lock:
+            return {
+                number: GroupRange(group.first_index, group.next_index, group.last_term)
+                for number, group in self._groups.items()
+            }
+
+    def position_of(self, group: int, index: int) -> int:
+        """A position at or shortly before that of a record: the journal is still needed from there
+        on by whoever needs the record. For an index that is not there yet, the next position."""
+        with self._lock:
+            known = self._groups.get(group)
+            found = known.find(index) if known is not None else None
+            return found[0].frame if found is not None else self._number + 1
+
+    def records(self, group: int, first_index: int) -> Iterator[Record]:
+        """The records of one group from an index on, up to the last one there is now.
+
+        Ends early, or at once, where the journal does not have that index (any more).
+        """
+        with self._lock:
+            last = self._groups[group].next_index - 1 if group in self._groups else 0
+        index = first_index
+        while index <= last:
+            with self._lock:
+                found = self._groups[group].find(index)
+            if found is None:
+                return
+            spot, behind = found
+            got = index
+            for frame in self._frames(spot):
+                for ordinal, record in enumerate(frame.records()):
+                    if record.group != group or (frame.number, ordinal) < spot[:2]:
+                        continue
+                    if record.index == got:
+                        yield record
+                        got += 1
+                    if got >= behind:
+                        break
+                if got >= behind:
+                    break
+            if got == index:
+                return
+            index = got
+
+    def replay(self, from_position: int = 0) -> Iterator[tuple[int, Record]]:
+        """Everything in the order of writing, with its position, without what was replaced."""
+        with self._lock:
+            start = next(
+                (
+                    Spot(file.first_frame, 0, file.place.generation, HEADER_BYTES)
+                    for file in reversed(self._files)
+                    if file.first_frame <= max(from_position, self._files[0].first_frame)
+                ),
+                None,
+            )
+        if start is None:
+            return
+        for frame in self._frames(start):
+            if frame.number < from_position:
+                continue
+            records = frame.records()
+            if self._has_replaced:
+                with self._lock:
+                    records = iter([r for at, r in enumerate(records) if self._holds(frame, at, r)])
+            for record in records:
+                yield frame.number, record
+
+    def _holds(self, frame: Frame, ordinal: int, record: Record) -> bool:
+        return self._groups[record.group].holds(record.index, frame.number, ordinal)
+
+    def _frames(self, start: Spot) -> Iterator[Frame]:
+        """The frames from a spot up to the last one written before now."""
+        until = self._number
+        number, generation, offset = start.frame, start.generation, start.offset
+        while number <= until:
+            with self._lock:
+                file = next((f for f in self._files if f.place.generation == generation), None)
+                behind = next(
+                    (f for f in self._files if f.place.generation == generation + 1), None
+                )
+                if file is None:
+                    return  # released meanwhile
+                self._readers[generation] = self._readers.get(generation, 0) + 1
+            try:
+                last = min(until, behind.first_frame - 1) if behind is not None else until
+                for frame in FileReader(self._filesystem, file).frames(offset, number, last):
+                    yield frame
+                    number = frame.number + 1
+                if number <= last:
+                    raise self._damaged(file, offset, number)
+            finally:
+                with self._lock:
+                    self._readers[generation] -= 1
+            generation, offset = generation + 1, HEADER_BYTES
+
+    # --- releasing
+
+    def release_before(self, position: int) -> int:
+        """Nobody needs the frames before this one any more. How many files that gave back.
+
+        Files go as a whole and oldest first; one that is being read stays, and those behind it.
+        For the one thread that also makes spares.
+        """
+        count = 0
+        while True:
+            with self._lock:
+                if len(self._files) < 2 or self._files[1].first_frame > position:
+                    return count
+                file = self._files[0]
+                if self._readers.get(file.place.generation):
+                    return count
+                del self._files[0]
+                self._readers.pop(file.place.generation, None)
+                for group in self._groups.values():
+                    group.forget_before(self._files[0].first_frame)
+            self._dir.recycle(file)
+            count += 1
+
+    @property
+    def first_position(self) -> int:
+        """The oldest frame that is there."""
+        with self._lock:
+            return self._files[0].first_frame
+
+    @property
+    def file_count(self) -> int:
+        return len(self._files)
+
+    # --- opening
+
+    def _recover(self) -> None:
+        files = self._dir.scan()
+        if not files:
+            if self._dir.wants_spare():
+                self._dir.make_spare()
+            self._roll(0)
+            self.recovered = Recovered(0, 0, None)
+            return
+        self._files = files
+        number = files[0].first_frame
+        for file, behind in pairwise(files):
+            if behind.place.generation != file.place.generation + 1:
+                raise Corrupt(
+                    f"{self._filesystem.describe(self._dir.directory)} lacks the journal file of "
+                    f"generation {file.place.generation + 1}; {REMEDY}"
+                )
+            number = self._recover_frames(file, number)
+            if number != behind.first_frame:
+                raise self._damaged(file, self._end, number)
+        number, torn_tail = self._recover_last(files[-1], number)
+        self._number = self._durable = number - 1
+        self.recovered = Recovered(len(files), self._number + 1 - files[0].first_frame, torn_tail)
+        self._next_indexes = {group: known.next_index for group, known in self._groups.items()}
+
+    def _recover_frames(self, file: JournalFile, number: int) -> int:
+        """Index the good frames of a file; the number of the first that is not there, at `_end`."""
+        self._end = HEADER_BYTES
+        if file.first_frame != number:
+            raise self._damaged(file, 0, number)
+        for frame in FileReader(self._filesystem, file).frames(HEADER_BYTES, number, None):
+            try:
+                runs = frame.runs()
+                self._add_runs(runs, number, file.place.generation, frame.offset)
+            except Corrupt as error:
+                raise self._damaged(file, frame.offset, number, str(error)) from error
+            self._end = frame.end
+            self._ends_with_mark = not runs
+            number += 1
+        return number
+
+    def _recover_last(self, file: JournalFile, number: int) -> tuple[int, TornTail | None]:
+        opened = self._filesystem.open(file.name, writable=True)
+        self._file = opened
+        try:
+            # What a killed process wrote may be in memory only; what a failed sync left there may
+            # not be on the disk. Both are settled before anything is believed.
+            opened.reread()
+            number = self._recover_frames(file, number)
+            torn_bytes = self._torn_bytes(file, self._end, number)
+            torn_tail = self._cut(opened, file, self._end, torn_bytes) if torn_bytes else None
+        except BaseException:
+            self.abandon()
+            raise
+        return number, torn_tail
+
+    def _torn_bytes(self, file: JournalFile, end: int, number: int) -> int:
+        """How many bytes behind the end belong to unfinished writes. Raises if that is damage."""
+        reader = FileReader(self._filesystem, file)
+        dirty = end + reader.claimed_bytes(end, number)
+        for offset, size, frame in reader.remains(end):
+            if frame is not None and (frame.durable >= number or frame.number <= number):
+                raise self._damaged(
+                    file, end, number, f"frame {frame.number} at byte {offset:,} is whole"
+                )
+            dirty = max(dirty, offset + size)
+        return dirty - end
+
+    def _cut(self, opened: File, file: JournalFile, end: int, size: int) -> TornTail:
+        size = min(size, opened.size() - end)
+        saved_as: str | None = self._dir.path(f"torn-{file.place.generation:016d}-{end}")
+        try:
+            replace_file(self._filesystem, saved_as or "", [opened.pread(size, end)])
+        except StorageFull:
+            saved_as = None
+        opened.pwritev([bytes(size)], end)
+        opened.sync()
+        return TornTail(
+            self._filesystem.describe(file.name),
+            end,
+            size,
+            self._filesystem.describe(saved_as) if saved_as else None,
+        )
+
+    def _damaged(self, file: JournalFile, offset: int, number: int, why: str = "") -> Corrupt:
+        return Corrupt(
+            f"{self._filesystem.describe(file.name)} is damaged at byte {offset:,}, where frame "
+            f"{number} should be" + (f" ({why})" if why else "") + f"; {REMEDY}"
+        )
+
+
+class FileReader:
+    """Reads one file in large pieces."""
+
+    def __init__(self, filesystem: FileSystem, file: JournalFile) -> None:
+        self._filesystem = filesystem
+        self._file = file
+
+    def frames(self, offset: int, number: int, last: int | None) -> Iterator[Frame]:
+        """The frames from one that begins at `offset`, while each has the number after the last."""
+        place = self._file.place
+        opened = self._filesystem.open(self._file.name)
+        try:
+            start, data = offset, memoryview(b"")
+            while last is None or number <= last:
+                at = offset - start
+                size = begins_frame(data, at, place)
+                if at + (size or FRAME_BYTES) > len(data):
+                    wanted = min(max(size or 0, _READ_BYTES), self._file.bytes - offset)
+                    data, start, at = memoryview(opened.pread(wanted, offset)), offset, 0
+                    size = begins_frame(data, 0, place)
+                    if size is not None and size > len(data) and offset + size <= self._file.bytes:
+                        data = memoryview(opened.pread(size, offset))
+                frame = frame_at(data, at, place, offset)
+                if frame is None or frame.number != number:
+                    return
+                yield frame
+                offset, number = frame.end, number + 1
+        finally:
+            opened.close()
+
+    def claimed_bytes(self, offset: int, number: int) -> int:
+        """How long the frame of that number says it is, whatever else is wrong with it; or 0.
+
+        What an earlier use of the file left has lower numbers.
+        """
+        opened = self._filesystem.open(self._file.name)
+        try:
+            head = opened.pread(FRAME_BYTES, offset)
+            if len(head) < FRAME_BYTES or number_in(head) != number:
+                return 0
+            claimed = begins_frame(memoryview(head), 0, self._file.place)
+            room = opened.size() - offset
+            return claimed if claimed is not None and claimed <= room else room
+        finally:
+            opened.close()
+
+    def remains(self, end: int) -> Iterator[tuple[int, int, Frame | None]]:
+        """Where behind the last frame others seem to begin: place, size in the file, and the frame
+        if it is whole. They carry the salt of the file: what was in it before has another."""
+        place, salt = self._file.place, salt_bytes(self._file.place)
+        opened = self._filesystem.open(self._file.name)
+        try:
+            size = opened.size()
+            start = end
+            while start < size:
+                data = opened.pread(_READ_BYTES + len(salt), start)
+                at = data.find(salt)
+                while 0 <= at < _READ_BYTES:
+                    offset = start + at
+                    if offset % 8 == 0:
+                        yield self._remain(opened, offset, size, place)
+                    at = data.find(salt, at + 1)
+                start += _READ_BYTES
+        finally:
+            opened.close()
+
+    @staticmethod
+    def _remain(
+        opened: File, offset: int, size: int, place: Place
+    ) -> tuple[int, int, Frame | None]:
+        claimed = begins_frame(memoryview(opened.pread(FRAME_BYTES, offset)), 0, place)
+        if claimed is None or offset + claimed > size:
+            return offset, size - offset, None
+        data = memoryview(opened.pread(claimed, offset))
+        return offset, claimed, frame_at(data, 0, place, offset)

@@ -1,0 +1,246 @@
+"""The files of the journal: made ahead of use, put into service in one step, recycled.
+
+A file that is written with zeros before its use costs about half per sync, because a sync then
+has data to write and no file length. So the next file, the spare, is made in the background while
+the current one fills. Files double from a small first one up to `file_bytes`; those of full size
+become spares again once the journal has no need of them. A frame that is larger than any file gets
+one of its own size.
+
+    journal-<generation>    in use. The name is given after the header was synced, so a file of
+                            this name with a broken header is damaged, not half made
+    spare-<number>          zeros, or an old file: nothing in it is ever looked at
+    torn-<generation>-<at>  a torn tail that was cut off, for whoever wants to look at it
+
+The header fills the first 512 bytes, a sector of its own. Numbers are little-endian.
+
+    byte  0        4     5     6   8          12   16           24            32     40           48
+          +--------+-----+-----+---+----------+----+------------+-------------+------+------------+
+          | "FMQJ" | ver | sum | 0 | checksum | 0  | generation | first frame | salt | file bytes |
+          +--------+-----+-----+---+----------+----+------------+-------------+------+------------+
+
+`ver` is 1. `sum` names the checksum of header and frames: 1 is CRC32C. The header's covers all 512
+bytes with zeros in its own place. `generation` counts the files of a journal; `first frame` is the
+number of the first frame here, which is one behind the last of the file before; everything in
+the files before was synced when this one came into use. `salt` is random.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+
+from ..batch.checksum import crc32c
+from ..errors import Corrupt, StorageFull, UnsupportedFormat
+from .filesystem import File, FileSystem
+from .frames import Place
+
+MAGIC = b"FMQJ"
+VERSION = 1
+CRC32C = 1
+HEADER = Struct("<4sBBHIIQQQQ")
+HEADER_BYTES = 512
+SPARES_MAX = 2
+
+_ZEROS = bytes(1 << 20)
+_SYNC_EVERY = 8 << 20
+"""Spares are synced as they grow: one large sync would hold up those of the current file."""
+_JOURNAL_NAME = re.compile(r"journal-(\d{16})")
+_SPARE_NAME = re.compile(r"spare-(\d{16})")
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFile:
+    """A file in use. `bytes` is the length frames may fill, header included."""
+
+    name: str
+    place: Place
+    first_frame: int
+    bytes: int
+
+
+def encode_header(place: Place, first_frame: int, file_bytes: int) -> bytes:
+    def packed(checksum: int) -> bytes:
+        return HEADER.pack(
+            MAGIC, VERSION, CRC32C, 0, checksum, 0,
+            place.generation, first_frame, place.salt, file_bytes,
+        ).ljust(HEADER_BYTES, b"\0")  # fmt: skip
+
+    return packed(crc32c(packed(0)))
+
+
+def decode_header(data: bytes, name: str, described: str) -> JournalFile:
+    if len(data) < HEADER_BYTES:
+        raise Corrupt(f"{described} is too short for a journal file; {REMEDY}")
+    magic, version, checksum_id, _, checksum, _, generation, first_frame, salt, size = (
+        HEADER.unpack_from(data)
+    )
+    blank = data[:8] + b"\0\0\0\0" + data[12:]
+    if magic != MAGIC or crc32c(blank) != checksum:
+        raise Corrupt(f"{described} has a damaged header at byte 0; {REMEDY}")
+    if version != VERSION or checksum_id != CRC32C:
+        raise UnsupportedFormat(
+            f"{described} is of version {version} with checksum {checksum_id}; "
+            f"this FlintMQ reads version {VERSION} with checksum {CRC32C}: use a newer one"
+        )
+    return JournalFile(name, Place(generation, salt), first_frame, size)
+
+
+REMEDY = (
+    "restore the data directory from a backup, or see what can be saved with "
+    "'flintmq log verify' and 'flintmq log repair'"
+)
+
+
+class JournalFiles:
+    """The directory of a journal.
+
+    `begin` is called by the writing thread; `make_spare` and `recycle` by one other at a time.
+    They share the deque of spares alone.
+    """
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        *,
+        file_bytes: int,
+        first_file_bytes: int,
+        make_salt: Callable[[], int],
+    ) -> None:
+        self._filesystem = filesystem
+        self.directory = directory
+        self._file_bytes = file_bytes
+        self._next_bytes = min(first_file_bytes, file_bytes)
+        self._make_salt = make_salt
+        self._spares: deque[tuple[str, int]] = deque()
+        self._next_spare = 1
+
+    def scan(self) -> list[JournalFile]:
+        """The files in use, oldest first. What an unfinished preparation left is removed."""
+        filesystem = self._filesystem
+        files: list[JournalFile] = []
+        for name in filesystem.list(self.directory):
+            path = self.path(name)
+            if found := _JOURNAL_NAME.fullmatch(name):
+                file = self._read_header(path)
+                if file.place.generation != int(found[1]):
+                    raise Corrupt(
+                        f"{filesystem.describe(path)} says of itself that it is generation "
+                        f"{file.place.generation}; {REMEDY}"
+                    )
+                files.append(file)
+            elif found := _SPARE_NAME.fullmatch(name):
+                self._next_spare = max(self._next_spare, int(found[1]) + 1)
+                self._spares.append((path, filesystem.size_of(path)))
+            elif name.startswith("spare-"):
+                filesystem.remove(path)
+        if files:
+            self._next_bytes = min(max(files[-1].bytes * 2, self._next_bytes), self._file_bytes)
+        self._drop_spares_of_other_sizes()
+        return files
+
+    def _read_header(self, path: str) -> JournalFile:
+        file = self._filesystem.open(path)
+        try:
+            return decode_header(file.pread(HEADER_BYTES, 0), path, self._filesystem.describe(path))
+        finally:
+            file.close()
+
+    def _drop_spares_of_other_sizes(self) -> None:
+        for _ in range(len(self._spares)):
+            path, size = self._spares.popleft()
+            if size == self._next_bytes and len(self._spares) < SPARES_MAX:
+                self._spares.append((path, size))
+            else:
+                self._filesystem.remove(path)
+
+    def path(self, name: str) -> str:
+        return f"{self.directory}/{name}" if self.directory else name
+
+    def begin(self, generation: int, first_frame: int, room: int) -> tuple[JournalFile, File]:
+        """Put the next file into service, with room for at least so many bytes of frames.
+
+        Raises StorageFull with nothing changed: it may be called again.
+        """
+        filesystem = self._filesystem
+        needed = HEADER_BYTES + room
+        spare = self._spares.popleft() if self._spares else None
+        if spare is not None and spare[1] < needed:
+            self._spares.appendleft(spare)
+            spare = None
+        if spare is None:
+            # Either the background is behind or the frame is larger than a file. A file that
+            # grows as it is written is slower to sync, and just as safe.
+            path, size = self.path("spare-growing"), max(self._next_bytes, needed)
+            if filesystem.exists(path):
+                filesystem.remove(path)
+            file = filesystem.create(path)
+        else:
+            path, size = spare
+            file = filesystem.open(path, writable=True)
+        try:
+            place = Place(generation, self._make_salt())
+            file.pwritev([encode_header(place, first_frame, size)], 0)
+            file.sync_all()
+            name = self.path(f"journal-{generation:016d}")
+            filesystem.rename(path, name)
+            filesystem.sync_directory(self.directory)
+        except BaseException as error:
+            file.close()
+            if spare is not None and isinstance(error, StorageFull):
+                self._spares.appendleft(spare)
+            raise
+        if size <= self._file_bytes:
+            self._next_bytes = min(max(self._next_bytes, size * 2), self._file_bytes)
+        return JournalFile(name, place, first_frame, size), file
+
+    def wants_spare(self) -> bool:
+        return not self._spares
+
+    def make_spare(self) -> None:
+        """Write a file of zeros for later. Raises StorageFull, having taken back what it took."""
+        filesystem, size = self._filesystem, self._next_bytes
+        number, self._next_spare = self._next_spare, self._next_spare + 1
+        name = self.path(f"spare-{number:016d}")
+        making = name + ".tmp"
+        file = filesystem.create(making)
+        try:
+            unsynced = 0
+            for position in range(0, size, len(_ZEROS)):
+                part = min(len(_ZEROS), size - position)
+                file.pwritev([_ZEROS[:part]], position)
+                unsynced += part
+                if unsynced >= _SYNC_EVERY:
+                    file.sync()
+                    unsynced = 0
+            file.sync_all()
+        except StorageFull:
+            file.close()
+            filesystem.remove(making)
+            raise
+        finally:
+            file.close()
+        filesystem.rename(making, name)
+        filesystem.sync_directory(self.directory)
+        self._spares.append((name, size))
+
+    def recycle(self, file: JournalFile) -> None:
+        """Take a file out of service: as a spare where it is of use, else it is removed.
+
+        Files leave oldest first, each for good before the next: a crash never leaves a gap. Only
+        then is it a spare: its header must not change while the old name might come back.
+        """
+        filesystem = self._filesystem
+        whole = filesystem.size_of(file.name) == file.bytes == self._file_bytes
+        if whole and self._next_bytes == self._file_bytes and len(self._spares) < SPARES_MAX:
+            number, self._next_spare = self._next_spare, self._next_spare + 1
+            name = self.path(f"spare-{number:016d}")
+            filesystem.rename(file.name, name)
+            filesystem.sync_directory(self.directory)
+            self._spares.append((name, file.bytes))
+        else:
+            filesystem.remove(file.name)
+            filesystem.sync_directory(self.directory)

@@ -1,0 +1,315 @@
+"""Repair of a data directory that nobody uses: saves what can be saved, and says what it did.
+
+Nothing is thrown away: whatever is taken out of the directory's use is put aside first, into
+`repair-<n>/`, with a report. First the steps are planned, then they are carried out.
+
+- A manifest that is missing or damaged comes back from its copy, which is always as good. If that
+  is gone too, it is made from the segments' own indexes: names, options and positions of readers
+  are lost then, topics are called `recovered-<id>`, and the journal is put aside, because
+  nobody knows what of it is in the segments.
+- Batches that are damaged leave a gap, and a topic has none: it begins behind the last gap. What is
+  readable before it becomes a topic of its own, `<name>.salvaged`, numbered from 0.
+- A damaged journal is cut where the damage begins, but only when told: what was acknowledged behind
+  it is lost to the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ..batch import RecordBatch
+from ..errors import Corrupt, FlintError
+from ..model import TopicOptions
+from .backup import JOURNAL, SEGMENTS
+from .filesystem import FileSystem, copy_file, replace_file
+from .inspect import JournalScan, names_in, scan_journal, verify_segment
+from .manifest import COPY_NAME, NAME, Manifest, TopicState, read_manifest, write_manifest
+from .segments import HIDDEN_TOPIC, Section, Segment, SegmentWriter, sections
+
+DURABLE = TopicOptions(storage="durable", retention_bytes=None)
+
+
+@dataclass
+class Plan:
+    """What a repair would do, in words, and what it needs to know to do it."""
+
+    steps: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    """Damage that is left as it is unless told otherwise."""
+    manifest: Manifest | None = None
+    writes_manifest: bool = False
+    bad_segments: list[str] = field(default_factory=list)
+    puts_journal_aside: bool = False
+    cut_at: tuple[str, int] | None = None
+
+
+def plan_repair(filesystem: FileSystem, *, cut_journal: bool) -> Plan:
+    plan = Plan()
+    scan = scan_journal(filesystem)
+    _plan_manifest(filesystem, plan, scan)
+    for name in names_in(filesystem, SEGMENTS):
+        if any(problem.is_damage for problem in verify_segment(filesystem, name)):
+            plan.bad_segments.append(name)
+            plan.steps.append(f"{name} is damaged: put it aside, keep what is readable in it")
+    there = set(names_in(filesystem, SEGMENTS))
+    for name in sorted((plan.manifest or Manifest()).files() - there):
+        plan.bad_segments.append(name)
+        plan.steps.append(f"{name} is missing: its topics go on without it")
+    if scan.cut_at is not None and not plan.puts_journal_aside:
+        name, offset = scan.cut_at
+        text = f"the journal is damaged in {name} at byte {offset:,}"
+        if cut_journal:
+            plan.cut_at = scan.cut_at
+            plan.steps.append(f"{text}: put a copy aside, cut it there")
+        else:
+            plan.refused.append(f"{text}; --cut-journal cuts it there, what is behind is lost")
+    return plan
+
+
+def _plan_manifest(filesystem: FileSystem, plan: Plan, scan: JournalScan) -> None:
+    why = "is missing"
+    try:
+        plan.manifest = read_manifest(filesystem)
+        if plan.manifest is not None:
+            return
+    except Corrupt as error:
+        why = str(error).partition(";")[0]
+    segments = names_in(filesystem, SEGMENTS)
+    try:
+        kept = read_manifest(filesystem, COPY_NAME)
+    except Corrupt:
+        kept = None
+    if kept is not None:
+        plan.manifest, plan.writes_manifest = kept, True
+        plan.steps.append(f"the manifest {why}: restore it from its copy")
+    elif filesystem.exists(NAME) or (segments and scan.first_index != 1):
+        plan.manifest, plan.writes_manifest = _from_segments(filesystem, scan), True
+        count = len(plan.manifest.topics)
+        plan.steps.append(
+            f"the manifest {why}, and so is its copy: make one from {len(segments)} segments; "
+            f"{count} topics, called recovered-<id>, without options and positions of readers"
+        )
+        if scan.files or scan.cut_at:
+            plan.puts_journal_aside = True
+            plan.steps.append("nobody knows what of the journal is in the segments: put it aside")
+
+
+def _from_segments(filesystem: FileSystem, scan: JournalScan) -> Manifest:
+    """A manifest of what the segments say of themselves."""
+    found: dict[int, list[Section]] = {}
+    last_file = 0
+    for name in names_in(filesystem, SEGMENTS):
+        number = name.rpartition("/")[2].partition(".")[0]
+        last_file = max(last_file, int(number) if number.isdigit() else 0)
+        try:
+            segment = Segment(filesystem, name)
+        except FlintError:
+            continue
+        for topic in segment.topics():
+            found.setdefault(topic, []).append(sections(name, segment.entries(topic))[topic])
+        segment.close()
+    found.pop(HIDDEN_TOPIC, None)
+    topics = []
+    for topic, parts in sorted(found.items()):
+        chosen = _without_overlap(parts)
+        topics.append(
+            TopicState(
+                topic, f"recovered-{topic}", DURABLE, chosen[0].base, chosen[-1].next,
+                max(section.last_time for section in chosen), chosen, [], [],
+            )
+        )  # fmt: skip
+    last_topic = max(found, default=0)
+    return Manifest(scan.last_index, 0, last_topic, last_file + 1, topics)
+
+
+def _without_overlap(parts: list[Section]) -> list[Section]:
+    """Sections that were joined into a larger one may still be there beside it."""
+    chosen: list[Section] = []
+    for section in sorted(parts, key=lambda section: (section.base, -section.next)):
+        if chosen and section.base > chosen[-1].next:
+            chosen = []  # a topic has no gaps; the files before this one stay where they are
+        if not chosen or section.next > chosen[-1].next:
+            chosen.append(section)
+    return chosen
+
+
+def carry_out(
+    filesystem: FileSystem, plan: Plan, tell: Callable[[str], object] = lambda _: None
+) -> tuple[str, list[str]]:
+    """Do what was planned. Where things were put aside, and what was done."""
+    number = 1
+    while filesystem.exists(f"repair-{number}"):
+        number += 1
+    aside = f"repair-{number}"
+    filesystem.make_directory(aside)
+    filesystem.sync_directory()
+    done: list[str] = list(plan.steps)
+    manifest = plan.manifest or Manifest()
+    bad = [name for name in plan.bad_segments if filesystem.exists(name)]
+    for name in (NAME, COPY_NAME, *bad):
+        if filesystem.exists(name):
+            tell(f"{name} to {aside}")
+            copy_file(filesystem, name, filesystem, f"{aside}/{name.rpartition('/')[2]}")
+    if plan.cut_at is not None or plan.puts_journal_aside:
+        for name in names_in(filesystem, JOURNAL, "journal-"):
+            tell(f"{name} to {aside}")
+            copy_file(filesystem, name, filesystem, f"{aside}/{name.rpartition('/')[2]}")
+    filesystem.sync_directory(aside)
+    if plan.bad_segments:
+        manifest = _around_damage(filesystem, manifest, set(plan.bad_segments), done, tell)
+    if plan.puts_journal_aside:
+        _remove(filesystem, names_in(filesystem, JOURNAL, "journal-"))
+    elif plan.cut_at is not None:
+        manifest = msgspec.structs.replace(manifest, position=0)
+        _cut(filesystem, *plan.cut_at)
+    if plan.writes_manifest or plan.bad_segments or plan.cut_at is not None:
+        write_manifest(filesystem, manifest)
+    _remove(filesystem, bad)
+    report = "\n".join(done) + "\n"
+    replace_file(filesystem, f"{aside}/report.txt", [report.encode()])
+    return aside, done
+
+
+def _remove(filesystem: FileSystem, names: list[str]) -> None:
+    for name in reversed(names):
+        filesystem.remove(name)
+        filesystem.sync_directory(name.rpartition("/")[0])
+
+
+def _cut(filesystem: FileSystem, name: str, offset: int) -> None:
+    """End the journal at a place. Later files go first, so that a crash leaves no gap."""
+    files = names_in(filesystem, JOURNAL, "journal-")
+    behind = files[files.index(name) + (1 if offset else 0) :]
+    _remove(filesystem, behind)
+    if offset:
+        file = filesystem.open(name, writable=True)
+        try:
+            size = file.size()
+            file.truncate(offset)
+            file.truncate(size)
+            file.sync_all()
+        finally:
+            file.close()
+
+
+def _around_damage(
+    filesystem: FileSystem,
+    manifest: Manifest,
+    bad: set[str],
+    done: list[str],
+    tell: Callable[[str], object],
+) -> Manifest:
+    """The manifest without the damaged segments; what is readable in them is in a new one."""
+    name = f"{SEGMENTS}/{manifest.next_file:016d}.seg"
+    while filesystem.exists(name):
+        manifest = msgspec.structs.replace(manifest, next_file=manifest.next_file + 1)
+        name = f"{SEGMENTS}/{manifest.next_file:016d}.seg"
+    writer = SegmentWriter(filesystem, name)
+    topics: list[TopicState] = []
+    salvaged: list[TopicState] = []
+    last_id = manifest.last_topic_id
+    for state in manifest.topics:
+        if not any(section.file in bad for section in state.sections):
+            topics.append(state)
+            continue
+        tell(state.name)
+        begin, readable = _behind_last_gap(filesystem, state, bad)
+        lost = begin - state.first_offset - readable
+        done.append(f"topic {state.name!r} begins at {begin}; {lost:,} messages are lost")
+        kept = [s for s in state.sections if s.file not in bad and s.next > begin]
+        for batch in _readable(filesystem, state, bad):
+            if batch.base_offset >= begin and _is_in_bad(state, bad, batch.base_offset):
+                writer.add(state.id, batch)
+        topics.append(
+            msgspec.structs.replace(
+                state, first_offset=max(begin, state.first_offset), sections=kept
+            )
+        )
+        if readable:
+            last_id += 1
+            other = _salvage(filesystem, state, bad, begin, last_id, writer)
+            salvaged.append(other)
+            done.append(f"{readable:,} messages before that are in topic {other.name!r}")
+    added = dict(writer.seal())
+    filesystem.sync_directory(SEGMENTS)
+    topics = [_with(state, added.get(state.id)) for state in [*topics, *salvaged]]
+    stages = []
+    for staged in manifest.stages:
+        parts = [p for p in staged.parts if not any(b.file in bad for b in p.batches)]
+        if len(parts) < len(staged.parts):
+            done.append(f"writer {staged.name!r} lost staged parts; it has to stage them again")
+        stages.append(msgspec.structs.replace(staged, parts=parts))
+    return msgspec.structs.replace(
+        manifest, topics=topics, stages=stages, last_topic_id=last_id,
+        next_file=manifest.next_file + 1,
+    )  # fmt: skip
+
+
+def _with(state: TopicState, section: Section | None) -> TopicState:
+    if section is None:
+        return state
+    together = sorted([*state.sections, section], key=lambda section: section.base)
+    return msgspec.structs.replace(state, sections=together)
+
+
+def _is_in_bad(state: TopicState, bad: set[str], offset: int) -> bool:
+    return any(s.file in bad and s.base <= offset < s.next for s in state.sections)
+
+
+def _readable(filesystem: FileSystem, state: TopicState, bad: set[str]) -> Iterator[RecordBatch]:
+    """The good batches of a topic, in order."""
+    for section in state.sections:
+        try:
+            segment = Segment(filesystem, section.file)
+        except FlintError:
+            continue
+        try:
+            for entry in segment.entries(state.id):
+                if section.base <= entry.base < section.next:
+                    try:
+                        yield segment.read(entry)
+                    except FlintError:
+                        continue
+        finally:
+            segment.close()
+
+
+def _behind_last_gap(filesystem: FileSystem, state: TopicState, bad: set[str]) -> tuple[int, int]:
+    """Where the messages go on without a gap up to the end, and how many are readable before."""
+    begin, due, readable, counted = state.first_offset, state.first_offset, 0, 0
+    for batch in _readable(filesystem, state, bad):
+        if batch.base_offset > due:
+            begin, readable = batch.base_offset, counted
+        due = batch.base_offset + batch.row_count
+        counted += due - max(batch.base_offset, state.first_offset)
+    flushed = max(section.next for section in state.sections)
+    if due < flushed:
+        begin, readable = flushed, counted
+    return begin, readable
+
+
+def _salvage(
+    filesystem: FileSystem,
+    state: TopicState,
+    bad: set[str],
+    begin: int,
+    id: int,
+    writer: SegmentWriter,
+) -> TopicState:
+    """A topic of what is readable before the last gap, numbered anew."""
+    offset = last_time = 0
+    for batch in _readable(filesystem, state, bad):
+        if batch.base_offset >= begin:
+            break
+        renumbered = copy(batch)
+        renumbered.stamp(offset, batch.append_time)
+        writer.add(id, renumbered)
+        offset += batch.row_count
+        last_time = max(last_time, batch.time(batch.row_count - 1))
+    base, _, partition = state.name.partition("/")
+    name = f"{base}.salvaged" + (f"-{partition}" if partition else "") + f"-{id}"
+    return TopicState(id, name, DURABLE, 0, offset, last_time, [], [], [])

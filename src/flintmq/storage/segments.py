@@ -1,0 +1,325 @@
+"""Segments: files of record batches that never change once they are written.
+
+A segment holds one section for each topic it has messages of: a large topic has segments of its
+own, thousands of small ones share one. Whoever knows the file needs nothing else to read it.
+
+    0            8                                   data end             file end - 48
+    +------------+-----------------------------------+--------------------+-----------------+
+    | "FMQSEG1\\0" | record batches, one behind another | index              | trailer         |
+    +------------+-----------------------------------+--------------------+-----------------+
+
+    index entry (64 bytes, one for each batch, in file order):
+        topic u64, base offset i64, first time i64, last time i64, position u64, length u64,
+        size u64, rows u32, columns u32
+
+    trailer (48 bytes): "FMQSEGT\\0", version u32, checksum id u32, entries u64, data end u64,
+        CRC32C of the data u32, CRC32C of the index u32, 0 u32, CRC32C of the trailer u32
+
+Numbers are little-endian. `size` is what the batch counts for in bytes (see RecordBatch.size);
+`columns` are its column bits, so that queues find control columns without opening payloads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from ..batch import RecordBatch
+from ..batch.checksum import crc32c
+from ..errors import Corrupt, UnsupportedFormat
+from .filesystem import File, FileSystem
+
+MAGIC = b"FMQSEG1\0"
+TRAILER_MAGIC = b"FMQSEGT\0"
+VERSION = 1
+CRC32C = 1
+_ENTRY = Struct("<QqqqQQQII")
+_TRAILER = Struct("<8sIIQQIIII")
+_TRAILER_CHECKED = Struct("<8sIIQQIII")
+_WRITE_BYTES = 1 << 20
+
+
+HIDDEN_TOPIC = 0
+"""No topic has this id: under it lies what was staged and not yet committed."""
+
+
+class BatchEntry(NamedTuple):
+    """One batch in a segment."""
+
+    topic: int
+    base: int
+    first_time: int
+    last_time: int
+    position: int
+    length: int
+    size: int
+    rows: int
+    columns: int
+
+    @property
+    def next(self) -> int:
+        return self.base + self.rows
+
+
+class Section(NamedTuple):
+    """A topic's part of a segment: what a manifest needs to know of it."""
+
+    file: str
+    base: int
+    next: int
+    first_time: int
+    last_time: int
+    size: int
+    columns: int = 0
+    """The column bits of all its batches."""
+
+
+class SegmentWriter:
+    """Writes one segment. Nothing of it counts before `seal` has returned."""
+
+    def __init__(self, filesystem: FileSystem, name: str) -> None:
+        self.name = name
+        self._file: File = filesystem.create(name)
+        self._entries: list[BatchEntry] = []
+        self._pending: list[bytes | memoryview] = [MAGIC]
+        self._pending_bytes = len(MAGIC)
+        self._position = 0
+        self._checksum = 0
+
+    def add(self, topic: int, batch: RecordBatch) -> None:
+        """Append a stamped batch. The batches of a topic come in order, without a gap."""
+        at = self._position + self._pending_bytes
+        last = batch.row_count - 1
+        self._entries.append(
+            BatchEntry(
+                topic,
+                batch.base_offset,
+                batch.time(0),
+                batch.time(last),
+                at,
+                batch.byte_length,
+                batch.size(0, batch.row_count),
+                batch.row_count,
+                batch.columns,
+            )
+        )
+        self._pending += (batch.header(), batch.body)
+        self._pending_bytes += batch.byte_length
+        if self._pending_bytes >= _WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        for buffer in self._pending:
+            self._checksum = crc32c(buffer, self._checksum)
+        self._file.pwritev(self._pending, self._position)
+        self._position += self._pending_bytes
+        self._pending, self._pending_bytes = [], 0
+
+    def seal(self) -> list[tuple[int, Section]]:
+        """Finish and sync the file; the sections it holds, by topic id.
+
+        The file's name is durable only after its directory was synced too.
+        """
+        self._write()
+        index = b"".join(_ENTRY.pack(*entry) for entry in self._entries)
+        checked = _TRAILER_CHECKED.pack(
+            TRAILER_MAGIC, VERSION, CRC32C, len(self._entries), self._position, self._checksum,
+            crc32c(index), 0,
+        )  # fmt: skip
+        trailer = checked + crc32c(checked).to_bytes(4, "little")
+        self._file.pwritev([index, trailer], self._position)
+        self._file.sync_all()
+        self._file.close()
+        return list(sections(self.name, self._entries).items())
+
+    def abandon(self) -> None:
+        self._file.close()
+
+
+def sections(file: str, entries: Iterable[BatchEntry]) -> dict[int, Section]:
+    found: dict[int, Section] = {}
+    for entry in entries:
+        known = found.get(entry.topic)
+        if known is None:
+            found[entry.topic] = Section(
+                file, entry.base, entry.next, entry.first_time, entry.last_time, entry.size,
+                entry.columns,
+            )  # fmt: skip
+        else:
+            found[entry.topic] = known._replace(
+                next=entry.next,
+                last_time=entry.last_time,
+                size=known.size + entry.size,
+                columns=known.columns | entry.columns,
+            )
+    return found
+
+
+class Segment:
+    """A sealed segment, open for reading. The index is read when it is first needed."""
+
+    def __init__(self, filesystem: FileSystem, name: str) -> None:
+        self.name = name
+        self._file: File = filesystem.open(name)
+        self._by_topic: dict[int, list[BatchEntry]] = {}
+        self._bases: dict[int, list[int]] = {}
+        self._data_end = 0
+        self._data_checksum = 0
+        try:
+            self._read_index()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _read_index(self) -> None:
+        size = self._file.size()
+        if size < len(MAGIC) + _TRAILER.size:
+            raise self._corrupt(f"is {size:,} bytes; it was cut short")
+        trailer = self._file.pread(_TRAILER.size, size - _TRAILER.size)
+        (
+            magic, version, checksum_id, count, data_end, data_checksum, index_checksum, _,
+            checksum,
+        ) = _TRAILER.unpack(trailer)  # fmt: skip
+        if magic != TRAILER_MAGIC or crc32c(trailer[: _TRAILER_CHECKED.size]) != checksum:
+            raise self._corrupt("has no valid trailer")
+        if version != VERSION or checksum_id != CRC32C:
+            raise UnsupportedFormat(
+                f"segment {self.name} has version {version}, checksum {checksum_id}; "
+                f"this FlintMQ reads version {VERSION}, checksum {CRC32C}"
+            )
+        if data_end + count * _ENTRY.size + _TRAILER.size != size:
+            raise self._corrupt("does not have the length its trailer says")
+        index = self._file.pread(count * _ENTRY.size, data_end)
+        if crc32c(index) != index_checksum:
+            raise self._corrupt("has a damaged index")
+        for fields in _ENTRY.iter_unpack(index):
+            entry = BatchEntry(*fields)
+            self._by_topic.setdefault(entry.topic, []).append(entry)
+            self._bases.setdefault(entry.topic, []).append(entry.base)
+        self._data_end, self._data_checksum = data_end, data_checksum
+
+    def topics(self) -> list[int]:
+        return list(self._by_topic)
+
+    def entries(self, topic: int) -> list[BatchEntry]:
+        return self._by_topic.get(topic, [])
+
+    def entry_at(self, topic: int, offset: int) -> BatchEntry:
+        """The batch that holds an offset."""
+        return self._by_topic[topic][bisect_right(self._bases[topic], offset) - 1]
+
+    def entry_at_time(self, topic: int, time_ms: int) -> BatchEntry | None:
+        """The first batch with a message of `time_ms` or later."""
+        entries = self._by_topic[topic]
+        at = bisect_left(entries, time_ms, key=lambda entry: entry.last_time)
+        return entries[at] if at < len(entries) else None
+
+    def read(self, entry: BatchEntry) -> RecordBatch:
+        """A batch, its checksums verified."""
+        data = self._file.pread(entry.length, entry.position)
+        try:
+            batch = RecordBatch.decode(data)
+        except UnsupportedFormat:
+            raise
+        except Corrupt as error:
+            raise self._corrupt(f"at byte {entry.position:,}: {error}") from error
+        if batch.base_offset != entry.base or batch.row_count != entry.rows:
+            raise self._corrupt(
+                f"at byte {entry.position:,} holds another batch than its index says"
+            )
+        return batch
+
+    def verify(self) -> None:
+        """Check the whole file: the data against the trailer's checksum. Raises Corrupt."""
+        checksum = 0
+        for position in range(0, self._data_end, _WRITE_BYTES):
+            length = min(_WRITE_BYTES, self._data_end - position)
+            checksum = crc32c(self._file.pread(length, position), checksum)
+        if checksum != self._data_checksum:
+            raise self._corrupt("does not match its checksum")
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _corrupt(self, what: str) -> Corrupt:
+        return Corrupt(
+            f"segment {self.name} {what}; `flintmq log repair` can save what is readable, "
+            "or restore a backup"
+        )
+
+
+class SegmentStore:
+    """Open segments and batches read lately, both bounded: files by count, batches by bytes."""
+
+    def __init__(
+        self, filesystem: FileSystem, *, files_max: int = 64, bytes_max: int = 16 << 20
+    ) -> None:
+        self._filesystem = filesystem
+        self._files_max, self._bytes_max = files_max, bytes_max
+        self._segments: OrderedDict[str, Segment] = OrderedDict()
+        self._batches: OrderedDict[tuple[str, int], RecordBatch] = OrderedDict()
+        self._bytes = 0
+
+    def segment(self, name: str) -> Segment:
+        segment = self._segments.get(name)
+        if segment is None:
+            segment = self._segments[name] = Segment(self._filesystem, name)
+            while len(self._segments) > self._files_max:
+                self._segments.popitem(last=False)[1].close()
+        else:
+            self._segments.move_to_end(name)
+        return segment
+
+    def read(self, name: str, entry: BatchEntry) -> RecordBatch:
+        key = (name, entry.position)
+        batch = self._batches.get(key)
+        if batch is not None:
+            self._batches.move_to_end(key)
+            return batch
+        batch = self.segment(name).read(entry)
+        self._batches[key] = batch
+        self._bytes += entry.length
+        while self._bytes > self._bytes_max and len(self._batches) > 1:
+            self._bytes -= self._batches.popitem(last=False)[1].byte_length
+        return batch
+
+    def forget(self, name: str) -> None:
+        """Close a segment that is about to be removed."""
+        segment = self._segments.pop(name, None)
+        if segment is not None:
+            segment.close()
+        for key in [key for key in self._batches if key[0] == name]:
+            self._bytes -= self._batches.pop(key).byte_length
+
+    def close(self) -> None:
+        for segment in self._segments.values():
+            segment.close()
+        self._segments.clear()
+        self._batches.clear()
+        self._bytes = 0
+
+
+def joined(batches: Iterable[RecordBatch], rows_max: int, bytes_max: int) -> Iterator[RecordBatch]:
+    """The same messages in fewer batches: runs of small plain ones become one, others stay."""
+    from ..batch import concat
+
+    run: list[RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        small = batch.is_plain and not batch.compression and batch.row_count < rows_max // 2
+        if run and (
+            not small or rows + batch.row_count > rows_max or size + batch.byte_length > bytes_max
+        ):
+            yield concat(run) if len(run) > 1 else run[0]
+            run, rows, size = [], 0, 0
+        if small:
+            run.append(batch)
+            rows += batch.row_count
+            size += batch.byte_length
+        else:
+            yield batch
+    if run:
+        yield concat(run) if len(run) > 1 else run[0]

@@ -1,0 +1,185 @@
+"""A durable topic's messages: sections of sealed segments, then a tail in memory.
+
+What the tail holds is in the journal; a checkpoint writes it to a segment and puts the section in
+its place. Everything a reader asks for comes from here, whether it is in memory or on disk.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from ..batch import BatchBuilder, DecodeCache, RecordBatch
+from .segments import BatchEntry, Section, SegmentStore
+
+
+class TopicLog:
+    """The rows from `first_offset` up to `next_offset`, and how to find one.
+
+    Invariant: sections, then tail, follow each other without a gap, and times never go back.
+    """
+
+    def __init__(self, topic: int, store: SegmentStore, cache: DecodeCache) -> None:
+        self._topic, self._store, self._cache = topic, store, cache
+        self.first_offset = 0
+        self.next_offset = 0
+        self.byte_count = 0
+        self.last_time = 0
+        self.sections: list[Section] = []
+        self._section_bases: list[int] = []
+        self._tail: list[RecordBatch] = []
+        self._tail_bases: list[int] = []
+        self.tail_bytes = 0
+
+    def restore(
+        self, sections: list[Section], first_offset: int, next_offset: int, last_time: int
+    ) -> None:
+        """Take up what a manifest says is there."""
+        self.sections = sections
+        self._section_bases = [section.base for section in sections]
+        self.first_offset, self.next_offset = first_offset, next_offset
+        self.last_time = last_time
+        self.byte_count = sum(section.size for section in sections)
+        if sections and first_offset > sections[0].base:
+            self.byte_count -= self.size_between(sections[0].base, min(first_offset, next_offset))
+
+    # --- appending and flushing
+
+    def append(self, batch: BatchBuilder | RecordBatch, now_ms: int = 0) -> int:
+        """Add a stamped batch at the end; the offset of its first message."""
+        assert isinstance(batch, RecordBatch), "the journal has batches only"
+        assert batch.base_offset == self.next_offset, "offsets follow each other without a gap"
+        batch.cache = self._cache
+        self._tail.append(batch)
+        self._tail_bases.append(batch.base_offset)
+        self.tail_bytes += batch.byte_length
+        self.next_offset += batch.row_count
+        self.byte_count += batch.size(0, batch.row_count)
+        self.last_time = max(self.last_time, batch.time(batch.row_count - 1))
+        return batch.base_offset
+
+    def append_value(self, value: bytes, now_ms: int) -> int:
+        raise AssertionError("what is durable goes through the journal")
+
+    def tail(self) -> list[RecordBatch]:
+        """The batches that are in no segment yet, as far as they are still needed."""
+        return [b for b in self._tail if b.base_offset + b.row_count > self.first_offset]
+
+    def flushed(self, section: Section, replaced: int = 0) -> None:
+        """A segment now holds the tail up to the section's end, and `replaced` sections before."""
+        if replaced:
+            del self.sections[-replaced:], self._section_bases[-replaced:]
+        count = bisect_left(self._tail_bases, section.next)
+        self.tail_bytes -= sum(batch.byte_length for batch in self._tail[:count])
+        del self._tail[:count], self._tail_bases[:count]
+        self.sections.append(section)
+        self._section_bases.append(section.base)
+
+    def sections_to_drop(self) -> list[Section]:
+        """Sections that lie wholly before the first offset."""
+        return [section for section in self.sections if section.next <= self.first_offset]
+
+    def drop_sections(self, count: int) -> None:
+        del self.sections[:count], self._section_bases[:count]
+
+    # --- finding
+
+    def locate(self, offset: int) -> tuple[RecordBatch, int, int]:
+        """The batch that holds `offset`, the row there, and the row behind the batch's last."""
+        if self._tail_bases and offset >= self._tail_bases[0]:
+            batch = self._tail[bisect_right(self._tail_bases, offset) - 1]
+        else:
+            name, entry = self._entry(offset)
+            batch = self._store.read(name, entry)
+        return batch, offset - batch.base_offset, batch.row_count
+
+    def locate_first(self) -> tuple[RecordBatch, int, int]:
+        return self.locate(self.first_offset)
+
+    def _entry(self, offset: int) -> tuple[str, BatchEntry]:
+        section = self.sections[bisect_right(self._section_bases, offset) - 1]
+        return section.file, self._store.segment(section.file).entry_at(self._topic, offset)
+
+    def time_of(self, offset: int) -> int:
+        batch, row, _ = self.locate(offset)
+        return batch.time(row)
+
+    def offset_at_time(self, time_ms: int) -> int:
+        """The first offset that was appended at `time_ms` or later."""
+        if self.first_offset == self.next_offset or self.last_time < time_ms:
+            return self.next_offset
+        batch = self._batch_at_time(time_ms)
+        if batch is None:
+            return self.next_offset
+        row = bisect_left(range(batch.row_count), time_ms, key=batch.time)
+        return max(batch.base_offset + row, self.first_offset)
+
+    def _batch_at_time(self, time_ms: int) -> RecordBatch | None:
+        at = bisect_left(self.sections, time_ms, key=lambda section: section.last_time)
+        if at < len(self.sections):
+            name = self.sections[at].file
+            entry = self._store.segment(name).entry_at_time(self._topic, time_ms)
+            if entry is not None:
+                return self._store.read(name, entry)
+        at = bisect_left(self._tail, time_ms, key=lambda batch: batch.time(batch.row_count - 1))
+        return self._tail[at] if at < len(self._tail) else None
+
+    # --- dropping
+
+    def drop_to(self, offset: int) -> int:
+        """Move the first offset; how many messages that drops. Files go later, whole."""
+        dropped = offset - self.first_offset
+        if dropped <= 0:
+            return 0
+        if offset >= self.next_offset:
+            self.byte_count = 0
+        else:
+            self.byte_count -= self.size_between(self.first_offset, offset)
+        self.first_offset = offset
+        count = 0
+        for batch in self._tail:
+            if batch.base_offset + batch.row_count > offset:
+                break
+            count += 1
+        if count:
+            self.tail_bytes -= sum(batch.byte_length for batch in self._tail[:count])
+            del self._tail[:count], self._tail_bases[:count]
+        return dropped
+
+    def size_between(self, start: int, stop: int) -> int:
+        """The bytes that the messages from `start` to before `stop` count for."""
+        size = 0
+        while start < stop:
+            in_tail = self._tail_bases and start >= self._tail_bases[0]
+            if not in_tail:
+                _, entry = self._entry(start)
+                if start == entry.base and entry.next <= stop:
+                    size += entry.size
+                    start = entry.next
+                    continue
+            batch, row, rows = self.locate(start)
+            end = min(rows, row + stop - start)
+            size += batch.size(row, end)
+            start += end - row
+        return size
+
+    def offset_freeing(self, bytes_wanted: int) -> int:
+        """The lowest offset before which at least `bytes_wanted` bytes are stored."""
+        offset, freed = self.first_offset, 0
+        while freed < bytes_wanted and offset < self.next_offset:
+            if not (self._tail_bases and offset >= self._tail_bases[0]):
+                _, entry = self._entry(offset)
+                if offset == entry.base and freed + entry.size <= bytes_wanted:
+                    freed += entry.size
+                    offset = entry.next
+                    continue
+            batch, row, rows = self.locate(offset)
+            size = batch.size(row, rows)
+            if freed + size <= bytes_wanted:
+                freed += size
+                offset += rows - row
+                continue
+            ends = range(row + 1, rows + 1)
+            missing = bytes_wanted - freed
+            end = ends[bisect_left(ends, missing, key=lambda end: batch.size(row, end))]
+            return offset + end - row
+        return offset

@@ -1,0 +1,510 @@
+"""Group commit: shared syncs, honest acknowledgements, one failure for all, nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from flintmq.errors import Closed, FlintError, InvalidRequest, StorageFailed, StorageFull
+from flintmq.storage.filesystem import LocalFileSystem
+from flintmq.storage.fsync_policy import ALWAYS, NEVER, FsyncPolicy
+from flintmq.storage.group_commit import GroupCommit
+from flintmq.storage.journal import Journal
+from flintmq.testing import SimulatedFileSystem
+from tests.storage.journals import entry, everything, indexes, journal_files, open_journal
+
+T = TypeVar("T")
+PATIENCE = 20  # seconds, for what happens at once
+
+
+class Heard:
+    """A group commit and everything it said."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        policy: FsyncPolicy = ALWAYS,
+        *,
+        queue_bytes_max: int = 1 << 20,
+        frame_bytes_max: int = 1 << 20,
+        monotonic: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.durable: list[int] = []
+        self.written: list[int] = []
+        self.failures: list[FlintError] = []
+        self.room: list[str] = []
+        self._changed = asyncio.Event()
+        self.next_index = 1
+        self.commit = GroupCommit(
+            journal,
+            policy,
+            on_durable=self._note(self.durable),
+            on_failed=self._note(self.failures),
+            on_written=self._note(self.written),
+            on_full=lambda error: self._note(self.room)("full"),
+            on_room=lambda: self._note(self.room)("room"),
+            queue_bytes_max=queue_bytes_max,
+            frame_bytes_max=frame_bytes_max,
+            monotonic=monotonic,
+        )
+
+    def _note(self, notes: list[T]) -> Callable[[T], None]:
+        def note(what: T) -> None:
+            notes.append(what)
+            self._changed.set()
+
+        return note
+
+    def submit(self, payload: bytes = b"", *, tell_when_written: bool = False) -> int:
+        index, self.next_index = self.next_index, self.next_index + 1
+        return self.commit.submit([entry(index, payload)], tell_when_written=tell_when_written)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+class SlowDisk:
+    """Syncs of journal files that wait until the test lets them go on, one by one or all."""
+
+    def __init__(self, disk: SimulatedFileSystem) -> None:
+        self._begun = threading.Semaphore(0)
+        self._allowed = threading.Semaphore(0)
+        self._is_free = False
+        disk.on_sync = self._sync
+
+    def _sync(self, name: str) -> None:
+        if "journal/journal-" in name and not self._is_free:
+            self._begun.release()
+            assert self._allowed.acquire(timeout=PATIENCE)
+
+    async def begun(self) -> None:
+        """Until the thread is in a sync."""
+        assert await asyncio.to_thread(self._begun.acquire, timeout=PATIENCE)
+
+    def finish_one(self) -> None:
+        self._allowed.release()
+
+    def finish_all(self) -> None:
+        self._is_free = True
+        self._allowed.release(1000)
+
+
+@pytest.fixture
+def disk() -> SimulatedFileSystem:
+    return SimulatedFileSystem()
+
+
+@pytest.fixture
+async def started(disk: SimulatedFileSystem) -> AsyncIterator[Heard]:
+    heard = Heard(open_journal(disk, file_bytes=1 << 16))
+    heard.commit.start()
+    yield heard
+    disk.on_sync = None
+    await heard.commit.close()
+
+
+@pytest.fixture(autouse=True)
+def no_threads_left() -> Iterator[None]:
+    yield
+    left = [thread.name for thread in threading.enumerate() if "flintmq" in thread.name]
+    assert left == []
+
+
+# --- with threads
+
+
+async def test_everything_submitted_is_acknowledged_in_order_and_stored(tmp_path: Path) -> None:
+    disk = LocalFileSystem(tmp_path)
+    heard = Heard(open_journal(disk, file_bytes=1 << 16))
+    heard.commit.start()
+    for turn in range(200):
+        for _ in range(turn % 7 + 1):
+            heard.submit(b"x" * (turn * 13 % 900))
+        await asyncio.sleep(0)
+    last = heard.commit.submitted
+    await heard.until(lambda: bool(heard.durable) and heard.durable[-1] == last)
+
+    assert heard.durable == sorted(set(heard.durable))
+    assert heard.commit.waiting_bytes == 0
+    assert heard.commit.synced == last
+    await heard.commit.close()
+    again = open_journal(disk, file_bytes=1 << 16)
+    assert indexes(again) == list(range(1, last + 1))
+    assert again.recovered.torn_tail is None
+    again.close()
+    assert heard.failures == []
+
+
+async def test_what_gathers_during_a_sync_shares_the_next_one(
+    disk: SimulatedFileSystem, started: Heard
+) -> None:
+    slow = SlowDisk(disk)
+    started.submit()
+    await slow.begun()
+    for _ in range(100):
+        started.submit()
+    assert started.durable == []
+    slow.finish_one()
+    await slow.begun()
+    slow.finish_one()
+    await started.until(lambda: len(started.durable) == 2)
+
+    assert started.durable == [1, 101]
+    slow.finish_all()
+
+
+async def test_submits_of_one_turn_of_the_loop_go_together(
+    disk: SimulatedFileSystem, started: Heard
+) -> None:
+    async def publish() -> None:
+        started.submit()
+
+    await asyncio.gather(*(publish() for _ in range(50)))
+    await started.until(lambda: bool(started.durable))
+
+    assert started.durable == [50]
+
+
+async def test_nothing_is_acknowledged_before_its_sync(
+    disk: SimulatedFileSystem, started: Heard
+) -> None:
+    slow = SlowDisk(disk)
+    started.submit(tell_when_written=True)
+    await slow.begun()
+    await started.until(lambda: bool(started.written))
+
+    assert started.written == [1]
+    assert started.durable == []
+    assert everything(open_journal(disk.crash(), file_bytes=1 << 16)) == []
+    slow.finish_all()
+    await started.until(lambda: started.durable == [1])
+
+
+async def test_publishers_are_held_back_while_too_much_waits(disk: SimulatedFileSystem) -> None:
+    heard = Heard(open_journal(disk, file_bytes=1 << 16), queue_bytes_max=1000)
+    slow = SlowDisk(disk)
+    heard.commit.start()
+    heard.submit(b"x" * 600)
+    rooms = [heard.commit.has_room]
+    heard.submit(b"x" * 600)
+    rooms.append(heard.commit.has_room)
+    slow.finish_all()
+    await heard.until(lambda: heard.durable[-1:] == [2])
+
+    assert [*rooms, heard.commit.has_room] == [True, False, True]
+    await heard.commit.close()
+
+
+async def test_one_write_takes_no_more_than_its_share(disk: SimulatedFileSystem) -> None:
+    heard = Heard(open_journal(disk, file_bytes=1 << 16), frame_bytes_max=500)
+    for size in (100, 100, 2000, 100):
+        heard.submit(b"x" * size)
+    heard.commit.start()
+    await heard.until(lambda: heard.durable[-1:] == [4])
+
+    assert heard.durable == [2, 3, 4]
+    await heard.commit.close()
+
+
+async def test_a_failed_sync_fails_everything_that_waits_and_is_final(
+    disk: SimulatedFileSystem, started: Heard
+) -> None:
+    started.submit()
+    await started.until(lambda: started.durable == [1])
+    slow = SlowDisk(disk)
+    disk.fail("sync")
+    started.submit()
+    await slow.begun()
+    started.submit()
+    slow.finish_all()
+    await started.until(lambda: bool(started.failures))
+
+    assert len(started.failures) == 1
+    assert isinstance(started.failures[0], StorageFailed)
+    with pytest.raises(StorageFailed):
+        started.submit()
+    await started.commit.close()
+    assert started.durable == [1]
+    assert len(started.failures) == 1
+    assert [call.operation for call in disk.calls].count("sync") <= 2 + 1
+    assert indexes(open_journal(disk, file_bytes=1 << 16)) == [1]
+
+
+async def test_a_failed_write_is_final_too(disk: SimulatedFileSystem, started: Heard) -> None:
+    disk.fail("pwritev", name="journal-")
+    started.submit()
+    await started.until(lambda: bool(started.failures))
+
+    assert started.durable == []
+
+
+async def test_a_bug_in_the_thread_is_told_as_a_failure(
+    started: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(lots: object) -> int:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(started.commit.journal, "write", write)
+    started.submit()
+    await started.until(lambda: bool(started.failures))
+
+    assert "RuntimeError: a bug" in str(started.failures[0])
+
+
+async def test_a_failure_while_files_are_made_is_final(disk: SimulatedFileSystem) -> None:
+    disk.fail("sync_all", name="spare", on_call=3)
+    heard = Heard(open_journal(disk, file_bytes=2048))
+    heard.commit.start()
+    heard.submit()
+    for _ in range(20):
+        if heard.failures:
+            break
+        heard.submit(b"x" * 1000)
+        await heard.until(
+            lambda: heard.durable[-1:] == [heard.commit.submitted] or bool(heard.failures)
+        )
+    await heard.until(lambda: bool(heard.failures))
+    await heard.commit.close()
+
+
+async def test_a_full_disk_makes_submits_wait_and_loses_none(
+    disk: SimulatedFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flintmq.storage.group_commit.RETRY_SECONDS", 0.001)
+    heard = Heard(open_journal(disk, file_bytes=2048), frame_bytes_max=1)
+    disk.size_max = 4096
+    heard.commit.start()
+    for _ in range(10):
+        heard.submit(b"x" * 700)
+    await heard.until(lambda: "full" in heard.room)
+    assert "no room" in str(heard.commit.full)
+    assert heard.commit.waiting_bytes > 0
+
+    disk.size_max = None
+    await heard.until(lambda: heard.durable[-1:] == [10] and heard.room[-1:] == ["room"])
+
+    assert heard.commit.full is None
+    assert heard.failures == []
+    await heard.commit.close()
+    assert indexes(open_journal(disk, file_bytes=2048)) == list(range(1, 11))
+
+
+async def test_releasing_files_makes_room_on_a_full_disk(disk: SimulatedFileSystem) -> None:
+    heard = Heard(open_journal(disk, file_bytes=2048))
+    heard.commit.start()
+
+    def is_done() -> bool:
+        return heard.durable[-1:] == [heard.commit.submitted]
+
+    for _ in range(12):
+        heard.submit(b"x" * 700)
+        await heard.until(is_done)
+    disk.size_max = sum(disk.size_of(f"journal/{name}") for name in disk.list("journal"))
+    while not heard.room:
+        heard.submit(b"x" * 700)
+        await heard.until(lambda: is_done() or bool(heard.room))
+    heard.submit(b"x" * 700)
+    heard.submit(b"x" * 700)
+
+    heard.commit.release_before(heard.commit.journal.written)
+    await heard.until(lambda: is_done() and heard.room[-1] == "room")
+
+    assert len(journal_files(disk)) < 7
+    await heard.commit.close()
+
+
+async def test_closing_a_full_disk_tells_what_could_not_be_written(
+    disk: SimulatedFileSystem,
+) -> None:
+    heard = Heard(open_journal(disk, file_bytes=2048))
+    disk.size_max = 2048
+    heard.commit.start()
+    for _ in range(5):
+        heard.submit(b"x" * 700)
+    await heard.until(lambda: bool(heard.room))
+    await heard.commit.close()
+
+    assert [type(error) for error in heard.failures] == [StorageFull]
+    kept = indexes(open_journal(disk.crash(), file_bytes=2048))
+    assert kept == list(range(1, heard.durable[-1] + 1 if heard.durable else 1))
+
+
+async def test_closing_writes_what_waits_and_takes_nothing_more(
+    disk: SimulatedFileSystem,
+) -> None:
+    heard = Heard(open_journal(disk, file_bytes=1 << 16), NEVER)
+    heard.commit.start()
+    for _ in range(10):
+        heard.submit()
+    await heard.commit.close()
+    await heard.commit.close()
+
+    assert heard.durable[-1] == 10
+    assert heard.commit.synced == 10
+    with pytest.raises(Closed):
+        heard.submit()
+    assert len(everything(open_journal(disk.crash(), file_bytes=1 << 16))) == 10
+
+
+async def test_a_loop_that_is_closed_under_the_threads_harms_nobody(
+    disk: SimulatedFileSystem,
+) -> None:
+    journal = open_journal(disk, file_bytes=1 << 16)
+    left: list[GroupCommit] = []
+
+    def elsewhere() -> None:
+        async def main() -> None:
+            heard = Heard(journal)
+            heard.commit.start()
+            heard.submit()
+            left.append(heard.commit)
+
+        asyncio.run(main())
+
+    await asyncio.to_thread(elsewhere)
+    commit = left[0]
+    with commit._changed:
+        commit._closing = True
+        commit._changed.notify()
+    for thread in commit._threads:
+        await asyncio.to_thread(thread.join, PATIENCE)
+    assert indexes(open_journal(disk, file_bytes=1 << 16)) == [1]
+
+
+async def test_an_interval_is_kept_by_the_thread(disk: SimulatedFileSystem) -> None:
+    synced = threading.Event()
+    policy = FsyncPolicy.parse("interval:1")
+    import time
+
+    heard = Heard(open_journal(disk, file_bytes=1 << 16), policy, monotonic=time.monotonic)
+    heard.commit.start()
+    disk.on_sync = lambda name: synced.set() if "journal-" in name else None
+    heard.submit()
+
+    assert await asyncio.to_thread(synced.wait, PATIENCE)
+    await heard.commit.close()
+
+
+# --- step by step
+
+
+def syncs(disk: SimulatedFileSystem) -> int:
+    return sum(call.operation == "sync" for call in disk.calls)
+
+
+async def test_a_step_writes_and_syncs_everything_that_waits(disk: SimulatedFileSystem) -> None:
+    heard = Heard(open_journal(disk, file_bytes=1 << 16))
+    heard.submit()
+    heard.submit()
+    before = syncs(disk)
+
+    assert heard.commit.step()
+    assert heard.durable == [2]
+    assert syncs(disk) == before + 1
+    assert not heard.commit.step()
+    await heard.commit.close()
+
+
+async def test_every_n_syncs_after_so_many_records(disk: SimulatedFileSystem) -> None:
+    heard = Heard(open_journal(disk, file_bytes=1 << 16), FsyncPolicy.parse("every_n:3"))
+    done: list[int] = []
+    for _ in range(7):
+        heard.submit()
+        heard.commit.step()
+        done.append(heard.commit.synced)
+
+    assert heard.durable == [1, 2, 3, 4, 5, 6, 7]
+    assert done == [0, 0, 3, 3, 3, 6, 6]
+
+
+async def test_interval_syncs_when_its_time_has_come(disk: SimulatedFileSystem) -> None:
+    now = 100.0
+    heard = Heard(
+        open_journal(disk, file_bytes=1 << 16),
+        FsyncPolicy.parse("interval:20"),
+        monotonic=lambda: now,
+    )
+    heard.submit()
+    heard.commit.step()
+    assert (heard.durable, heard.commit.synced) == ([1], 0)
+    now += 0.019
+    assert not heard.commit.step()
+    now += 0.002
+    assert heard.commit.step()
+    assert heard.commit.synced == 1
+    assert not heard.commit.step()
+
+
+async def test_never_syncs_only_at_the_end(disk: SimulatedFileSystem) -> None:
+    heard = Heard(open_journal(disk, file_bytes=1 << 16), NEVER)
+    before = syncs(disk)
+    heard.submit(tell_when_written=True)
+    heard.commit.step()
+
+    assert heard.durable == heard.written == [1]
+    assert syncs(disk) == before
+    await heard.commit.close()
+    assert indexes(open_journal(disk.crash(), file_bytes=1 << 16)) == [1]
+
+
+async def test_a_full_disk_is_tried_again_at_the_next_step(disk: SimulatedFileSystem) -> None:
+    heard = Heard(open_journal(disk, file_bytes=2048))
+    disk.size_max = 2048
+    for _ in range(5):
+        heard.submit(b"x" * 700)
+        heard.commit.step()
+    assert heard.room == ["full"]
+    acknowledged = list(heard.durable)
+    assert not heard.commit.step()
+    assert heard.durable == acknowledged
+
+    disk.size_max = None
+    while heard.durable[-1:] != [5]:
+        assert heard.commit.step()
+    assert heard.room == ["full", "room"]
+    assert heard.failures == []
+    await heard.commit.close()
+
+
+async def test_a_write_that_finds_no_room_is_tried_again_whole(disk: SimulatedFileSystem) -> None:
+    heard = Heard(open_journal(disk))
+    disk.fail("pwritev", name="journal-", error=errno.ENOSPC)
+    heard.submit()
+
+    assert not heard.commit.step()
+    assert heard.commit.step()
+    assert heard.durable == [1]
+    await heard.commit.close()
+    assert indexes(open_journal(disk)) == [1]
+
+
+async def test_a_wrong_submit_harms_nobody_else(disk: SimulatedFileSystem) -> None:
+    heard = Heard(open_journal(disk))
+    heard.submit()
+    with pytest.raises(InvalidRequest):
+        heard.commit.submit([entry(9)])
+    heard.submit()
+    heard.commit.step()
+
+    assert heard.durable == [2]
+    await heard.commit.close()
+
+
+async def test_a_failure_ends_the_steps(disk: SimulatedFileSystem) -> None:
+    heard = Heard(open_journal(disk))
+    disk.fail("sync")
+    heard.submit()
+
+    assert not heard.commit.step()
+    assert not heard.commit.step()
+    assert len(heard.failures) == 1
+    await heard.commit.close()
