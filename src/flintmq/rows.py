@@ -194,7 +194,7 @@ class Rows(Sequence[Message]):
     def __init__(self, runs: Sequence[Run] = (), gap: Missed | None = None) -> None:
         self._runs = runs
         self._count = -1
-        self._values: Sequence[Any] | None = None
+        self._values: list[Any] | None = None
         self.gap = gap
         """What retention took just before the first of these, if anything."""
 
@@ -204,12 +204,12 @@ class Rows(Sequence[Message]):
         return self.gap.count if self.gap else 0
 
     @property
-    def values(self) -> Sequence[Any]:
+    def values(self) -> list[Any]:
         """The values alone, without making a message object of any."""
         if self._values is None:
             runs = self._runs
             if len(runs) == 1:
-                self._values = _values_of(runs[0])
+                self._values = list(_values_of(runs[0]))
             else:
                 values: list[Any] = []
                 for run in runs:

@@ -107,6 +107,22 @@ async def test_a_full_topic_is_waited_for_once_not_for_every_batch(
         assert "39 messages" in "".join(caught.value.__notes__)
 
 
+async def test_a_flush_waits_no_longer_than_told_and_can_be_repeated(
+    mq: flintmq.Client, clock: ManualClock
+) -> None:
+    await mq.create_topic("orders", retention_count=1, overflow="block")
+    async with mq.publisher("orders", timeout=100) as publisher, mq.reader("orders") as reader:
+        publisher.send(b"1")
+        publisher.send(b"2")
+        flushing = asyncio.ensure_future(publisher.flush(timeout=5))
+        await clock.advance(6)
+        with pytest.raises(flintmq.OutcomeUnknown, match="1 messages sent to 'orders'"):
+            await flushing
+
+        assert (await reader.read_batch(2, timeout=1)).values == [b"1"]
+        await publisher.flush(timeout=5)
+
+
 @pytest.mark.parametrize(
     "call",
     [

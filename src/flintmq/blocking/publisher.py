@@ -137,9 +137,9 @@ class Gathering(Publisher):
             inner._rows, inner._options = self.full.popleft()
             inner._dispatch()
 
-    async def flush(self) -> None:
+    async def flush(self, timeout: Seconds | None = None) -> None:
         self.take_open()
-        await self._inner.flush()
+        await self._inner.flush(timeout)
 
     async def close(self) -> None:
         self.take_open()
@@ -251,14 +251,15 @@ class BlockingPublisher:
         if gathering.is_ahead:
             self._thread.run(gathering.hand_on)
 
-    def flush(self) -> None:
+    def flush(self, timeout: Seconds | None = None) -> None:
         """Wait until everything sent so far is acknowledged.
 
-        Raises the first error if something was not, with a note of how many messages that were.
+        Raises the first error if something was not, with a note of how many messages that were;
+        OutcomeUnknown if `timeout` seconds were not enough, and then it may be flushed again.
         """
         self._thread.check_usable()
         self._hand_over()
-        self._thread.wait_for(self._gathering.flush)
+        self._thread.wait_for(lambda: self._gathering.flush(timeout))
 
     def close(self) -> None:
         """Flush, then refuse further sends."""

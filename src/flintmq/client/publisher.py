@@ -11,8 +11,8 @@ from typing import Any, Self
 from ..batch import BatchBuilder, HeaderValue, Key, RecordBatch
 from ..broker_api import BrokerApi
 from ..clock import Timer
-from ..errors import Closed, FlintError, QueueFull, TopicDeleted, TopicFull
-from ..model import Receipt, Seconds, TopicOptions
+from ..errors import Closed, FlintError, OutcomeUnknown, QueueFull, TopicDeleted, TopicFull
+from ..model import Receipt, Seconds, TopicOptions, timeout_seconds
 from ..serde.codec import Settings
 from .routing import Route
 from .sending import Sender, halves, sealed
@@ -132,20 +132,39 @@ class Publisher:
         self._plan = self._encoder.plan(self.topic, self._options, self._settings)
         self._rows = BatchBuilder(objects=self._plan is None)
 
-    async def flush(self) -> None:
+    async def flush(self, timeout: Seconds | None = None) -> None:
         """Wait until everything sent so far is acknowledged.
 
-        Raises the first error if something was not, with a note of how many messages that were.
+        Raises the first error if something was not, with a note of how many messages that were;
+        OutcomeUnknown if `timeout` seconds were not enough, and then it may be flushed again.
         """
         self._dispatch()
-        while self._task is not None:
-            await asyncio.shield(self._task)
+        if self._task is not None and not await self._all_sent(timeout_seconds(timeout)):
+            count = sum(batch.row_count for _, batch, _ in self._waiting)
+            count += sum(count for _, count, _ in self._flying)
+            raise OutcomeUnknown(
+                f"{count:,} messages sent to {self.topic!r} are not acknowledged yet"
+            )
         if self._failed:
             failed, self._failed = self._failed, []
             error = failed[0][0]
             count = sum(count for _, count in failed)
             error.add_note(f"{count:,} messages sent to {self.topic!r} were not published")
             raise error
+
+    async def _all_sent(self, left: float | None) -> bool:
+        """Whether everything is answered before the time is up."""
+        late = asyncio.Event()
+        timer = None if left is None else self._clock.call_later(left, late.set)
+        giving_up = asyncio.ensure_future(late.wait())
+        try:
+            while self._task is not None and not late.is_set():
+                await asyncio.wait((self._task, giving_up), return_when=asyncio.FIRST_COMPLETED)
+            return self._task is None
+        finally:
+            giving_up.cancel()
+            if timer is not None:
+                timer.cancel()
 
     async def close(self) -> None:
         """Flush, then refuse further sends."""
