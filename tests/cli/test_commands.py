@@ -213,6 +213,20 @@ def test_a_manifest_comes_back_from_its_copy(
     assert stored(directory) == [*VALUES, b"late"]
 
 
+def test_a_broker_does_not_open_a_directory_that_lost_its_manifest_as_an_empty_one(
+    directory: Path,
+) -> None:
+    (directory / "manifest").unlink()
+    with pytest.raises(flintmq.Corrupt, match="log repair"):
+        stored(directory)
+
+    (directory / "manifest.copy").unlink()
+    shutil.rmtree(directory / "journal")
+    with pytest.raises(flintmq.Corrupt, match="log repair"):
+        stored(directory)
+    assert len(segments(directory)) == 2
+
+
 def test_without_a_copy_the_journal_is_read_if_it_is_complete(
     flint: Flint, directory: Path
 ) -> None:
