@@ -24,10 +24,10 @@ _ZEROS = bytes(1 << 20)
 
 @contextmanager
 def data_directory() -> Iterator[Path]:
-    """A directory for one measurement, which begins when the disk is done with the one before.
+    """A directory for one measurement. What was written before it is on the disk when it begins.
 
-    What was written and removed goes on keeping a disk busy, and whoever is measured next pays for
-    it: without this, SQLite had a quarter of its rate behind a broker that had written much.
+    On a shared disk that is not enough to make rows comparable: the same SQLite loop, which does
+    not depend on how much is in flight, has differed by a factor of two and more between them.
     """
     with tempfile.TemporaryDirectory(prefix="flintmq-bench-") as directory:
         os.sync()
