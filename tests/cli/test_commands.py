@@ -96,8 +96,8 @@ def test_ls_shows_topics_segments_and_the_journal(flint: Flint, directory: Path)
 
     assert code == 0
     assert {(t["name"], t["first_offset"], t["next_offset"]) for t in listing["topics"]} == {
-        ("orders", 0, 10),
-        ("bills", 0, 2),
+        ("orders", "0", "10"),
+        ("bills", "0", "2"),
     }
     assert [segment["rows"] for segment in listing["segments"]] == [6, 6]
     assert len(listing["journal"]) == 1
