@@ -24,8 +24,15 @@ _ZEROS = bytes(1 << 20)
 
 @contextmanager
 def data_directory() -> Iterator[Path]:
+    """A directory for one measurement. What was written before it is on the disk when it begins.
+
+    On a shared disk that is not enough to make rows comparable: the same SQLite loop, which does
+    not depend on how much is in flight, has differed by a factor of two and more between them.
+    """
     with tempfile.TemporaryDirectory(prefix="flintmq-bench-") as directory:
+        os.sync()
         yield Path(directory)
+    os.sync()
 
 
 def calls_per_second(call: Callable[[], object], seconds: float) -> float:

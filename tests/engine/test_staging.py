@@ -165,7 +165,7 @@ class Driver:
         )
 
     async def open(self) -> None:
-        self.broker.first_file_bytes = 8192  # type: ignore[misc]
+        self.broker.first_file_bytes = 8192
         await self.broker.open(threaded=False)
 
     async def carry_out(self, call: Awaitable[Any]) -> Any:
@@ -176,8 +176,7 @@ class Driver:
         return await task
 
     async def settle(self) -> None:
-        while self.broker.step():
-            await asyncio.sleep(0)
+        await self.carry_out(self.broker.settled())
 
     async def restart(self) -> None:
         """As after `kill -9`."""
@@ -212,9 +211,10 @@ async def run_steps(steps: list[Any]) -> None:
         broker = driver.broker
         if kind == "stage":
             value = b"%d" % count
-            model.stage(*arguments, value)
+            writer, number, part = arguments
+            model.stage(writer, number, part, value)
             batches = [("orders", rows([value]))]
-            await driver.carry_out(broker.stage(*arguments, batches, auto_create=False))
+            await driver.carry_out(broker.stage(writer, number, part, batches, auto_create=False))
         elif kind == "commit":
             if model.commit(*arguments):
                 with pytest.raises(NotStaged):
@@ -323,8 +323,8 @@ async def test_a_durable_broker_stages_for_durable_topics_only() -> None:
     await driver.open()
     await driver.carry_out(driver.broker.create_topic("fleeting", {"storage": "memory"}))
 
+    batches = [("fleeting", rows([b"a"]))]
     with pytest.raises(InvalidRequest, match="in memory"):
-        batches = [("fleeting", rows([b"a"]))]
         await driver.carry_out(driver.broker.stage("job", 1, 0, batches, auto_create=False))
     await driver.broker.close()
 

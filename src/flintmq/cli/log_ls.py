@@ -27,7 +27,11 @@ def command(directory: Path, output: str) -> int:
     with stopped_directory(directory) as filesystem:
         listing = list_directory(filesystem)
     if output == "json":
-        print_json(msgspec.to_builtins(listing))
+        found = msgspec.to_builtins(listing)
+        for topic in found["topics"]:
+            for name in ("id", "first_offset", "next_offset"):
+                topic[name] = str(topic[name])
+        print_json({**found, "checkpoint": str(listing.checkpoint)})
     else:
         print_table(
             ["TOPIC", "ID", "FIRST", "NEXT", "BYTES", "SEGMENTS"],

@@ -76,9 +76,16 @@ Exit codes: 0 done, 1 a problem was found, 2 the command was used wrongly.
 
 def run(arguments: Sequence[str] | None = None) -> int:
     try:
-        code = root.main(arguments, prog_name="flintmq", standalone_mode=False)
+        if "_FLINTMQ_COMPLETE" in os.environ:
+            root.main(prog_name="flintmq")  # a shell asks for completions
+        # Not by `main`: what it makes of a broken pipe differs from version to version.
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        with root.make_context("flintmq", given) as context:
+            code = root.invoke(context)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2

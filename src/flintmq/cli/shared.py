@@ -39,7 +39,7 @@ def stopped_directory(path: Path) -> Iterator[LocalFileSystem]:
 
 
 def print_json(value: Any) -> None:
-    """One JSON line. Offsets and other 64-bit numbers are strings in it."""
+    """One JSON line. Whoever calls this has made strings of offsets and 64-bit ids."""
     click.echo(msgspec.json.encode(value).decode())
 
 

@@ -33,6 +33,7 @@ from ..storage.manifest import (
     CursorState,
     Manifest,
     TopicState,
+    check_not_lost,
     read_manifest,
     write_manifest,
 )
@@ -164,6 +165,8 @@ class DurableBroker(Broker):
 
     def _recover(self) -> None:
         manifest = read_manifest(self._filesystem)
+        if manifest is None:
+            check_not_lost(self._filesystem, SEGMENTS, JOURNAL)
         self._journal = Journal.open(
             self._filesystem,
             JOURNAL,

@@ -138,6 +138,21 @@ def read_manifest(filesystem: FileSystem, name: str = NAME) -> Manifest | None:
         ) from error
 
 
+def check_not_lost(filesystem: FileSystem, segments: str, journal: str) -> None:
+    """Refuse a directory without a manifest that had one, or was to get one by a copy: it would
+    pass for an empty one. A journal has a file before there is the first segment."""
+
+    def has(directory: str, prefix: str, suffix: str) -> bool:
+        return filesystem.exists(directory) and any(
+            name.startswith(prefix) and name.endswith(suffix) for name in filesystem.list(directory)
+        )
+
+    if filesystem.exists(COPY_NAME) or (
+        has(segments, "", ".seg") and not has(journal, "journal-", "")
+    ):
+        raise _corrupt(NAME, "is missing, but there is data that it spoke of")
+
+
 def _corrupt(name: str, what: str) -> Corrupt:
     return Corrupt(
         f"file {name!r} of the data directory {what}; restore a backup, or run "

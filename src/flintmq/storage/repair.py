@@ -7,6 +7,7 @@ Nothing is thrown away: whatever is taken out of the directory's use is put asid
   is gone too, it is made from the segments' own indexes: names, options and positions of readers
   are lost then, topics are called `recovered-<id>`, and the journal is put aside, because
   nobody knows what of it is in the segments.
+  Where the journal still has everything from the beginning on, it is read instead.
 - Batches that are damaged leave a gap, and a topic has none: it begins behind the last gap. What is
   readable before it becomes a topic of its own, `<name>.salvaged`, numbered from 0.
 - A damaged journal is cut where the damage begins, but only when told: what was acknowledged behind
@@ -42,6 +43,7 @@ class Plan:
     """Damage that is left as it is unless told otherwise."""
     manifest: Manifest | None = None
     writes_manifest: bool = False
+    removes_manifest: bool = False
     bad_segments: list[str] = field(default_factory=list)
     puts_journal_aside: bool = False
     cut_at: tuple[str, int] | None = None
@@ -86,6 +88,13 @@ def _plan_manifest(filesystem: FileSystem, plan: Plan, scan: JournalScan) -> Non
     if kept is not None:
         plan.manifest, plan.writes_manifest = kept, True
         plan.steps.append(f"the manifest {why}: restore it from its copy")
+    elif scan.first_index == 1 and scan.cut_at is None:
+        if filesystem.exists(NAME) or filesystem.exists(COPY_NAME):
+            plan.removes_manifest = True
+            plan.steps.append(
+                f"the manifest {why}, and so is its copy, but the journal has everything from the "
+                "beginning on: put the manifest aside; the next start reads the journal"
+            )
     elif filesystem.exists(NAME) or (segments and scan.first_index != 1):
         plan.manifest, plan.writes_manifest = _from_segments(filesystem, scan), True
         count = len(plan.manifest.topics)
@@ -159,16 +168,21 @@ def carry_out(
             tell(f"{name} to {aside}")
             copy_file(filesystem, name, filesystem, f"{aside}/{name.rpartition('/')[2]}")
     filesystem.sync_directory(aside)
-    if plan.bad_segments:
+    if plan.bad_segments and not plan.removes_manifest:
         manifest = _around_damage(filesystem, manifest, set(plan.bad_segments), done, tell)
     if plan.puts_journal_aside:
         _remove(filesystem, names_in(filesystem, JOURNAL, "journal-"))
     elif plan.cut_at is not None:
         manifest = msgspec.structs.replace(manifest, position=0)
         _cut(filesystem, *plan.cut_at)
-    if plan.writes_manifest or plan.bad_segments or plan.cut_at is not None:
+    if plan.manifest is not None and (
+        plan.writes_manifest or plan.bad_segments or plan.cut_at is not None
+    ):
         write_manifest(filesystem, manifest)
-    _remove(filesystem, bad)
+    if plan.removes_manifest:
+        _remove(filesystem, [name for name in (NAME, COPY_NAME) if filesystem.exists(name)])
+    else:
+        _remove(filesystem, bad)
     report = "\n".join(done) + "\n"
     replace_file(filesystem, f"{aside}/report.txt", [report.encode()])
     return aside, done
