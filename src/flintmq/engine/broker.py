@@ -483,7 +483,10 @@ class Broker:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the broker")
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # a thread of our own, which waits for nothing here
         if self._loop is None:
             self._loop = loop
         elif loop is not self._loop:
