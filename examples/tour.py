@@ -1,4 +1,4 @@
-"""A tour of FlintMQ inside one process: publish, read, share a name, listen live, keep limits.
+"""A tour of FlintMQ inside one process: publish, read, share, listen live, keep limits, keep data.
 
 Run it with `make run`, or `python examples/tour.py` where flintmq is installed.
 """
@@ -6,6 +6,7 @@ Run it with `make run`, or `python examples/tour.py` where flintmq is installed.
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 
 import flintmq
@@ -77,8 +78,23 @@ async def go_fast(mq: flintmq.Client) -> None:
     print(f"  {touched:,} messages in {seconds:.2f} s: {touched / seconds:,.0f} a second")
 
 
+async def keep_across_a_restart() -> None:
+    heading("On disk, a restart forgets nothing")
+    with tempfile.TemporaryDirectory() as directory:
+        url = f"file://{directory}"
+        async with flintmq.connect(url) as mq:
+            receipt = await mq.publish("orders", {"id": 42}, producer="tour", sequence=1)
+            print(f"  published at offset {receipt.offset}, {receipt.durability}")
+        async with flintmq.connect(url) as mq:
+            again = await mq.publish("orders", {"id": 42}, producer="tour", sequence=1)
+            print(f"  published again: offset {again.offset}, a duplicate: {again.duplicate}")
+            async with mq.reader("orders") as reader:
+                rows = await reader.read_batch(10)
+                print(f"  what is there: {rows.decode()}")
+
+
 async def main() -> None:
-    print(f"FlintMQ {flintmq.__version__}, in this process, in memory")
+    print(f"FlintMQ {flintmq.__version__}, in this process")
     async with flintmq.connect("memory://") as mq:
         await publish_and_read(mq)
         await share_a_name(mq)
@@ -92,6 +108,7 @@ async def main() -> None:
                 f"  {name:10} {stats.message_count:>7,} messages {stats.byte_count:>10,} bytes, "
                 f"offsets {stats.first_offset:,} to {stats.next_offset:,}"
             )
+    await keep_across_a_restart()
 
 
 if __name__ == "__main__":

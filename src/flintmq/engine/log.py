@@ -19,7 +19,7 @@ CHUNK_ROWS = 1024
 CHUNK_BYTES = 256 * 1024
 """What closes the open tail."""
 
-COLUMNAR_BYTES_MAX = 1024
+COLUMNAR_BYTES_MAX = 512
 """Rows that are larger than this on average stay single objects."""
 
 _COMPACT_AT = 512
