@@ -108,6 +108,22 @@ async def test_messages_are_there_again_with_everything_they_had(restarts: Resta
             assert getattr(ours, field) == getattr(theirs, field), field
 
 
+async def test_live_feeds_get_what_was_delayed_before_the_restart(
+    restarts: Restarts, clock: ManualClock
+) -> None:
+    mq = await restarts.start()
+    await mq.publish("orders", b"late", delay=50)
+    await mq.publish("orders", b"early", delay=5)
+
+    mq = await restarts.restart()
+
+    async with mq.live("orders") as feed:
+        await clock.advance(6)
+        assert (await feed.read_batch(10, timeout=0)).values == [b"early"]
+        await clock.advance(50)
+        assert (await feed.read_batch(10, timeout=0)).values == [b"late"]
+
+
 async def test_offsets_go_on_over_many_restarts(restarts: Restarts, clock: ManualClock) -> None:
     mq = await restarts.start()
     for n in range(6):

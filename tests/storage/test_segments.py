@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 from flintmq.batch import EXPIRY, KEYS, BatchBuilder, RecordBatch
 from flintmq.batch.checksum import crc32c
 from flintmq.errors import Corrupt, UnsupportedFormat
-from flintmq.storage.segments import Segment, SegmentStore, SegmentWriter, joined
+from flintmq.storage.segments import BatchEntry, Segment, SegmentStore, SegmentWriter, joined
 from flintmq.testing import SimulatedFileSystem
 
 NAME = "0000000000000001.seg"
 
 
-def batch(base: int, *values: bytes, time: int = 1_000, expiry: int = 0) -> RecordBatch:
+def batch(
+    base: int, *values: bytes, time: int = 1_000, expiry: int = 0, deliver_at: int = 0
+) -> RecordBatch:
     rows = BatchBuilder()
     for value in values:
-        rows.append_row(value, expiry=expiry)
+        rows.append_row(value, expiry=expiry, deliver_at=deliver_at)
     sealed = rows.seal()
     sealed.stamp(base, time)
     return sealed
@@ -44,11 +46,18 @@ def small_segment() -> SimulatedFileSystem:
     )
 
 
-def read_all(disk: SimulatedFileSystem) -> list[tuple[int, int, tuple[bytes, ...]]]:
+def expiries(segment: Segment, entry: BatchEntry) -> list[int]:
+    control = segment.read_control(entry)
+    return [] if control is None else [control.expiry(row) for row in range(entry.rows)]
+
+
+def read_all(
+    disk: SimulatedFileSystem,
+) -> list[tuple[int, int, tuple[bytes, ...], list[int]]]:
     segment = Segment(disk, NAME)
     try:
         return [
-            (topic, entry.base, segment.read(entry).values())
+            (topic, entry.base, segment.read(entry).values(), expiries(segment, entry))
             for topic in segment.topics()
             for entry in segment.entries(topic)
         ]
@@ -75,6 +84,28 @@ def test_the_bytes_of_a_segment_are_these() -> None:
     assert data == (
         b"FMQSEG1\0" + encoded + entry + trailer + crc32c(trailer).to_bytes(4, "little")
     )
+
+
+def test_control_columns_are_read_without_a_payload() -> None:
+    disk = segment_of(
+        (7, batch(0, b"plain")),
+        (7, batch(1, b"late", b"later", deliver_at=5_000)),
+        (9, batch(0, b"short", expiry=9_000)),
+        (7, batch(3, b"both", expiry=8_000, deliver_at=6_000)),
+    )
+    segment = Segment(disk, NAME)
+    plain, late, both = (segment.read_control(entry) for entry in segment.entries(7))
+    (short,) = (segment.read_control(entry) for entry in segment.entries(9))
+    segment.close()
+
+    assert plain is None
+    assert late is not None
+    assert [late.deliver_at(row) for row in range(2)] == [5_000, 5_000]
+    assert late.expiry(0) == 0
+    assert short is not None
+    assert short.expiry(0) == 9_000
+    assert both is not None
+    assert (both.base_offset, both.expiry(0), both.deliver_at(0)) == (3, 8_000, 6_000)
 
 
 def test_sections_say_what_a_segment_holds_of_each_topic() -> None:

@@ -76,6 +76,10 @@ class DurableTopic(Topic):
             self.may_expire = self._expiry_seen = self._is_involved = True
         if self.may_expire or self._age_ms is not None:
             self._rearm_sweep()
+        now_ms = self.clock.now_ms()
+        for due_ms, offset in self.log.delayed(now_ms):
+            self._delays.add(due_ms, offset)  # what the journal still holds was added by replay
+        self._arm_delays(now_ms)
 
     # --- deciding
 

@@ -3,20 +3,24 @@
 A segment holds one section for each topic it has messages of: a large topic has segments of its
 own, thousands of small ones share one. Whoever knows the file needs nothing else to read it.
 
-    0            8                                   data end             file end - 48
-    +------------+-----------------------------------+--------------------+-----------------+
-    | "FMQSEG1\\0" | record batches, one behind another | index              | trailer         |
-    +------------+-----------------------------------+--------------------+-----------------+
+    0            8                                    data end                     file end - 48
+    +------------+------------------------------------+--------+---------+---------+
+    | "FMQSEG1\\0" | record batches, one behind another | index  | control | trailer |
+    +------------+------------------------------------+--------+---------+---------+
 
     index entry (64 bytes, one for each batch, in file order):
         topic u64, base offset i64, first time i64, last time i64, position u64, length u64,
         size u64, rows u32, columns u32
 
+    control: of each batch that has a priority, expiry or deliver-at column, in file order, its
+        control columns of fixed width once more (see batch/format.py)
+
     trailer (48 bytes): "FMQSEGT\\0", version u32, checksum id u32, entries u64, data end u64,
-        CRC32C of the data u32, CRC32C of the index u32, 0 u32, CRC32C of the trailer u32
+        CRC32C of the data u32, of the index u32, of control u32, CRC32C of the trailer u32
 
 Numbers are little-endian. `size` is what the batch counts for in bytes (see RecordBatch.size);
-`columns` are its column bits, so that queues find control columns without opening payloads.
+`columns` are its column bits. Who looks for priorities, expiries and delays reads `control`, and
+no payload.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from typing import NamedTuple
 
 from ..batch import RecordBatch
 from ..batch.checksum import crc32c
+from ..batch.format import DELIVER_AT, EXPIRY, KEY_HASH, NOT_PLAIN, PRIORITY, control_size
 from ..errors import Corrupt, UnsupportedFormat
 from .filesystem import File, FileSystem
 
@@ -40,6 +45,7 @@ _ENTRY = Struct("<QqqqQQQII")
 _TRAILER = Struct("<8sIIQQIIII")
 _TRAILER_CHECKED = Struct("<8sIIQQIII")
 _WRITE_BYTES = 1 << 20
+CONTROL_COLUMNS = PRIORITY | EXPIRY | DELIVER_AT | KEY_HASH
 
 
 HIDDEN_TOPIC = 0
@@ -88,6 +94,7 @@ class SegmentWriter:
         self._pending_bytes = len(MAGIC)
         self._position = 0
         self._checksum = 0
+        self._control: list[bytes] = []
 
     def add(self, topic: int, batch: RecordBatch) -> None:
         """Append a stamped batch. The batches of a topic come in order, without a gap."""
@@ -106,6 +113,9 @@ class SegmentWriter:
                 batch.columns,
             )
         )
+        length = _control_bytes(batch.columns, batch.row_count)
+        if length:
+            self._control.append(bytes(batch.body[:length]))
         self._pending += (batch.header(), batch.body)
         self._pending_bytes += batch.byte_length
         if self._pending_bytes >= _WRITE_BYTES:
@@ -125,18 +135,24 @@ class SegmentWriter:
         """
         self._write()
         index = b"".join(_ENTRY.pack(*entry) for entry in self._entries)
+        control = b"".join(self._control)
         checked = _TRAILER_CHECKED.pack(
             TRAILER_MAGIC, VERSION, CRC32C, len(self._entries), self._position, self._checksum,
-            crc32c(index), 0,
+            crc32c(index), crc32c(control),
         )  # fmt: skip
         trailer = checked + crc32c(checked).to_bytes(4, "little")
-        self._file.pwritev([index, trailer], self._position)
+        self._file.pwritev([index, control, trailer], self._position)
         self._file.sync_all()
         self._file.close()
         return list(sections(self.name, self._entries).items())
 
     def abandon(self) -> None:
         self._file.close()
+
+
+def _control_bytes(columns: int, rows: int) -> int:
+    """What a batch has in the control part: nothing where queues treat it as a range of offsets."""
+    return control_size(columns, rows) if columns & NOT_PLAIN else 0
 
 
 def sections(file: str, entries: Iterable[BatchEntry]) -> dict[int, Section]:
@@ -168,6 +184,9 @@ class Segment:
         self._bases: dict[int, list[int]] = {}
         self._data_end = 0
         self._data_checksum = 0
+        self._control = (0, 0, 0)
+        self._control_at: dict[int, tuple[int, int]] = {}
+        self._control_is_good = False
         try:
             self._read_index()
         except BaseException:
@@ -180,8 +199,8 @@ class Segment:
             raise self._corrupt(f"is {size:,} bytes; it was cut short")
         trailer = self._file.pread(_TRAILER.size, size - _TRAILER.size)
         (
-            magic, version, checksum_id, count, data_end, data_checksum, index_checksum, _,
-            checksum,
+            magic, version, checksum_id, count, data_end, data_checksum, index_checksum,
+            control_checksum, checksum,
         ) = _TRAILER.unpack(trailer)  # fmt: skip
         if magic != TRAILER_MAGIC or crc32c(trailer[: _TRAILER_CHECKED.size]) != checksum:
             raise self._corrupt("has no valid trailer")
@@ -190,16 +209,25 @@ class Segment:
                 f"segment {self.name} has version {version}, checksum {checksum_id}; "
                 f"this FlintMQ reads version {VERSION}, checksum {CRC32C}"
             )
-        if data_end + count * _ENTRY.size + _TRAILER.size != size:
+        behind_index = data_end + count * _ENTRY.size
+        if behind_index + _TRAILER.size > size:
             raise self._corrupt("does not have the length its trailer says")
         index = self._file.pread(count * _ENTRY.size, data_end)
         if crc32c(index) != index_checksum:
             raise self._corrupt("has a damaged index")
+        control_bytes = 0
         for fields in _ENTRY.iter_unpack(index):
             entry = BatchEntry(*fields)
             self._by_topic.setdefault(entry.topic, []).append(entry)
             self._bases.setdefault(entry.topic, []).append(entry.base)
+            length = _control_bytes(entry.columns, entry.rows)
+            if length:
+                self._control_at[entry.position] = (behind_index + control_bytes, length)
+                control_bytes += length
+        if behind_index + control_bytes + _TRAILER.size != size:
+            raise self._corrupt("does not have the length its trailer says")
         self._data_end, self._data_checksum = data_end, data_checksum
+        self._control = (behind_index, control_bytes, control_checksum)
 
     def topics(self) -> list[int]:
         return list(self._by_topic)
@@ -232,8 +260,37 @@ class Segment:
             )
         return batch
 
+    def read_control(self, entry: BatchEntry) -> RecordBatch | None:
+        """The control columns of a batch, as a batch without values; None if it has none of them.
+
+        Nothing of the payload is read.
+        """
+        place = self._control_at.get(entry.position)
+        if place is None:
+            return None
+        self._check_control()
+        control = self._file.pread(place[1], place[0])
+        return RecordBatch(
+            columns=entry.columns & CONTROL_COLUMNS,
+            row_count=entry.rows,
+            body=control,
+            control_length=len(control),
+            payload_length=0,
+            raw_length=0,
+            base_offset=entry.base,
+            append_time=entry.first_time,
+        )
+
+    def _check_control(self) -> None:
+        if not self._control_is_good:
+            position, length, checksum = self._control
+            if crc32c(self._file.pread(length, position)) != checksum:
+                raise self._corrupt("has damaged control columns")
+            self._control_is_good = True
+
     def verify(self) -> None:
         """Check the whole file: the data against the trailer's checksum. Raises Corrupt."""
+        self._check_control()
         checksum = 0
         for position in range(0, self._data_end, _WRITE_BYTES):
             length = min(_WRITE_BYTES, self._data_end - position)

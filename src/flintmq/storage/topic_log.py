@@ -7,8 +7,9 @@ its place. Everything a reader asks for comes from here, whether it is in memory
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
-from ..batch import BatchBuilder, DecodeCache, RecordBatch
+from ..batch import DELIVER_AT, BatchBuilder, DecodeCache, RecordBatch
 from .segments import BatchEntry, Section, SegmentStore
 
 
@@ -98,6 +99,21 @@ class TopicLog:
     def _entry(self, offset: int) -> tuple[str, BatchEntry]:
         section = self.sections[bisect_right(self._section_bases, offset) - 1]
         return section.file, self._store.segment(section.file).entry_at(self._topic, offset)
+
+    def delayed(self, now_ms: int) -> Iterator[tuple[int, int]]:
+        """When messages in segments are due, and their offsets, of those that are not due yet."""
+        for section in self.sections:
+            if not section.columns & DELIVER_AT:
+                continue
+            segment = self._store.segment(section.file)
+            for entry in segment.entries(self._topic):
+                control = segment.read_control(entry)
+                if control is None or not control.columns & DELIVER_AT:
+                    continue
+                for row in range(entry.rows):
+                    due_ms = control.deliver_at(row)
+                    if due_ms > now_ms and entry.base + row >= self.first_offset:
+                        yield due_ms, entry.base + row
 
     def time_of(self, offset: int) -> int:
         batch, row, _ = self.locate(offset)
