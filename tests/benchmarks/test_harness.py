@@ -38,6 +38,7 @@ def test_the_first_scenarios_are_there() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "case"), CASES, ids=[f"{name}: {case}" for name, case in CASES])
 def test_every_case_yields_the_figures_of_its_columns(name: str, case: str) -> None:
     scenario = load(name)

@@ -30,7 +30,13 @@ class Connect(Protocol):
     def __call__(self, **options: Any) -> flintmq.Client: ...
 
 
-@pytest.fixture(params=sorted(WAYS))
+@pytest.fixture(
+    params=[
+        # the quick run leaves the last way out: its parts are tested by the other three
+        pytest.param(way, marks=[pytest.mark.slow] if way == "file-blocking" else [])
+        for way in sorted(WAYS)
+    ]
+)
 def way(request: pytest.FixtureRequest) -> str:
     if request.param.endswith("-blocking") and request.node.originalname in NOT_OF_THREADS:
         pytest.skip(NOT_OF_THREADS[request.node.originalname])

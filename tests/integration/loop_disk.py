@@ -42,13 +42,17 @@ class LoopDisk:
             os.close(descriptor)
 
 
+PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+"""Where the tools of root are, also for a root whose path does not say so."""
+
+
 @contextmanager
 def loop_disk(directory: Path, *, mebibytes: int) -> Iterator[LoopDisk]:
     """A mounted disk in an image file below `directory`; gone at the end, whatever happened."""
     if os.geteuid() != 0:
         raise CannotMount("only root may mount")
     for tool in ("mkfs.ext4", "mount", "umount"):
-        if shutil.which(tool) is None:
+        if shutil.which(tool, path=PATH) is None:
             raise CannotMount(f"there is no {tool}")
     image, mount_point = directory / "disk.img", directory / "disk"
     mount_point.mkdir()
@@ -65,7 +69,9 @@ def loop_disk(directory: Path, *, mebibytes: int) -> Iterator[LoopDisk]:
 
 
 def _do(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PATH": PATH}
+    )
     if done.returncode:
         said = done.stderr.strip() or f"exit code {done.returncode}"
         raise CannotMount(f"{' '.join(command[:1])}: {said}")
