@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 from .client.client import Client
 from .clock import Clock
@@ -66,11 +67,17 @@ def _durable(
         raise InvalidRequest(
             f"file:// takes an absolute path, as in file:///var/lib/flint; not {url!r}"
         )
+    try:
+        directory = os.fsdecode(unquote_to_bytes(path))
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"the path of {url!r} is not valid Unicode") from None
+    if "\0" in directory:
+        raise InvalidRequest(f"the path of {url!r} holds a NUL")
     from .engine.durable_broker import DurableBroker
     from .storage.filesystem import LocalFileSystem
 
     codec = Codec(decoded_bytes_max)
     broker = DurableBroker(
-        LocalFileSystem(Path(unquote(path))), clock=clock, decoder=codec, fsync=fsync
+        LocalFileSystem(Path(directory)), clock=clock, decoder=codec, fsync=fsync
     )
     return Client(broker, codec, auto_create=auto_create, timeout=timeout)

@@ -21,6 +21,8 @@ Seconds = float | timedelta
 
 MEMORY_RETENTION_BYTES = 256 * 1024 * 1024
 PRIORITY_MAX = 7
+SECONDS_MAX = 10**10
+"""Some three hundred years: beyond that, a time is a mistake."""
 
 
 class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +79,14 @@ def _checked_option(name: str, value: Any) -> Any:
     if name in VALUE_OPTIONS:
         return _checked_value_option(name, value)
     if name in ("retention_age", "ttl"):
-        return seconds(value, name, positive=True)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidRequest(f"{name} is a whole number of at least 1, or None; not {value!r}")
+        checked = seconds(value, name, positive=True)
+        if checked > SECONDS_MAX:
+            raise InvalidRequest(f"{name} is at most {SECONDS_MAX:,} seconds, or None for ever")
+        return checked
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**63:
+        raise InvalidRequest(
+            f"{name} is a whole number of at least 1 (and below 2**63), or None; not {value!r}"
+        )
     return value
 
 

@@ -435,20 +435,18 @@ def test_every_byte_up_to_the_last_frame_is_guarded(disk: SimulatedFileSystem) -
     assert cut == 2 * (offsets[3] - offsets[2])
 
 
-def test_a_journal_cut_short_anywhere_never_serves_half_a_frame(disk: SimulatedFileSystem) -> None:
-    offsets = three_frames(disk)
-    good = [(1, 1, index, b"entry %d" % index) for index in range(1, 7)]
-    for size in range(0, offsets[3], 4):
+def test_a_journal_file_that_was_cut_short_is_refused_wherever_it_was_cut(
+    disk: SimulatedFileSystem,
+) -> None:
+    three_frames(disk)
+    whole = disk.size_of(first_file())
+    for size in (*range(0, whole, 64), whole - 1):
         damaged = disk.crash()
         file = damaged.open(first_file(), writable=True)
         file.truncate(size)
         file.close()
-        if size < HEADER_BYTES:
-            with pytest.raises(Corrupt):
-                open_journal(damaged)
-        else:
-            whole = sum(end <= size for end in offsets[1:])
-            assert everything(open_journal(damaged)) == good[: 2 * whole]
+        with pytest.raises(Corrupt):
+            open_journal(damaged)
 
 
 def test_a_newer_format_is_refused_by_name(disk: SimulatedFileSystem) -> None:

@@ -112,10 +112,14 @@ def publish_identity(producer: str | None, sequence: int | None, qos: int) -> Id
     """Producer and sequence of a call, checked."""
     if producer is None and sequence is None:
         return None
-    if not isinstance(producer, str) or not producer or len(producer.encode()) > PRODUCER_BYTES_MAX:
+    if (
+        not isinstance(producer, str)
+        or not 0 < len(producer.encode(errors="replace")) <= PRODUCER_BYTES_MAX
+        or any("\ud800" <= character <= "\udfff" for character in producer)
+    ):
         raise InvalidRequest(
-            f"producer is a str of 1 to {PRODUCER_BYTES_MAX:,} bytes, and comes with a sequence; "
-            f"not {producer!r}"
+            f"producer is a str of 1 to {PRODUCER_BYTES_MAX:,} bytes of UTF-8, and comes with a "
+            f"sequence; not {str(producer)[:60]!r}"
         )
     if type(sequence) is not int or not 0 <= sequence < 2**64:
         raise InvalidRequest(f"sequence is a whole number from 0 to 2**64 - 1, not {sequence!r}")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..batch import BatchBuilder, HeaderValue, Key
 from ..errors import InvalidRequest
-from ..model import Seconds, TopicOptions, check_priority, hook_names, seconds
+from ..model import SECONDS_MAX, Seconds, TopicOptions, check_priority, hook_names, seconds
 from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
 from ..serde.formats import schema_text
 
@@ -248,10 +248,6 @@ def check_qos(qos: int) -> int:
     if qos not in (0, 1):
         raise InvalidRequest(f"qos is 0 (live feeds only, not stored) or 1 (stored), not {qos!r}")
     return qos
-
-
-SECONDS_MAX = 10**10
-"""Some three hundred years: beyond that, a time is a mistake."""
 
 
 def _milliseconds(duration: Seconds, name: str, *, positive: bool = False) -> int:

@@ -14,6 +14,8 @@ from ..errors import InvalidRequest
 
 SEQUENCES_MAX = 100_000
 PRODUCERS_MAX = 1_000
+RUNS_MAX = 500_000
+"""What all producers of a topic may take together: who leaves gaps takes a run for each."""
 
 
 class Window:
@@ -26,6 +28,10 @@ class Window:
         self._arrivals: deque[list[int]] = deque()  # [first, behind the last], oldest first
         self._count = 0
         self._sequences_max = sequences_max
+
+    @property
+    def run_count(self) -> int:
+        return len(self._runs)
 
     def find(self, sequence: int, count: int) -> int | None:
         """The offset that these sequences went to, None if they are new.
@@ -107,6 +113,7 @@ class Producers:
     def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
         self._windows: OrderedDict[str, Window] = OrderedDict()
         self._producers_max = producers_max
+        self._runs = 0
 
     def find(self, producer: str, sequence: int, count: int) -> int | None:
         window = self._windows.get(producer)
@@ -117,10 +124,17 @@ class Producers:
         if window is None:
             window = self._windows[producer] = Window()
             if len(self._windows) > self._producers_max:
-                self._windows.popitem(last=False)
+                self._forget_quietest()
         else:
             self._windows.move_to_end(producer)
+        before = window.run_count
         window.add(sequence, count, offset)
+        self._runs += window.run_count - before
+        while self._runs > RUNS_MAX and len(self._windows) > 1:
+            self._forget_quietest()
+
+    def _forget_quietest(self) -> None:
+        self._runs -= self._windows.popitem(last=False)[1].run_count
 
     def snapshot(self) -> list[tuple[str, list[Any]]]:
         return [(producer, window.snapshot()) for producer, window in self._windows.items()]
@@ -129,6 +143,7 @@ class Producers:
         self._windows = OrderedDict(
             (producer, Window.restored(window)) for producer, window in snapshot
         )
+        self._runs = sum(window.run_count for window in self._windows.values())
 
     def __bool__(self) -> bool:
         return bool(self._windows)

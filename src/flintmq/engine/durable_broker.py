@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -184,6 +185,7 @@ class DurableBroker(Broker):
         durability: Durability = "synced" if self._policy.acknowledges_after_sync else "written"
         self._proposer = Proposer(self._submit, self.apply, durability)
         if manifest is not None:
+            self._check_segments(manifest)
             self._take_up(manifest)
         try:
             self._replay()
@@ -198,15 +200,34 @@ class DurableBroker(Broker):
                 topic.take_up()
         self._remove_unfinished(manifest)
 
+    def _check_segments(self, manifest: Manifest) -> None:
+        """Segments that the manifest names and that are gone are told now, not to some reader."""
+        there = {f"{SEGMENTS}/{name}" for name in self._filesystem.list(SEGMENTS)}
+        named = {section.file for topic in manifest.topics for section in topic.sections}
+        if missing := sorted(named - there):
+            self._journal.abandon()
+            raise Corrupt(
+                f"segment {missing[0]}"
+                + (f" and {len(missing) - 1} more are" if missing[1:] else " is")
+                + " missing; restore a backup, or see what `flintmq log repair` can save"
+            )
+
     def _replay(self) -> None:
         self._index = self._manifest.checkpoint
         known = self._journal.groups().get(_GROUP)
         if known is None:
+            if self._manifest.position and not self._journal.recovered.files:
+                raise Corrupt(
+                    f"the last checkpoint ends with index {self._index} of a journal that is not "
+                    "there: what was acknowledged since is missing; restore a backup, or see what "
+                    "`flintmq log repair` can save"
+                )
             return
         if known.first_index > self._index + 1:
             raise Corrupt(
                 f"the journal begins with index {known.first_index}, but the last checkpoint "
-                f"ends with {self._index}: files are missing; restore a backup"
+                f"ends with {self._index}: files are missing; restore a backup, or see what "
+                "`flintmq log repair` can save"
             )
         # Without `always` a power cut may leave the journal behind the checkpoint. It then goes on
         # with other frames at the same positions: where to read is asked of the journal.
@@ -243,7 +264,7 @@ class DurableBroker(Broker):
         numbers = {
             f"{SEGMENTS}/{name}": int(name.partition(".")[0])
             for name in self._filesystem.list(SEGMENTS)
-            if name.partition(".")[0].isdigit()
+            if _SEGMENT_NAME.fullmatch(name)
         }
         self._next_file = max(self._manifest.next_file, 1 + max(numbers.values(), default=0))
         known = self._journal.groups().get(_GROUP)
@@ -788,13 +809,21 @@ class DurableBroker(Broker):
             self._proposer.end_turn()
             with suppress(FlintError):  # the journal has what a checkpoint could not write
                 await self.checkpoint()
-            await super().close()
-            await self._commit.close()
         finally:
-            if self._checkpoint_timer is not None:
-                self._checkpoint_timer.cancel()
-            self._store.close()
-            self._lock.release()
+            # Whatever went wrong: nothing is acknowledged any more before the lock is given back.
+            try:
+                await super().close()
+            finally:
+                try:
+                    await self._commit.close()
+                finally:
+                    if self._checkpoint_timer is not None:
+                        self._checkpoint_timer.cancel()
+                    self._store.close()
+                    self._lock.release()
+
+
+_SEGMENT_NAME = re.compile(r"[0-9]{16}\.seg", re.ASCII)
 
 
 def _segment_name(number: int) -> str:

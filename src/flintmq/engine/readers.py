@@ -275,7 +275,7 @@ def resolve_start(topic: Topic, start: Start, cursor: Cursor | None = None) -> i
     if isinstance(start, bool) or not isinstance(start, int | str | datetime):
         raise InvalidRequest(_bad_start(start))
     if isinstance(start, int):
-        if start < 0:
+        if not 0 <= start < 2**62:
             raise InvalidRequest(_bad_start(start))
         return start
     if isinstance(start, datetime):

@@ -325,6 +325,10 @@ class LocalLock:
     def release(self) -> None:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
+            import fcntl
+
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child's copy stays open
             os.close(descriptor)
 
 

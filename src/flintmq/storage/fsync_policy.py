@@ -10,6 +10,9 @@ from ..errors import InvalidRequest
 _ALLOWED = "'always', 'every_n:<records>', 'interval:<milliseconds>' or 'never'"
 
 
+NUMBER_MAX = 10**9
+
+
 @dataclass(frozen=True, slots=True)
 class FsyncPolicy:
     """What may be lost when the power goes; a killed process loses nothing with any of them.
@@ -25,15 +28,18 @@ class FsyncPolicy:
 
     @classmethod
     def parse(cls, text: str) -> FsyncPolicy:
+        if not isinstance(text, str):
+            raise InvalidRequest(f"fsync policy {text!r} is unknown; use {_ALLOWED}")
         kind, colon, number = text.partition(":")
         if kind in ("always", "never") and not colon:
             return cls("always" if kind == "always" else "never")
         if kind in ("every_n", "interval"):
-            if number.isascii() and number.isdigit() and int(number) > 0:
+            if number.isascii() and number.isdigit() and 0 < int(number) <= NUMBER_MAX:
                 return cls("every_n" if kind == "every_n" else "interval", int(number))
             what = "records" if kind == "every_n" else "milliseconds"
             raise InvalidRequest(
-                f"fsync policy {text!r}: {kind} needs a number of {what} above 0, as {kind}:100"
+                f"fsync policy {text!r}: {kind} needs a number of {what} above 0 and up to "
+                f"{NUMBER_MAX:,}, as {kind}:100"
             )
         raise InvalidRequest(f"fsync policy {text!r} is unknown; use {_ALLOWED}")
 

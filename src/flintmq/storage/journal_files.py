@@ -131,6 +131,11 @@ class JournalFiles:
                         f"{filesystem.describe(path)} says of itself that it is generation "
                         f"{file.place.generation}; {REMEDY}"
                     )
+                if filesystem.size_of(path) < file.bytes:
+                    raise Corrupt(
+                        f"{filesystem.describe(path)} is {filesystem.size_of(path):,} bytes long, "
+                        f"and was made with {file.bytes:,}: it was cut short; {REMEDY}"
+                    )
                 files.append(file)
             elif found := _SPARE_NAME.fullmatch(name):
                 self._next_spare = max(self._next_spare, int(found[1]) + 1)
@@ -178,6 +183,7 @@ class JournalFiles:
             if filesystem.exists(path):
                 filesystem.remove(path)
             file = filesystem.create(path)
+            file.truncate(size)  # so that a file that was cut short can be told
         else:
             path, size = spare
             file = filesystem.open(path, writable=True)
