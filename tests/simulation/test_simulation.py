@@ -181,3 +181,12 @@ FOUND = [
 @pytest.mark.parametrize(("seed", "what"), FOUND)
 def test_a_seed_that_found_a_bug_keeps_every_promise(seed: int, what: str) -> None:
     simulate(seed)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="known: a learner whose term a removed node has raised does not answer a leader of a "
+    "lower term, so the leader never learns of it and the learner is not caught up",
+)
+def test_seed_20463_a_learner_with_a_higher_term_is_caught_up() -> None:
+    simulate(20463)
