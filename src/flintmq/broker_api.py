@@ -11,10 +11,11 @@ cancelled while it waits has taken nothing, and nothing can be lost between the 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .batch import BatchBuilder, RecordBatch, RowSource
 from .clock import Clock
+from .group_model import GroupInfo, GroupStats, InFlight, Lease, Order, Ranges
 from .model import Overflow, Receipt, Start, TopicInfo, TopicOptions, TopicStats
 from .rows import Message, Origin, Rows
 
@@ -82,6 +83,66 @@ class ReaderApi(Protocol):
     async def positions(self) -> dict[int, int]: ...
     async def lag(self) -> int: ...
     async def close(self) -> None: ...
+
+
+class Grant(NamedTuple):
+    """Messages of a queue that were handed to one member, under one lease and token.
+
+    Tokens only grow: of two grants of a message, the later has the higher one.
+    """
+
+    token: int
+    rows: Rows
+    counts: Mapping[int, int]
+    """How often they were delivered, by offset, where that is not 1."""
+
+
+class MemberApi(Protocol):
+    """One member's hold on a queue group of a plain topic.
+
+    Settling is by token and ranges of offsets, many at once. A settle counts until the message was
+    granted to another; what is lost is told by LeaseLost after everything else was carried out.
+    """
+
+    @property
+    def info(self) -> GroupInfo: ...
+
+    def is_ready(self) -> bool:
+        """Whether there may be something to take right now."""
+        ...
+
+    async def take(
+        self, max_rows: int, lease_seconds: float, wait: float | None, *, auto_ack: bool = False
+    ) -> Grant | None:
+        """Up to `max_rows` messages; waits for the first up to `wait` seconds (None: for ever),
+        never for more. None once the time is up. Those who wait are served in their order.
+
+        With `auto_ack` they are settled before they are handed out, and nothing is leased.
+        Cancelled, nothing was taken.
+        """
+        ...
+
+    async def ack(self, leases: Sequence[Lease]) -> None: ...
+    async def nack(self, leases: Sequence[Lease], delay: float) -> None:
+        """Give back what was not done, to be delivered again in `delay` seconds; where that was
+        the last of `max_deliveries`, it goes to the dead letters."""
+        ...
+
+    async def reject(self, leases: Sequence[Lease], reason: str) -> None:
+        """Straight to the dead letters."""
+        ...
+
+    async def extend(self, leases: Sequence[Lease], seconds: float) -> None:
+        """Have the leases end that many seconds from now."""
+        ...
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Give back what nobody has looked at: it does not count as a delivery."""
+        ...
+
+    async def close(self) -> None:
+        """Leave the group. What is still leased is given back at once."""
+        ...
 
 
 class BrokerApi(Protocol):
@@ -159,6 +220,49 @@ class BrokerApi(Protocol):
     async def open_feed(
         self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None
     ) -> FeedApi: ...
+
+    # --- groups; a topic here may be a whole row of partitions, but for join_group and cancel
+
+    async def join_group(
+        self,
+        topic: str,
+        group: str,
+        *,
+        order: Order | None,
+        filter: Filter | None,
+        start: Start | None,
+        holder: str,
+        auto_create: bool,
+    ) -> MemberApi:
+        """Become a member of a queue group of a plain topic, which is made if need be.
+
+        What is None is the group's own. `holder` is a label that tells who holds a lease.
+        """
+        ...
+
+    async def groups(self, topic: str) -> list[GroupInfo]: ...
+    async def group_stats(self, topic: str, group: str) -> GroupStats: ...
+    async def pause_group(self, topic: str, group: str, paused: bool) -> None: ...
+    async def reset_group(self, topic: str, group: str, to: Start | Mapping[int, int]) -> None: ...
+    async def delete_group(self, topic: str, group: str) -> None: ...
+    async def peek(self, topic: str, group: str, max_rows: int) -> Rows:
+        """What would be handed out next, without leasing it."""
+        ...
+
+    async def in_flight(self, topic: str, group: str, max_rows: int) -> list[InFlight]: ...
+    async def dead_letters(self, topic: str, group: str, max_rows: int) -> Rows:
+        """The group's dead letters as they lie in the dead-letter topic, oldest first."""
+        ...
+
+    async def redrive(
+        self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
+    ) -> int:
+        """Put dead letters back for their group: these, or those that pass, or all; how many."""
+        ...
+
+    async def cancel(self, topic: str, ranges: Ranges) -> int:
+        """Withdraw delayed messages that are not due yet; how many there were."""
+        ...
 
     async def open(self) -> None:
         """Begin: recover, connect, or whatever has to be done before the first call."""

@@ -12,6 +12,9 @@
       TopicFull                       wait for readers, or choose another overflow policy
       QueueFull                       the same for a live queue or a publisher's own buffer
       NotStaged                       stage the parts again, then commit
+      GroupNotFound                   subscribe or poll makes it
+      GroupExists                     name what the group has, or nothing, or another group
+      LeaseLost                       drop the work: someone else has the message, or will
       DecodeFailed                    the value is not what it should be; the reader can go on
       FilterFailed                    mend the filter; the reader can go on behind the message
       Closed                          open it again
@@ -153,6 +156,46 @@ class NotStaged(FlintError, LookupError):
             "or dropped because it rested too long; stage it again"
         )
         self.writer, self.number, self.parts = writer, number, list(parts)
+
+
+class GroupNotFound(FlintError, LookupError):
+    """There is no such group on this topic."""
+
+    def __init__(self, topic: str, group: str) -> None:
+        super().__init__(
+            f"topic {topic!r} has no group {group!r}; the first subscribe or poll makes it"
+        )
+        self.topic, self.group = topic, group
+
+
+class GroupExists(FlintError):
+    """The name is in use by a group of the other kind, or by one that was made with other options.
+
+    `order`, `filter` and `start` belong to the group: whoever creates it sets them.
+    """
+
+    def __init__(self, topic: str, group: str, differing: dict[str, tuple[Any, Any]]) -> None:
+        differences = ", ".join(
+            f"{name} is {ours!r}, not {theirs!r}" for name, (ours, theirs) in differing.items()
+        )
+        super().__init__(
+            f"group {group!r} of {topic!r} exists: {differences}; leave that out to take the "
+            "group's, or use another name"
+        )
+        self.topic, self.group, self.differing = topic, group, differing
+
+
+class LeaseLost(FlintError):
+    """These messages are no longer yours: somebody else has them, or has settled them. Drop the
+    work. What else was settled in the same call is settled."""
+
+    def __init__(self, topic: str, group: str, offsets: Sequence[int]) -> None:
+        named = ", ".join(map(str, offsets[:8])) + (" ..." if len(offsets) > 8 else "")
+        super().__init__(
+            f"the lease of group {group!r} on {topic!r} offset {named} is lost: it ran out and the "
+            "message went to another, or it was settled before; ask for a longer lease or extend it"
+        )
+        self.topic, self.group, self.offsets = topic, group, list(offsets)
 
 
 class DecodeFailed(FlintError):

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from .errors import InvalidRequest
+from .patterns import check_name
 
 Overflow = Literal["drop_oldest", "drop_new", "block", "reject"]
 Storage = Literal["memory", "durable"]
@@ -21,6 +22,7 @@ Seconds = float | timedelta
 
 MEMORY_RETENTION_BYTES = 256 * 1024 * 1024
 PRIORITY_MAX = 7
+RATE_MIN, RATE_MAX = 0.001, 1e9
 SECONDS_MAX = 10**10
 """Some three hundred years: beyond that, a time is a mistake."""
 
@@ -36,6 +38,13 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     retention_age: float | None = None
     ttl: float | None = None
     max_message_bytes: int | None = None
+    rate_limit: float | None = None
+    """How many messages a second its groups are handed at most, together; never below 0.001."""
+    rate_burst: int | None = None
+    """How many may be handed out at once after a rest."""
+    max_deliveries: int | None = 5
+    dead_letter_topic: str | None = None
+    keep_until_settled: bool = False
     overflow: Overflow = "drop_oldest"
     storage: Storage = "memory"
     partitions: int | None = None
@@ -74,8 +83,16 @@ def _checked_option(name: str, value: Any) -> Any:
         if value not in allowed:
             raise InvalidRequest(f"{name} is one of {', '.join(allowed)}, not {value!r}")
         return value
+    if name == "keep_until_settled":
+        if not isinstance(value, bool):
+            raise InvalidRequest(f"{name} is True or False, not {value!r}")
+        return value
     if value is None:
         return None
+    if name == "rate_limit":
+        return _checked_rate(value)
+    if name == "dead_letter_topic":
+        return check_name(value)
     if name in VALUE_OPTIONS:
         return _checked_value_option(name, value)
     if name in ("retention_age", "ttl"):
@@ -88,6 +105,19 @@ def _checked_option(name: str, value: Any) -> Any:
             f"{name} is a whole number of at least 1 (and below 2**63), or None; not {value!r}"
         )
     return value
+
+
+def _checked_rate(value: Any) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not (RATE_MIN <= value <= RATE_MAX)
+    ):
+        raise InvalidRequest(
+            f"rate_limit is a number of messages a second from {RATE_MIN} to {RATE_MAX:,.0f}, or "
+            f"None for no limit; not {value!r}"
+        )
+    return float(value)
 
 
 def _checked_value_option(name: str, value: Any) -> Any:

@@ -12,7 +12,8 @@ SOURCE = Path(flintmq.__file__).parent
 
 LAYERS = [
     {
-        "errors", "clock", "patterns", "metrics", "model", "batch", "rows", "arrow", "broker_api",
+        "errors", "clock", "patterns", "metrics", "model", "group_model", "batch", "rows",
+        "arrow", "broker_api",
     },
     {"groups", "raft", "serde"},
     {"wire"},
