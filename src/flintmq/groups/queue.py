@@ -581,6 +581,18 @@ class Queue:
             self._limbo.add_ranges(mine)
         return _both(mine, late), lost
 
+    def set_aside(self, ranges: Ranges) -> None:
+        """It is decided without a token that these are done: what was selected or is ready goes to
+        limbo, and who had it before has lost it."""
+        self._selected.remove_ranges(ranges)
+        if self._late_selected:
+            self._lose_late(self._late_selected, ranges)
+        if self._late:
+            self._lose_late(self._late, ranges)
+        self._take_returned(ranges)
+        self._counts.take_one(ranges)
+        self._limbo.add_ranges(ranges)
+
     def unfinish(self, ranges: Ranges) -> None:
         """What was finished is not done after all: it is ready again."""
         ranges = self._limbo.take_ranges(ranges)
@@ -673,6 +685,19 @@ class Queue:
             yield LeaseInfo(
                 lease.token, lease.holder, lease.granted_at, lease.deadline, lease.outstanding()
             )
+
+    @property
+    def index(self) -> LaneIndex:
+        return self._index
+
+    def begin_tokens(self, first: int) -> None:
+        """Let no token from now on be below this one."""
+        self.next_token = max(self.next_token, first)
+
+    @property
+    def settled_above(self) -> int:
+        """How many are settled behind the floor."""
+        return len(self.settled)
 
     @property
     def in_flight_count(self) -> int:
