@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import chain
 
 from ..group_model import Ranges
 from .ranges import append_range, count_in
@@ -230,20 +231,15 @@ class OffsetSet:
     def lowest(self, wanted: int) -> list[int]:
         """The lowest offsets, ascending."""
         found: list[int] = []
-        gone: list[int] = []
-        while self._count and len(gone) < len(self._chunks) and len(found) < wanted:
-            number = self._lowest_number()
-            gone.append(number)
-            assert self._order is not None
-            while self._order and self._order[0] == number:
-                heappop(self._order)
-            for first, last in _runs(self._chunks[number], number << SHIFT):
-                found.extend(range(first, min(last, first + wanted - len(found))))
+        if not self._count or wanted <= 0:
+            return found
+        # Mostly the lowest chunk has enough.
+        first = self._lowest_number()
+        for number in chain((first,), _others(self._chunks, first)):
+            for start, stop in _runs(self._chunks[number], number << SHIFT):
+                found.extend(range(start, min(stop, start + wanted - len(found))))
                 if len(found) >= wanted:
-                    break
-        if self._order is not None:
-            for number in gone:
-                heappush(self._order, number)
+                    return found
         return found
 
     def take_lowest(self, wanted: int, before: int | None = None) -> Ranges:
@@ -337,3 +333,8 @@ def _masks(ranges: Ranges) -> list[tuple[int, int]]:
                 start, number = end, number + 1
     masks.extend((number, int(text, 2)) for number, text in texts.items())
     return masks
+
+
+def _others(chunks: dict[int, int], first: int) -> Iterator[int]:
+    """The numbers but the first, ascending; sorted only if they are asked for."""
+    yield from (number for number in sorted(chunks) if number != first)
