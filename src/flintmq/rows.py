@@ -177,6 +177,8 @@ class Run(NamedTuple):
     stop: int
     origin: Origin
     picks: Sequence[int] | None = None
+    grip: Any = None
+    """Of messages that a queue has handed out: what settles them."""
 
     @property
     def row_count(self) -> int:
@@ -267,6 +269,10 @@ class Rows(Sequence[Message]):
         """The ranges of batches these rows are, for whoever works by columns."""
         return self._runs
 
+    def with_runs(self, runs: Sequence[Run], gap: Missed | None = None) -> Rows:
+        """Rows of the same kind: a part of these, or another view of them."""
+        return Rows(runs, gap)
+
     def _column(self, column: Callable[[RowSource], Callable[[int], Any]]) -> list[Any]:
         return [item for run in self._runs for item in map(column(run.source), run.rows())]
 
@@ -277,7 +283,7 @@ class Rows(Sequence[Message]):
 
     def __iter__(self) -> Iterator[Message]:
         for run in self._runs:
-            source, start, stop, origin, picks = run
+            source, start, stop, origin, picks, _ = run
             for row in range(start, stop) if picks is None else picks:
                 yield Message(source, row, origin)
 

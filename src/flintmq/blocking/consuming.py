@@ -73,7 +73,7 @@ class BlockingConsumer(Iterator[Message], Generic[Inner]):
             return again
         rows = self._inner.read_batch_nowait(max)
         rows.gap = again.gap or rows.gap
-        return self._views.of(rows)
+        return self._seen_from_here(rows)
 
     async def _read_batch(self, max: int, timeout: Seconds | None) -> Rows:
         again = self._again(max)
@@ -81,6 +81,10 @@ class BlockingConsumer(Iterator[Message], Generic[Inner]):
             return again
         rows = await self._inner.read_batch(max, timeout)
         rows.gap = again.gap or rows.gap
+        return self._seen_from_here(rows)
+
+    def _seen_from_here(self, rows: Rows) -> Rows:
+        """Rows as the callers' threads may look at them."""
         return self._views.of(rows)
 
     def __iter__(self) -> Self:
@@ -295,7 +299,7 @@ class Views:
     def of(self, rows: Rows) -> Rows:
         if not any(isinstance(run.source, RecordBatch) for run in rows.runs):
             return rows
-        return Rows([self._run(run) for run in rows.runs], rows.gap)
+        return rows.with_runs([self._run(run) for run in rows.runs], rows.gap)
 
     def _run(self, run: Run) -> Run:
         batch = run.source
@@ -329,4 +333,4 @@ def _split(rows: Rows, count: int) -> tuple[Rows, Rows]:
             numbers = list(run.rows())
             head.append(run._replace(picks=numbers[:left]))
             rest.append(run._replace(picks=numbers[left:]))
-    return Rows(head, rows.gap), Rows(rest)
+    return rows.with_runs(head, rows.gap), rows.with_runs(rest)

@@ -1,4 +1,4 @@
-"""What readers and live feeds have in common: taking what is there, waiting for what is not."""
+"""What all consumers have in common: taking what is there, waiting for what is not."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from ..clock import Clock
 from ..errors import Closed, InvalidRequest
 from ..model import Seconds, timeout_seconds
 from ..rows import Message, Rows
+from .intake import Intake
 from .turns import Turns
 
-Api = TypeVar("Api", ReaderApi, FeedApi)
+Api = TypeVar("Api", ReaderApi, FeedApi, Intake)
 
 
 class Owner(Protocol):
@@ -124,7 +125,7 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
         self._turns.left -= 1
         if self._turns.left <= 0:
             await self._turns.pause()
-        message = (self._opened or self._api).take_one()
+        message: Message | None = (self._opened or self._api).take_one()
         if message is None:
             try:
                 message = (await self._wait_for_rows(1, None))[0]
