@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -51,7 +51,7 @@ class Desk:
         assert task.done(), "it waits for time to pass"
         return task.result()
 
-    def later(self, work: Any) -> asyncio.Future[Any]:
+    def later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
         return asyncio.ensure_future(work)
 
     async def publish(self, topic: str, *values: bytes, **columns: Any) -> int:
