@@ -539,4 +539,4 @@ class Broker(QueueVerbs):
 
 
 def _reader_names(topic: Topic) -> set[str]:
-    return {label for label in topic.stats().lag if not label.startswith("*")}
+    return {name for name, _, _ in topic.cursor_states()}
