@@ -439,6 +439,32 @@ def test_a_candidate_stuck_at_a_higher_term_frees_itself_by_its_answer() -> None
     assert (cluster.roles()[3], cluster[3].term) == ("leader", 4)
 
 
+@pytest.mark.parametrize("check_quorum", [True, False])
+@pytest.mark.parametrize("pre_vote", [True, False])
+def test_a_learner_at_a_higher_term_is_heard_with_any_settings_and_caught_up(
+    pre_vote: bool, check_quorum: bool
+) -> None:
+    """It never campaigns, so its answer is the only way for the leader to learn of its term."""
+    cluster = RaftCluster(
+        2,
+        learners=(2,),
+        hard_states={2: HardState(term=9)},
+        pre_vote=pre_vote,
+        check_quorum=check_quorum,
+    )
+    cluster.isolate(2)
+    cluster.campaign(1)
+    assert (cluster.roles()[1], cluster[1].term) == ("leader", 1)
+    cluster.heal()
+
+    cluster.heartbeat(1)
+    assert (cluster.roles()[1], cluster.terms()) == ("follower", {1: 9, 2: 9})
+
+    cluster.tick(1, 20)
+    assert (cluster.roles()[1], cluster.terms()) == ("leader", {1: 10, 2: 10})
+    assert cluster.log_terms(2) == cluster.log_terms(1)
+
+
 def test_a_node_not_in_its_own_membership_does_not_campaign_but_follows() -> None:
     """Parity: TestNonPromotableVoterWithCheckQuorum"""
     cluster = RaftCluster(2, pre_vote=False)
@@ -708,6 +734,17 @@ def test_what_a_refusal_says_is_committed_counts_only_for_the_same_entry(
     cluster.step(Message(Kind.VOTE_REPLY, 2, 1, term=3, reject=True, commit=2, hint=hint))
 
     assert cluster[1].log.committed == committed
+
+
+def test_a_refusal_of_an_older_term_is_not_counted_but_what_it_knows_is_true() -> None:
+    """What is committed is so in every term. See scenarios/demoted_leader_of_an_older_term.txt."""
+    cluster = RaftCluster(2, only=(1,), logs={1: (1, 2)}, **PLAIN)
+    cluster.campaign(1)
+
+    cluster.step(Message(Kind.VOTE_REPLY, 2, 1, term=2, reject=True, commit=2, hint=2))
+
+    assert cluster[1].log.committed == 2
+    assert (cluster.roles()[1], cluster[1].term) == ("candidate", 3)
 
 
 def test_a_leader_that_demoted_itself_tells_the_rest_what_is_committed() -> None:

@@ -175,18 +175,10 @@ FOUND = [
     (256, "a crash lost the stored commit of what a snapshot had applied; the node did not start"),
     (5718, "the judge's own: a late word moved leadership under a read, and it did not ask again"),
     (1391, "a leader demoted itself and kept to itself that this was committed; nobody could win"),
+    (20463, "a removed node raised a learner's term; it did not answer its leader, nor catch up"),
 ]
 
 
 @pytest.mark.parametrize(("seed", "what"), FOUND)
 def test_a_seed_that_found_a_bug_keeps_every_promise(seed: int, what: str) -> None:
     simulate(seed)
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="known: a learner whose term a removed node has raised does not answer a leader of a "
-    "lower term, so the leader never learns of it and the learner is not caught up",
-)
-def test_seed_20463_a_learner_with_a_higher_term_is_caught_up() -> None:
-    simulate(20463)

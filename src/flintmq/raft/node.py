@@ -175,13 +175,19 @@ class RaftNode:
         )
 
     def _answer_old_term(self, message: Message) -> None:
-        """Most of it is dropped. But a node stuck at a higher term must make itself heard: it
-        ignores the leader, and with pre-vote or leases nobody would listen to its candidacy."""
-        can_be_stuck = self.settings.check_quorum or self.settings.pre_vote
-        if can_be_stuck and message.kind in (MessageKind.HEARTBEAT, MessageKind.APPEND):
+        """Most of it is dropped: it is late. Three kinds are not."""
+        if message.kind is MessageKind.HEARTBEAT or message.kind is MessageKind.APPEND:
+            # A leader of a lower term is told of ours, whatever the settings (Raft 5.1): we ignore
+            # it, and it may have no other way to learn why. To wait until our candidacy is heard is
+            # not enough. With pre-vote or leases nobody listens to it; and a learner, or who waits
+            # for a snapshot or a change to be applied, has none. The leader steps down, once, and
+            # the next one begins above our term.
             self.send(MessageKind.APPEND_REPLY, message.sender)
         elif message.kind is MessageKind.PRE_VOTE:
             self._refuse_vote(MessageKind.PRE_VOTE_REPLY, message.sender)
+        elif message.reject and message.kind is not MessageKind.APPEND_REPLY:
+            # A refusal that does not count any more. But what is committed is so in every term.
+            self._learn_commit(message)
 
     def _answer_vote(self, message: Message) -> None:
         is_pre_vote = message.kind is MessageKind.PRE_VOTE
