@@ -170,7 +170,8 @@ def test_the_machine_survives_its_snapshot() -> None:
 # -- seeds that found something ---------------------------------------------------------------
 
 FOUND = [
-    # seed, what was wrong; each fails again when its fix is taken out (see scripts/mutate-raft)
+    # seed, what was wrong; each fails again when its fix is taken out (see scripts/mutate-raft).
+    # The last has two, and fails without both: the answer, and that a learner keeps its term.
     (5, "a newcomer refused the snapshot from before it was added, and never joined"),
     (256, "a crash lost the stored commit of what a snapshot had applied; the node did not start"),
     (5718, "the judge's own: a late word moved leadership under a read, and it did not ask again"),

@@ -157,6 +157,13 @@ class RaftNode:
         if is_vote and not message.force and self._is_in_lease():
             # A leader was heard of lately: who does not hear it should not unseat it (Raft 4.2.3).
             return False
+        if message.kind is MessageKind.VOTE and self._can_only_refuse(message):
+            # Our term matters to an election only if we vote. Who was removed and does not know it
+            # asks us for ever, with a log that is behind; were we to take each of its terms, our
+            # next answer would carry them on to the leader, and unseat it again and again.
+            self._learn_commit(message)
+            self._refuse_vote(MessageKind.VOTE_REPLY, message.sender)
+            return False
         if message.kind is MessageKind.PRE_VOTE:
             return True  # a question; nothing changes
         if message.kind is MessageKind.PRE_VOTE_REPLY and not message.reject:
@@ -164,6 +171,13 @@ class RaftNode:
         leader = message.sender if message.kind in _LEADERS_WORD else NOBODY
         self.become_follower(message.term, leader)
         return True
+
+    def _can_only_refuse(self, message: Message) -> bool:
+        """We are no voter, as far as we know, so nobody needs our word; and if we were promoted and
+        do not know it yet, this log is still none to vote for."""
+        return not self.membership.is_voter(self.id) and not self.log.is_up_to_date(
+            message.index, message.log_term
+        )
 
     def _is_in_lease(self) -> bool:
         if self.settings.lease_reads and self._ticks < self.settings.election_ticks:
