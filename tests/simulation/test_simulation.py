@@ -10,10 +10,11 @@ from random import Random
 import pytest
 
 from flintmq.raft import Entry, Message, MessageKind
+from flintmq.raft.leader import Leader
 from flintmq.raft.log import RaftLog
 from flintmq.testing.simulate import main
 from flintmq.testing.simulation.machine import Machine, OffsetBroken, TopicProposer
-from flintmq.testing.simulation.world import World, simulate
+from flintmq.testing.simulation.world import SimulationFailed, World, simulate
 
 SEEDS_PER_TEST = 10
 
@@ -87,6 +88,14 @@ def forgetful_commit(log: RaftLog, index: int, term: int) -> bool:
     """Commits one entry more than the quorum holds: a simulator that lets it pass is blind."""
     index = min(index + 1, log.last_index())
     return index > log.committed and log.term(index) == term and log.commit_to(index)
+
+
+def test_a_lease_that_outlives_its_leadership_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader stays with a leader that is cut off, and is answered although another leads."""
+    monkeypatch.setattr(Leader, "_has_lease", lambda leader: True)
+
+    with pytest.raises(SimulationFailed, match="fresh reads"):
+        simulate(196)
 
 
 @pytest.mark.parametrize("arguments", [["--seeds", "x"], ["--nodes", "8"]])
