@@ -184,6 +184,7 @@ FOUND = [
     (5, "a newcomer refused the snapshot from before it was added, and never joined"),
     (256, "a crash lost the stored commit of what a snapshot had applied; the node did not start"),
     (5718, "the judge's own: a late word moved leadership under a read, and it did not ask again"),
+    (6131, "the judge's own: a leader already outvoted took its write, and it did not ask again"),
     (1391, "a leader demoted itself and kept to itself that this was committed; nobody could win"),
     (20463, "a removed node raised a learner's term; it did not answer its leader, nor catch up"),
 ]
