@@ -90,6 +90,12 @@ def forgetful_commit(log: RaftLog, index: int, term: int) -> bool:
     return index > log.committed and log.term(index) == term and log.commit_to(index)
 
 
+def test_an_answer_that_comes_at_once_is_judged_like_any_other() -> None:
+    counts = simulate(25).counts  # leases answer its reads
+
+    assert counts["operations judged"] >= counts["operations answered"] > 100
+
+
 def test_a_lease_that_outlives_its_leadership_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader stays with a leader that is cut off, and is answered although another leads."""
     monkeypatch.setattr(Leader, "_has_lease", lambda leader: True)

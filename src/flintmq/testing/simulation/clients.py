@@ -51,14 +51,15 @@ class Client:
         world.next_operation += 1
         self._current = operation
         called = world.next_moment()
-        taken = self._try(operation, key, action, called)
-        if not taken:
+        # Before it is asked: a lease answers at once, and that answer is to be judged as well.
+        world.history[operation] = Operation(key, action, called)
+        if not self._try(operation, key, action, called):
             # Surely without effect: forget it, and ask another server soon.
+            del world.history[operation]
             self._current = 0
             self._favourite = 0
             world.later(world.random.randrange(10, 200) * MS, self._call)
             return
-        world.history[operation] = Operation(key, action, called)
         world.later(PATIENCE_US, self._give_up, operation)
 
     def _try(self, operation: int, key: str, action: tuple[Any, ...], called: int) -> bool:
