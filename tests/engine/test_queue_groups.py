@@ -571,6 +571,18 @@ async def test_a_process_that_dies_of_a_message_every_time_ends_with_a_dead_lett
     assert (await durable.run(durable.broker.dead_letters("t", "g", 10))).values == [b"poison"]
 
 
+async def test_counts_are_those_of_deliveries_also_when_their_records_come_back_late(
+    durable: Desk,
+) -> None:
+    await durable.publish("t", b"0")
+    member = await durable.join()
+    for number in range(1, 4):
+        grant = await durable.take(member)
+        assert grant is not None
+        assert grant.counts.get(0, 1) == number
+        await durable.run(member.nack([(grant.token, [(0, 1)])], 0))
+
+
 async def test_groups_their_options_and_their_letters_last(
     durable: Desk, end: Callable[[], Any]
 ) -> None:

@@ -190,6 +190,7 @@ class DurableBroker(Broker):
         )
         durability: Durability = "synced" if self._policy.acknowledges_after_sync else "written"
         self._proposer = Proposer(self._submit, self.apply, durability)
+        self._proposer.is_recovering = True
         if manifest is not None:
             self._check_segments(manifest)
             self._take_up(manifest)
@@ -198,6 +199,7 @@ class DurableBroker(Broker):
         except BaseException:
             self._journal.abandon()
             raise
+        self._proposer.is_recovering = False
         self._proposer.applied = self._index
         self._staging_view = self._staging.copy()
         self._arm_staging()

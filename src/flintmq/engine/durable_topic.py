@@ -39,7 +39,6 @@ class DurableTopic(Topic):
         super().__init__(*args, log=log, **keywords)
         self.keeper = Journaled(self.id, proposer)
         self._proposer = proposer
-        self._is_replaying = True
         self._next = log.next_offset
         self._first = log.first_offset
         self._last_time = log.last_time
@@ -89,7 +88,6 @@ class DurableTopic(Topic):
             if offset not in self.lanes.cancelled:
                 self._delays.add(due_ms, offset, priority)
         self._arm_delays(now_ms)
-        self._is_replaying = False
         for group in self.queues.values():
             group.take_up()
 
@@ -257,7 +255,7 @@ class DurableTopic(Topic):
     def _apply_attempts(
         self, group: QueueGroup, counts: list[tuple[int, int, int]], delays: list[tuple[int, int]]
     ) -> None:
-        if self._is_replaying:
+        if self._proposer.is_recovering:
             group.queue.apply_attempts(counts)
             group.queue.apply_delays(delays)
 

@@ -57,6 +57,8 @@ class Proposer:
         self._quiet: list[asyncio.Future[None]] = []
         self.failure: FlintError | None = None
         self.applied = 0
+        self.is_recovering = False
+        """Whether what is applied was decided by a process before this one."""
 
     def propose(
         self,
