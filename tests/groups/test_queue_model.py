@@ -8,8 +8,12 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine, initialize, invariant, precondition, rule,
-)  # fmt: skip
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from flintmq.group_model import Order, Ranges
 from flintmq.groups import DelayWheel, LaneIndex, Queue, QueueState

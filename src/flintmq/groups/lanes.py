@@ -144,6 +144,8 @@ class LaneIndex:
         `priorities` has a byte for each row; `left_out` has the numbers of rows that are delayed.
         """
         assert base >= self.end, "batches arrive in the order of their offsets"
+        if not count:
+            return
         stop = self.end = base + count
         lanes = self.lanes
         if not left_out:
