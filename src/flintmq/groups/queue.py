@@ -424,6 +424,8 @@ class Queue:
             room = min(wanted - len(picked), KEY_BUDGET - looked)
             if first is not None and first < head:
                 ranges = returned.take_lowest(1)
+            elif head < self._unknown_until:
+                return ranges_of(picked), True  # more was parked than was looked at beforehand
             elif head != END:
                 ranges = cursors.take(LOG, room, END if first is None else first)
             else:
