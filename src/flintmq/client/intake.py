@@ -242,11 +242,11 @@ class Intake:
         if self._count is not None:
             self._look_for_more()
         if len(members) == 1:
-            if not self._taking:
+            if not self._is_taking(members[0]):
                 self._begin(members[0], room)
             return
         turn = self._turn
-        members = [m for m in members[turn:] + members[:turn] if m not in self._taking]
+        members = [m for m in members[turn:] + members[:turn] if not self._is_taking(m)]
         if not members:
             return
         self._turn = (turn + 1) % len(self._members)
@@ -255,14 +255,19 @@ class Intake:
             # Those with a backlog share the room. What the others bring too much is given back.
             self._begin(member, max(1, room // ready) if member.is_ready() else room)
 
+    def _is_taking(self, member: MemberApi) -> bool:
+        task = self._taking.get(member)
+        return task is not None and not task.done()
+
     def _begin(self, member: MemberApi, max_rows: int) -> None:
         task = asyncio.get_running_loop().create_task(self._take_ahead(member, max_rows))
         self._taking[member] = task
         # Not at the end of the task itself: one that is cancelled early never gets there.
-        task.add_done_callback(lambda _: self._end(member))
+        task.add_done_callback(lambda task: self._end(member, task))
 
-    def _end(self, member: MemberApi) -> None:
-        del self._taking[member]
+    def _end(self, member: MemberApi, task: asyncio.Task[None]) -> None:
+        if self._taking.get(member) is task:
+            del self._taking[member]
         self._refill()
 
     async def _take_ahead(self, member: MemberApi, max_rows: int) -> None:
