@@ -53,9 +53,9 @@ class FakeGroup:
             assert message.offset is not None
             self.messages[message.offset] = message
             self.ready.add(message.offset)
-        for offset, (_, _, ends) in list(self.leases.items()):
+        for offset, (_, _, ends) in self.leases.items():
             if ends <= self.clock.monotonic():
-                self.put_back(offset)
+                self.ready.add(offset)  # until another has it, a late settle counts
 
 
 class FakeMember:
@@ -155,12 +155,16 @@ class FakeMember:
 
     def drop(self, offset: int) -> None:
         del self.group.leases[offset]
+        self.group.ready.discard(offset)
 
     async def nack(self, leases: Sequence[Lease], delay: float) -> None:
         def back(offset: int) -> None:
             self.group.delays[offset] = delay
             self.drop(offset)
-            self.group.clock.call_later(delay, lambda: self.group.put_back(offset))
+            if delay:
+                self.group.clock.call_later(delay, lambda: self.group.put_back(offset))
+            else:
+                self.group.put_back(offset)
 
         await self.settle("nack", leases, back, delay)
 
