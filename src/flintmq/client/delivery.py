@@ -11,13 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from random import uniform
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, overload
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from ..broker_api import MemberApi
 from ..errors import Closed, InvalidRequest, LeaseLost
 from ..group_model import LEASE_SECONDS_MAX, Lease, Ranges
-from ..model import SECONDS_MAX, Missed, Seconds, seconds
-from ..rows import Message, Rows, Run
+from ..model import SECONDS_MAX, Seconds, seconds
+from ..rows import Message, RowsOf, Run
 
 log = logging.getLogger("flintmq.client")
 
@@ -426,7 +426,10 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
 
 
-class GrantedRows(Rows):
+G = TypeVar("G", bound=Granted)
+
+
+class GrantedRows(RowsOf[G]):
     """Rows whose runs have a grip."""
 
     __slots__ = ()
@@ -454,7 +457,7 @@ def _joined(ranges: Ranges) -> Ranges:
     return joined
 
 
-class Deliveries(GrantedRows):
+class Deliveries(GrantedRows[Delivery]):
     """Messages from a queue: a sequence that equals the list of them, with `values` as the fast way
     through it. `ack` and `nack` settle at once what was not settled one by one."""
 
@@ -468,36 +471,20 @@ class Deliveries(GrantedRows):
         """All of these that are not settled yet are delivered again, in `delay` seconds."""
         await settle_lots(self._lots(), "nack", nacking(delay))
 
-    def with_runs(self, runs: Sequence[Run], gap: Missed | None = None) -> Deliveries:
-        """Deliveries of these runs."""
-        return Deliveries(runs)
-
     def __iter__(self) -> Iterator[Delivery]:
         for source, start, stop, origin, picks, grip in self._runs:
             for row in range(start, stop) if picks is None else picks:
                 yield Delivery(source, row, origin, grip)
 
-    @overload  # type: ignore[override]
-    def __getitem__(self, index: int) -> Delivery: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Delivery]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        return super().__getitem__(index)
-
-    def _message(self, index: int) -> Delivery:
-        for run in self._runs:
-            if index < run.row_count:
-                return Delivery(run.source, run.rows()[index], run.origin, run.grip)
-            index -= run.row_count
-        raise IndexError(index)
-
-    def __repr__(self) -> str:
-        return f"Deliveries({len(self)} messages)" if self else "Deliveries([])"
+    def _made(self, run: Run, row: int) -> Delivery:
+        return Delivery(run.source, row, run.origin, run.grip)
 
 
-async def settle_messages(
-    messages: Granted | GrantedRows | Iterable[Granted], fate: Fate, settle: Settle
-) -> None:
+Messages = Granted | GrantedRows[Any] | Iterable[Granted]
+"""Messages of queues: one, what a poll returned, or any of them."""
+
+
+async def settle_messages(messages: Messages, fate: Fate, settle: Settle) -> None:
     """Settle the messages of one call; checked before anything is done."""
     if isinstance(messages, GrantedRows):
         await settle_lots(messages._lots(), fate, settle)
