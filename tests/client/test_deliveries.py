@@ -111,21 +111,29 @@ async def test_polled_leases_are_not_renewed(mq: flintmq.Client, clock: ManualCl
     await again.ack()
 
 
-async def test_an_ack_that_failed_or_was_cancelled_can_be_made_again(
-    mq: flintmq.Client, broker: FakeBroker, background: Background
-) -> None:
+async def test_an_ack_that_failed_can_be_made_again(mq: flintmq.Client, broker: FakeBroker) -> None:
     message = await first(mq)
     broker.members[0].failure = StorageFailed("write", "journal", "broken")
     with pytest.raises(StorageFailed):
         await message.ack()
-    broker.members[0].gate = asyncio.Event()
-    acking = await background.waiting(message.ack())
-    acking.cancel()
-    await settle()
-    broker.members[0].gate = None
 
     await message.ack()
     assert broker.leased("jobs", "workers") == []
+
+
+async def test_an_ack_that_was_cancelled_counts_as_made(
+    mq: flintmq.Client, broker: FakeBroker, background: Background
+) -> None:
+    message = await first(mq)
+    gate = broker.members[0].gate = asyncio.Event()
+    acking = await background.waiting(message.ack())
+    acking.cancel()
+    gate.set()
+    await settle()
+
+    await message.ack()
+    with pytest.raises(InvalidRequest, match="was acked"):
+        await message.nack()
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 50_000, "soon"])

@@ -101,7 +101,10 @@ class Grip:
         )
 
     async def settle(self, offset: int, fate: Fate, settle: Settle) -> None:
-        """Settle one message. Where that fails or is cancelled, it is as unsettled as before."""
+        """Settle one message. Where that fails, it is as unsettled as before.
+
+        Cancelled, it counts as settled: the broker has heard of it, and carries it out.
+        """
         if not self.may_settle(offset, fate):
             return
         fates = self._fates
@@ -110,6 +113,9 @@ class Grip:
             await settle(self.member, [(self.token, [(offset, offset + 1)])])
         except LeaseLost:
             fates[offset] = "lost"
+            self._tell(1)
+            raise
+        except asyncio.CancelledError:
             self._tell(1)
             raise
         except BaseException:
@@ -210,6 +216,10 @@ async def _settle_of_member(lots: list[Lot], fate: Fate, settle: Settle) -> Leas
         await settle(lots[0][0].member, [(grip.token, ranges) for grip, ranges in lots])
     except LeaseLost as error:
         loss = error
+    except asyncio.CancelledError:
+        for grip, ranges in lots:
+            grip.settled_many(ranges, fate, set())
+        raise
     except BaseException:
         for grip, ranges in lots:
             grip.forget(ranges)
