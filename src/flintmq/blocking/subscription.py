@@ -68,11 +68,15 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
             )
 
         pool = ThreadPoolExecutor(concurrency, thread_name_prefix="flintmq-handler")
-        try:
-            call = in_threads(pool, handler, from_here)
-            self._thread.wait_for(lambda: self._inner._run(call, concurrency, retrying))
-        finally:
-            pool.shutdown(wait=False)
+        call = in_threads(pool, handler, from_here)
+
+        async def run() -> None:
+            try:
+                await self._inner._run(call, concurrency, retrying)
+            finally:
+                pool.shutdown(wait=False)  # when the run has ended, also if nobody waits for it
+
+        self._thread.wait_for(run)
 
     def _no_rows(self) -> BlockingDeliveries:
         return BlockingDeliveries(self._thread)
