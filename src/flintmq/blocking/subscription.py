@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from inspect import iscoroutinefunction
@@ -67,10 +68,14 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
                 seen.source, seen.start, seen.origin, message._grip, self._thread
             )
 
+        async def run() -> None:
+            await asyncio.sleep(0)  # a call becomes a task where it first waits: workers need one
+            await self._inner._run(call, concurrency, retrying)
+
         pool = ThreadPoolExecutor(concurrency, thread_name_prefix="flintmq-handler")
         try:
             call = in_threads(pool, handler, from_here)
-            self._thread.wait_for(lambda: self._inner._run(call, concurrency, retrying))
+            self._thread.wait_for(run)
         finally:
             pool.shutdown(wait=False)
 
