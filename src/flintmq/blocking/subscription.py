@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from inspect import iscoroutinefunction
@@ -71,6 +72,7 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
         call = in_threads(pool, handler, from_here)
 
         async def run() -> None:
+            await asyncio.sleep(0)  # a call becomes a task where it first waits: workers need one
             try:
                 await self._inner._run(call, concurrency, retrying)
             finally:
