@@ -543,6 +543,8 @@ class QueueGroup:
         """The topic was recovered: nobody holds anything, and delays go on."""
         self._counter.clear()
         self._drops.clear()
+        if self.queue.delayed_count:
+            self._look()  # what is due comes by the lane of its priority, which the index knows
         self._arm()
 
     def end(self, error: FlintError) -> None:
