@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from inspect import iscoroutinefunction
@@ -71,8 +72,8 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
         call = in_threads(pool, handler, from_here)
 
         async def run() -> None:
-            try:
-                await self._inner._run(call, concurrency, retrying)
+            try:  # as a task: the first step of a blocking call is none
+                await asyncio.ensure_future(self._inner._run(call, concurrency, retrying))
             finally:
                 pool.shutdown(wait=False)  # when the run has ended, also if nobody waits for it
 
