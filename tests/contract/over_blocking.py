@@ -283,7 +283,7 @@ class OverDeliveries(OverBlocking):
 def _unwrapped(thing: Any) -> Any:
     if isinstance(thing, OverBlocking):
         return thing._blocking
-    if type(thing) in (list, tuple):
+    if type(thing) in (list, tuple) and any(isinstance(one, OverBlocking) for one in thing):
         return type(thing)(map(_unwrapped, thing))
     if isinstance(thing, Iterator):
         return map(_unwrapped, thing)

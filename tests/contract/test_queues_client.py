@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import flintmq
+from flintmq.client.queue_verbs import Ack
 from flintmq.errors import (
     Closed,
     GroupExists,
@@ -601,7 +602,7 @@ async def test_a_poll_over_partitions_waits_at_all_of_them(
 
 @pytest.mark.parametrize("ack", ["manual", "auto"])
 async def test_a_cancelled_poll_over_partitions_leaves_everything_for_the_next(
-    mq: flintmq.Client, background: Background, ack: flintmq.client.queue_verbs.Ack
+    mq: flintmq.Client, background: Background, ack: Ack
 ) -> None:
     await mq.create_topic("jobs", partitions=3)
     waiting = await background.waiting(mq.poll("jobs", "workers", wait=60, ack=ack))

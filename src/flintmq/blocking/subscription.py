@@ -72,9 +72,8 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
         call = in_threads(pool, handler, from_here)
 
         async def run() -> None:
-            await asyncio.sleep(0)  # a call becomes a task where it first waits: workers need one
-            try:
-                await self._inner._run(call, concurrency, retrying)
+            try:  # as a task: the first step of a blocking call is none
+                await asyncio.ensure_future(self._inner._run(call, concurrency, retrying))
             finally:
                 pool.shutdown(wait=False)  # when the run has ended, also if nobody waits for it
 
