@@ -68,16 +68,17 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
                 seen.source, seen.start, seen.origin, message._grip, self._thread
             )
 
+        pool = ThreadPoolExecutor(concurrency, thread_name_prefix="flintmq-handler")
+        call = in_threads(pool, handler, from_here)
+
         async def run() -> None:
             await asyncio.sleep(0)  # a call becomes a task where it first waits: workers need one
-            await self._inner._run(call, concurrency, retrying)
+            try:
+                await self._inner._run(call, concurrency, retrying)
+            finally:
+                pool.shutdown(wait=False)  # when the run has ended, also if nobody waits for it
 
-        pool = ThreadPoolExecutor(concurrency, thread_name_prefix="flintmq-handler")
-        try:
-            call = in_threads(pool, handler, from_here)
-            self._thread.wait_for(run)
-        finally:
-            pool.shutdown(wait=False)
+        self._thread.wait_for(run)
 
     def _no_rows(self) -> BlockingDeliveries:
         return BlockingDeliveries(self._thread)

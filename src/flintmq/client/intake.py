@@ -95,6 +95,7 @@ class Intake:
         self._members: list[MemberApi] = []
         self._turn = 0
         self._taking: dict[MemberApi, asyncio.Task[None]] = {}
+        self._called_back: set[asyncio.Task[None]] = set()
         self._ahead: deque[Item] = deque()
         self._settled: deque[Item] = deque()
         """With ack="auto": settled, and to be handed out next."""
@@ -268,6 +269,9 @@ class Intake:
     def _end(self, member: MemberApi, task: asyncio.Task[None]) -> None:
         if self._taking.get(member) is task:
             del self._taking[member]
+        if task.cancelled() and task not in self._called_back:
+            return  # by somebody else: the event loop is coming to its end
+        self._called_back.discard(task)
         self._refill()
 
     async def _take_ahead(self, member: MemberApi, max_rows: int) -> None:
@@ -302,8 +306,8 @@ class Intake:
         self._arm()
         if self._unsettled >= self._prefetch:
             for other, task in self._taking.items():
-                if other is not member:
-                    task.cancel()
+                if other is not member and task.cancel():
+                    self._called_back.add(task)
         self._wake()
 
     def _give_back(self, items: Iterable[Item]) -> None:
