@@ -134,20 +134,17 @@ class QueueModel(RuleBasedStateMachine):
         granted = chance.choice([len(expected), chance.randint(0, len(expected))])
         filtered = chance.choice([0, 0, 2])
         mine, rest = expected[:granted], expected[granted:]
-        if chance.randrange(4) == 0:  # its time is used by someone else
-            self.meanwhile(chance)
-            mine, rest = (
-                [o for o in mine if self.is_selected(o)],
-                [o for o in rest if self.is_selected(o)],
-            )
         self.settle(ranges_of(rest[:filtered]))
-        if rest[filtered:]:
-            self.queue.put_back(ranges_of(rest[filtered:]))
-            self.naive.put_back(rest[filtered:])
+        back, still = ranges_of(rest[filtered:]), ranges_of(mine)
+        if chance.randrange(4) == 0:
+            self.meanwhile(chance)
+        self.queue.put_back(back)
+        self.naive.put_back([offset for offset in flat(back) if self.is_selected(offset)])
+        mine = [offset for offset in mine if self.is_selected(offset)]
         if mine:
             holder = chance.choice(HOLDERS)
             seconds = chance.choice([1.0, 5.0, 30.0])
-            token = self.queue.grant(ranges_of(mine), holder, now=self.now, seconds=seconds)
+            token = self.queue.grant(still, holder, now=self.now, seconds=seconds)
             self.naive.grant(mine, token, holder, self.now + seconds)
             self.tokens.append(token)
             self.granted[token] = mine
