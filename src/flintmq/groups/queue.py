@@ -510,12 +510,13 @@ class Queue:
     def _take_returned(self, ranges: Ranges) -> None:
         """Take offsets off the sets of ready ones; their priority is remembered."""
         for lane, returned in enumerate(self._returned):
-            if returned:
-                for start, stop in ranges:
-                    if lane and lane != LOG:
-                        for mine in returned.present(start, stop):
-                            self._priority_of.update(dict.fromkeys(range(*mine), lane))
-                    returned.remove_range(start, stop)
+            if not returned:
+                continue
+            if lane in (0, LOG):
+                returned.remove_ranges(ranges)
+            else:
+                mine = returned.take_ranges(ranges)
+                self._priority_of.update(dict.fromkeys(offsets_in(mine), lane))
 
     def add_due(self, due: Sequence[tuple[int, int]]) -> None:
         """Messages published with a delay, (offset, priority), whose time has come."""
