@@ -209,6 +209,17 @@ class OverBlocking:
             return OverDeliveries(made, self._client, self._clock)
         return OverBlocking(made, self._client, self._clock) if type(made) in ASYNC_OF else made
 
+    def run(
+        self, handler: Callable[[Any], Coroutine[Any, Any, Any]], **options: Any
+    ) -> Coroutine[Any, Any, Any]:
+        """The handler form: the handler is a coroutine of the test's, called by threads."""
+        loop = asyncio.get_running_loop()
+
+        def handle(message: Any) -> None:
+            asyncio.run_coroutine_threadsafe(handler(self._wrapped(message)), loop).result()
+
+        return self._run(lambda: self._blocking.run(handle, **options))
+
     async def _run(self, work: Callable[[], Any]) -> Any:
         operation = Operation(self._clock, self._client._thread, work)
         try:
@@ -272,6 +283,8 @@ class OverDeliveries(OverBlocking):
 def _unwrapped(thing: Any) -> Any:
     if isinstance(thing, OverBlocking):
         return thing._blocking
-    if type(thing) in (list, tuple):
+    if type(thing) in (list, tuple) and any(isinstance(one, OverBlocking) for one in thing):
         return type(thing)(map(_unwrapped, thing))
+    if isinstance(thing, Iterator):
+        return map(_unwrapped, thing)
     return thing

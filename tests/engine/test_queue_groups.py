@@ -600,3 +600,23 @@ async def test_groups_their_options_and_their_letters_last(
     assert await durable.run(durable.broker.redrive("t", "g", None, None)) == 1
 
     assert await durable.values(await durable.join()) == [b"1", b"0"]
+
+
+@pytest.mark.parametrize("priority", [0, 7])
+async def test_a_nack_delay_that_ends_while_the_process_is_down_brings_the_message_once(
+    durable: Desk, priority: int
+) -> None:
+    await durable.publish("t", b"0", b"1", b"2", priority=priority)
+    member = await durable.join()
+    grant = await durable.take(member)
+    assert grant is not None
+    await durable.run(member.nack([(grant.token, [(1, 2)])], 5))
+    await durable.clock.advance(6)
+    await durable.crash()
+    await durable.clock.advance(0.1)
+    member, other = await durable.join(), await durable.join(holder="other")
+
+    first = await durable.take(member)
+    assert first is not None
+    assert first.rows.values == [b"0", b"1", b"2"]
+    assert await durable.values(other) == [], "nobody else gets them"

@@ -318,8 +318,9 @@ class QueueGroup:
             except FilterFailed as error:
                 failed.append(row)
                 offset = run.source.base_offset + row
+                dead = Dead(offset, str(error), self.queue.count_of(offset))
                 self.queue.set_aside([(offset, offset + 1)])
-                self._bury_later([Dead(offset, str(error), self.queue.count_of(offset))])
+                self._bury_later([dead])
         return passed, failed
 
     def _settle_without_delivery(
@@ -542,6 +543,8 @@ class QueueGroup:
         """The topic was recovered: nobody holds anything, and delays go on."""
         self._counter.clear()
         self._drops.clear()
+        if self.queue.delayed_count:
+            self._look()  # what is due comes by the lane of its priority, which the index knows
         self._arm()
 
     def end(self, error: FlintError) -> None:
