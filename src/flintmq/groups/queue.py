@@ -427,6 +427,12 @@ class Queue:
             room = min(wanted - len(picked), KEY_BUDGET - looked)
             if first is not None and first < head:
                 ranges = returned.take_lowest(1)
+            elif self._unknown_until:
+                # Those that were staged had to wait for their keys: there may be more of them,
+                # and the cursor must not come to what is settled.
+                if not self._pass_unknown(room):
+                    return ranges_of(picked), True
+                continue
             elif head != END:
                 ranges = cursors.take(LOG, room, END if first is None else first)
             else:
