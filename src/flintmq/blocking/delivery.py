@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, overload
+from typing import Self
 
 from ..client.delivery import Deliveries, Delivery, Granted, GrantedRows, Process
 from ..model import Missed, Seconds
@@ -75,7 +75,7 @@ class BlockingProcess:
         return self._thread.wait_for(self._inner.__aexit__, kind, error, trace)
 
 
-class BlockingDeliveries(GrantedRows):
+class BlockingDeliveries(GrantedRows[BlockingDelivery]):
     """Messages from a queue: a sequence that equals the list of them, with `values` as the fast way
     through it. `ack` and `nack` settle at once what was not settled one by one."""
 
@@ -93,30 +93,14 @@ class BlockingDeliveries(GrantedRows):
         """All of these that are not settled yet are delivered again, in `delay` seconds."""
         self._thread.wait_for(Deliveries(self._runs).nack, delay)
 
-    def with_runs(self, runs: Sequence[Run], gap: Missed | None = None) -> BlockingDeliveries:
+    def with_runs(self, runs: Sequence[Run], gap: Missed | None = None) -> Self:
         """Deliveries of these runs."""
-        return BlockingDeliveries(self._thread, runs)
+        return type(self)(self._thread, runs)
 
     def __iter__(self) -> Iterator[BlockingDelivery]:
         for source, start, stop, origin, picks, grip in self._runs:
             for row in range(start, stop) if picks is None else picks:
                 yield BlockingDelivery(source, row, origin, grip, self._thread)
 
-    @overload  # type: ignore[override]
-    def __getitem__(self, index: int) -> BlockingDelivery: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[BlockingDelivery]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        return super().__getitem__(index)
-
-    def _message(self, index: int) -> BlockingDelivery:
-        for run in self._runs:
-            if index < run.row_count:
-                return BlockingDelivery(
-                    run.source, run.rows()[index], run.origin, run.grip, self._thread
-                )
-            index -= run.row_count
-        raise IndexError(index)
-
-    def __repr__(self) -> str:
-        return f"BlockingDeliveries({len(self)} messages)" if self else "BlockingDeliveries([])"
+    def _made(self, run: Run, row: int) -> BlockingDelivery:
+        return BlockingDelivery(run.source, row, run.origin, run.grip, self._thread)

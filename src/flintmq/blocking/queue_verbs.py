@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from ..broker_api import Filter
 from ..client.client import Client
 from ..client.dead_letters import DeadLetter
-from ..client.delivery import Deliveries
-from ..client.queue_verbs import Ack, Messages
+from ..client.delivery import Deliveries, Messages
+from ..client.queue_verbs import Ack
 from ..client.subscription import LEASE_MAX_SECONDS
 from ..group_model import LEASE_SECONDS, GroupInfo, GroupStats, InFlight, Order
 from ..model import Receipt, Seconds, Start

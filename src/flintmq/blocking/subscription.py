@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from inspect import iscoroutinefunction
-from typing import cast
 
-from ..client.delivery import Delivery, Retrying
+from ..client.delivery import Deliveries, Delivery, Retrying
 from ..client.subscription import CONCURRENCY, Subscription, check_concurrency, in_threads
 from ..errors import InvalidRequest
 from ..model import Seconds
@@ -18,7 +18,7 @@ from .delivery import BlockingDeliveries, BlockingDelivery
 BlockingHandler = Callable[[BlockingDelivery], object]
 
 
-class BlockingSubscription(BlockingConsumer[Subscription]):
+class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, BlockingDeliveries]):
     """Made by `BlockingClient.subscribe`. Open it with `with`, iterate, settle each message.
 
     It takes up to `prefetch` messages ahead and renews their leases while they are unsettled, up to
@@ -34,25 +34,9 @@ class BlockingSubscription(BlockingConsumer[Subscription]):
     def group(self) -> str:
         return self._inner.group
 
-    def read_nowait(self) -> BlockingDelivery | None:
-        """The next message if one was taken ahead. Not with ack="auto", which has to wait."""
-        return cast(BlockingDelivery | None, super().read_nowait())
-
     def read_batch_nowait(self, max: int = 1000) -> BlockingDeliveries:
         """Up to `max` messages that were taken ahead. Not with ack="auto", which has to wait."""
-        return cast(BlockingDeliveries, super().read_batch_nowait(max))
-
-    def read(self, timeout: Seconds | None = None) -> BlockingDelivery | None:
-        """The next message; waits for one, and returns None once `timeout` seconds have passed."""
-        return cast(BlockingDelivery | None, super().read(timeout))
-
-    def read_batch(self, max: int = 1000, timeout: Seconds | None = None) -> BlockingDeliveries:
-        """Up to `max` messages, and up to `prefetch`: waits for the first, never for more. Empty
-        once time is up."""
-        return cast(BlockingDeliveries, super().read_batch(max, timeout))
-
-    def __next__(self) -> BlockingDelivery:
-        return cast(BlockingDelivery, super().__next__())
+        return super().read_batch_nowait(max)
 
     def run(
         self,
@@ -85,11 +69,18 @@ class BlockingSubscription(BlockingConsumer[Subscription]):
             )
 
         pool = ThreadPoolExecutor(concurrency, thread_name_prefix="flintmq-handler")
-        try:
-            call = in_threads(pool, handler, from_here)
-            self._thread.wait_for(lambda: self._inner._run(call, concurrency, retrying))
-        finally:
-            pool.shutdown(wait=False)
+        call = in_threads(pool, handler, from_here)
 
-    def _seen_from_here(self, rows: Rows) -> Rows:
-        return BlockingDeliveries(self._thread, super()._seen_from_here(rows).runs)
+        async def run() -> None:
+            try:  # as a task: the first step of a blocking call is none
+                await asyncio.ensure_future(self._inner._run(call, concurrency, retrying))
+            finally:
+                pool.shutdown(wait=False)  # when the run has ended, also if nobody waits for it
+
+        self._thread.wait_for(run)
+
+    def _no_rows(self) -> BlockingDeliveries:
+        return BlockingDeliveries(self._thread)
+
+    def _seen_from_here(self, rows: Deliveries) -> BlockingDeliveries:
+        return BlockingDeliveries(self._thread, self._views.of(rows).runs)

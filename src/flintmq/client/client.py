@@ -28,7 +28,7 @@ from ..model import (
 )
 from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
 from ..serde.formats import schema_text
-from .consuming import Consumer
+from .consuming import AnyConsumer
 from .feed import Feed
 from .polling import Pollers
 from .publisher import Publisher
@@ -78,7 +78,7 @@ class Client(QueueVerbs):
         self._timeout = timeout_seconds(timeout)
         self._turns = Turns()
         self._pollers = Pollers(broker)
-        self._open: set[Consumer[Any]] = set()
+        self._open: set[AnyConsumer] = set()
         self._publishers: set[Publisher] = set()
         self._opened = False
         self._closed = False
@@ -590,10 +590,10 @@ class Client(QueueVerbs):
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
 
-    def opened(self, part: Consumer[Any]) -> None:
+    def opened(self, part: AnyConsumer) -> None:
         self._open.add(part)
 
-    def closed(self, part: Consumer[Any]) -> None:
+    def closed(self, part: AnyConsumer) -> None:
         self._open.discard(part)
 
     def _checked_options(

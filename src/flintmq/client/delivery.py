@@ -11,13 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from random import uniform
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, overload
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from ..broker_api import MemberApi
 from ..errors import Closed, InvalidRequest, LeaseLost
 from ..group_model import LEASE_SECONDS_MAX, Lease, Ranges
-from ..model import SECONDS_MAX, Missed, Seconds, seconds
-from ..rows import Message, Rows, Run
+from ..model import SECONDS_MAX, Seconds, seconds
+from ..rows import Message, RowsOf, Run
 
 log = logging.getLogger("flintmq.client")
 
@@ -101,7 +101,10 @@ class Grip:
         )
 
     async def settle(self, offset: int, fate: Fate, settle: Settle) -> None:
-        """Settle one message. Where that fails or is cancelled, it is as unsettled as before."""
+        """Settle one message. Where that fails, it is as unsettled as before.
+
+        Cancelled, it counts as settled: the broker has heard of it, and carries it out.
+        """
         if not self.may_settle(offset, fate):
             return
         fates = self._fates
@@ -110,6 +113,9 @@ class Grip:
             await settle(self.member, [(self.token, [(offset, offset + 1)])])
         except LeaseLost:
             fates[offset] = "lost"
+            self._tell(1)
+            raise
+        except asyncio.CancelledError:
             self._tell(1)
             raise
         except BaseException:
@@ -210,6 +216,10 @@ async def _settle_of_member(lots: list[Lot], fate: Fate, settle: Settle) -> Leas
         await settle(lots[0][0].member, [(grip.token, ranges) for grip, ranges in lots])
     except LeaseLost as error:
         loss = error
+    except asyncio.CancelledError:
+        for grip, ranges in lots:
+            grip.settled_many(ranges, fate, set())
+        raise
     except BaseException:
         for grip, ranges in lots:
             grip.forget(ranges)
@@ -426,7 +436,10 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
 
 
-class GrantedRows(Rows):
+G = TypeVar("G", bound=Granted)
+
+
+class GrantedRows(RowsOf[G]):
     """Rows whose runs have a grip."""
 
     __slots__ = ()
@@ -454,7 +467,7 @@ def _joined(ranges: Ranges) -> Ranges:
     return joined
 
 
-class Deliveries(GrantedRows):
+class Deliveries(GrantedRows[Delivery]):
     """Messages from a queue: a sequence that equals the list of them, with `values` as the fast way
     through it. `ack` and `nack` settle at once what was not settled one by one."""
 
@@ -468,36 +481,20 @@ class Deliveries(GrantedRows):
         """All of these that are not settled yet are delivered again, in `delay` seconds."""
         await settle_lots(self._lots(), "nack", nacking(delay))
 
-    def with_runs(self, runs: Sequence[Run], gap: Missed | None = None) -> Deliveries:
-        """Deliveries of these runs."""
-        return Deliveries(runs)
-
     def __iter__(self) -> Iterator[Delivery]:
         for source, start, stop, origin, picks, grip in self._runs:
             for row in range(start, stop) if picks is None else picks:
                 yield Delivery(source, row, origin, grip)
 
-    @overload  # type: ignore[override]
-    def __getitem__(self, index: int) -> Delivery: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Delivery]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        return super().__getitem__(index)
-
-    def _message(self, index: int) -> Delivery:
-        for run in self._runs:
-            if index < run.row_count:
-                return Delivery(run.source, run.rows()[index], run.origin, run.grip)
-            index -= run.row_count
-        raise IndexError(index)
-
-    def __repr__(self) -> str:
-        return f"Deliveries({len(self)} messages)" if self else "Deliveries([])"
+    def _made(self, run: Run, row: int) -> Delivery:
+        return Delivery(run.source, row, run.origin, run.grip)
 
 
-async def settle_messages(
-    messages: Granted | GrantedRows | Iterable[Granted], fate: Fate, settle: Settle
-) -> None:
+Messages = Granted | GrantedRows[Any] | Iterable[Granted]
+"""Messages of queues: one, what a poll returned, or any of them."""
+
+
+async def settle_messages(messages: Messages, fate: Fate, settle: Settle) -> None:
     """Settle the messages of one call; checked before anything is done."""
     if isinstance(messages, GrantedRows):
         await settle_lots(messages._lots(), fate, settle)

@@ -95,6 +95,7 @@ class Intake:
         self._members: list[MemberApi] = []
         self._turn = 0
         self._taking: dict[MemberApi, asyncio.Task[None]] = {}
+        self._called_back: set[asyncio.Task[None]] = set()
         self._ahead: deque[Item] = deque()
         self._settled: deque[Item] = deque()
         """With ack="auto": settled, and to be handed out next."""
@@ -242,11 +243,11 @@ class Intake:
         if self._count is not None:
             self._look_for_more()
         if len(members) == 1:
-            if not self._taking:
+            if not self._is_taking(members[0]):
                 self._begin(members[0], room)
             return
         turn = self._turn
-        members = [m for m in members[turn:] + members[:turn] if m not in self._taking]
+        members = [m for m in members[turn:] + members[:turn] if not self._is_taking(m)]
         if not members:
             return
         self._turn = (turn + 1) % len(self._members)
@@ -255,14 +256,22 @@ class Intake:
             # Those with a backlog share the room. What the others bring too much is given back.
             self._begin(member, max(1, room // ready) if member.is_ready() else room)
 
+    def _is_taking(self, member: MemberApi) -> bool:
+        task = self._taking.get(member)
+        return task is not None and not task.done()
+
     def _begin(self, member: MemberApi, max_rows: int) -> None:
         task = asyncio.get_running_loop().create_task(self._take_ahead(member, max_rows))
         self._taking[member] = task
         # Not at the end of the task itself: one that is cancelled early never gets there.
-        task.add_done_callback(lambda _: self._end(member))
+        task.add_done_callback(lambda task: self._end(member, task))
 
-    def _end(self, member: MemberApi) -> None:
-        del self._taking[member]
+    def _end(self, member: MemberApi, task: asyncio.Task[None]) -> None:
+        if self._taking.get(member) is task:
+            del self._taking[member]
+        if task.cancelled() and task not in self._called_back:
+            return  # by somebody else: the event loop is coming to its end
+        self._called_back.discard(task)
         self._refill()
 
     async def _take_ahead(self, member: MemberApi, max_rows: int) -> None:
@@ -297,8 +306,8 @@ class Intake:
         self._arm()
         if self._unsettled >= self._prefetch:
             for other, task in self._taking.items():
-                if other is not member:
-                    task.cancel()
+                if other is not member and task.cancel():
+                    self._called_back.add(task)
         self._wake()
 
     def _give_back(self, items: Iterable[Item]) -> None:

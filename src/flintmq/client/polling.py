@@ -102,8 +102,8 @@ class Poller:
                 await self._leave(members)
                 members = await self._joined(asked)
                 found = await self._poll(members, asked, 0.0)
-            left = deadline - self._clock.monotonic()
-            if not found.runs and left > 0:
+            while not found.runs and (left := deadline - self._clock.monotonic()) > 0:
+                members = await self._joined(asked)  # there may be more than before
                 found = await self._poll(members, asked, left)
             return found
         finally:

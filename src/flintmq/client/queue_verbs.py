@@ -21,12 +21,11 @@ from ..group_model import (
 from ..model import Receipt, Seconds, Start, seconds
 from ..patterns import check_name
 from ..rows import Rows
-from .consuming import Consumer
+from .consuming import AnyConsumer
 from .dead_letters import DeadLetter, dead_letter_ids, dead_letters
 from .delivery import (
     Deliveries,
-    Granted,
-    GrantedRows,
+    Messages,
     acking,
     checked_lease,
     nacking,
@@ -40,9 +39,6 @@ from .turns import Turns
 
 Ack = Literal["manual", "auto"]
 
-Messages = Granted | GrantedRows | Iterable[Granted]
-"""Messages of queues: one, what a poll returned, or any of them."""
-
 
 class QueueVerbs:
     """The part of a connection that deals with queues."""
@@ -52,10 +48,10 @@ class QueueVerbs:
     _turns: Turns
     _pollers: Pollers
 
-    def opened(self, part: Consumer[Any]) -> None:
+    def opened(self, part: AnyConsumer) -> None:
         raise NotImplementedError
 
-    def closed(self, part: Consumer[Any]) -> None:
+    def closed(self, part: AnyConsumer) -> None:
         raise NotImplementedError
 
     def _check_open(self) -> None:

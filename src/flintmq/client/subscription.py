@@ -32,7 +32,7 @@ Handler = Callable[[Delivery], Awaitable[object]] | Callable[[Delivery], object]
 HandlerCall = Callable[[Delivery], Awaitable[object]]
 
 
-class Subscription(Consumer[Intake]):
+class Subscription(Consumer[Intake, Delivery, Deliveries]):
     """Made by `Client.subscribe`. Open it with `async with`, iterate over it, settle each message.
 
     It takes up to `prefetch` messages ahead and renews their leases while they are unsettled, up to
@@ -86,27 +86,13 @@ class Subscription(Consumer[Intake]):
         await intake.open(range(partitions or 1))
         return intake
 
-    def read_nowait(self) -> Delivery | None:
-        """The next message if one was taken ahead. Not with ack="auto", which has to wait."""
-        self._check_manual()
-        return cast(Delivery | None, super().read_nowait())
-
     def read_batch_nowait(self, max: int = 1000) -> Deliveries:
         """Up to `max` messages that were taken ahead. Not with ack="auto", which has to wait."""
         self._check_manual()
-        return cast(Deliveries, super().read_batch_nowait(max))
+        return super().read_batch_nowait(max)
 
-    async def read(self, timeout: Seconds | None = None) -> Delivery | None:
-        """The next message; waits for one, and returns None once `timeout` seconds have passed."""
-        return cast(Delivery | None, await super().read(timeout))
-
-    async def read_batch(self, max: int = 1000, timeout: Seconds | None = None) -> Deliveries:
-        """Up to `max` messages, and up to `prefetch`: waits for the first, never for more. Empty
-        once time is up."""
-        return cast(Deliveries, await super().read_batch(max, timeout))
-
-    async def __anext__(self) -> Delivery:
-        return cast(Delivery, await super().__anext__())
+    def _no_rows(self) -> Deliveries:
+        return Deliveries()
 
     def _check_manual(self) -> None:
         if self._auto:

@@ -348,8 +348,9 @@ class QueueGroup:
             except FilterFailed as error:
                 failed.append(row)
                 offset = run.source.base_offset + row
+                dead = Dead(offset, str(error), self.queue.count_of(offset))
                 self.queue.set_aside([(offset, offset + 1)])
-                self._bury_later([Dead(offset, str(error), self.queue.count_of(offset))])
+                self._bury_later([dead])
         return passed, failed
 
     def _settle_without_delivery(

@@ -86,7 +86,7 @@ class DelayWheel:
         return self._count - len(self._discarded)
 
     def add(self, due_ms: int, offset: int, priority: int) -> None:
-        if offset in self._discarded:
+        if self._discarded and offset in self._discarded:
             self._purge()  # or else the old entry would stand for the new one
         tick = due_ms >> TICK_SHIFT
         bucket = self._buckets.get(tick)

@@ -107,6 +107,12 @@ class _Lane:
     def count_from(self, at: int, place: int) -> int:
         return sum(len(block) for block in self.blocks[at - self.trimmed :]) - place
 
+    def blocks_before(self, offset: int) -> int:
+        """How many blocks lie wholly before an offset."""
+        at, place = self.find(offset)
+        at -= self.trimmed
+        return at + 1 if at < len(self.blocks) and place == len(self.blocks[at]) else at
+
     def has(self, offset: int) -> bool:
         at, place = self.find(offset)
         at -= self.trimmed
@@ -144,6 +150,8 @@ class LaneIndex:
         `priorities` has a byte for each row; `left_out` has the numbers of rows that are delayed.
         """
         assert base >= self.end, "batches arrive in the order of their offsets"
+        if not count:
+            return
         stop = self.end = base + count
         lanes = self.lanes
         if not left_out:
@@ -212,15 +220,16 @@ class LaneIndex:
             cursors.floor = max(cursors.floor, offset)
 
     def trim(self) -> None:
-        """Let go of the blocks that every group has passed."""
-        if self._cursors:
-            for number, lane in enumerate(self.lanes):
+        """Let go of the blocks that every group has passed, or that the log has dropped."""
+        for number, lane in enumerate(self.lanes):
+            gone = lane.blocks_before(self.first)
+            if self._cursors:
                 passed = min(cursors.passed_blocks(number) for cursors in self._cursors)
                 gone = passed - lane.trimmed
-                if gone > 0:
-                    self.first = max(self.first, lane.blocks[gone - 1][-1] + 1)
-                    del lane.blocks[:gone]
-                    lane.trimmed = passed
+            if gone > 0:
+                self.first = max(self.first, lane.blocks[gone - 1][-1] + 1)
+                del lane.blocks[:gone]
+                lane.trimmed += gone
         self._blocks = sum(len(lane.blocks) for lane in self.lanes)
         self._trim_at = 2 * self._blocks + TRIM_BLOCKS
 

@@ -40,11 +40,11 @@ class Lease:
         return list(self.ranges) if self.offsets is None else ranges_of(sorted(self.offsets))
 
     def take(self, ranges: Ranges) -> Ranges:
-        """Take out those of `ranges` that are outstanding, ascending."""
+        """Take out those of `ranges` that are outstanding: ascending, or the list itself if all."""
         if self.offsets is None:
             if ranges == self.ranges:
                 self.ranges = []
-                return sorted(ranges)
+                return ranges
             if len(self.ranges) == 1 and len(ranges) == 1:
                 (start, stop), (first, last) = self.ranges[0], ranges[0]
                 first, last = max(start, first), min(stop, last)

@@ -25,6 +25,12 @@ ZEROS = b"0" * CHUNK
 FEW = 6
 """So many ranges are added one by one; for more, whole bitmaps are made first."""
 
+REMEMBERED_MAX = 1_024
+"""Masks of longer lists are not remembered: they would be kept for nothing."""
+
+Masks = list[tuple[int, int]]
+"""Chunks by number, and which of their bits are meant."""
+
 Chunks = list[tuple[int, bytes]]
 """A set as it is stored: each chunk's number and bitmap, little-endian; empty for a full one."""
 
@@ -73,7 +79,7 @@ class OffsetSet:
             return self.add_range(*ranges[0])
         if len(ranges) <= FEW:
             return sum([self.add_range(start, stop) for start, stop in ranges])
-        return sum([self._add(number, mask) for number, mask in _masks(ranges)])
+        return sum([self._add(number, mask) for number, mask in _masks_of(ranges)])
 
     def add_many(self, offsets: Iterable[int]) -> int:
         return self.add_ranges([(offset, offset + 1) for offset in offsets])
@@ -97,7 +103,7 @@ class OffsetSet:
             return self.remove_range(*ranges[0])
         if len(ranges) <= FEW:
             return sum([self.remove_range(start, stop) for start, stop in ranges])
-        return sum([self._remove(number, mask) for number, mask in _masks(ranges)])
+        return sum([self._remove(number, mask) for number, mask in _masks_of(ranges)])
 
     def take_ranges(self, ranges: Ranges) -> Ranges:
         """Remove them; which were there, in the order given."""
@@ -315,10 +321,25 @@ def _runs(bits: int, base: int) -> Iterator[tuple[int, int]]:
         yield base + low + run.start(), base + low + run.end()
 
 
-def _masks(ranges: Ranges) -> list[tuple[int, int]]:
+# The masks that were made last. On its way through a queue the same list is asked for half a dozen
+# times in a row, and making masks is most of the work.
+_last: tuple[Ranges, Masks] = ([], [])
+
+
+def _masks_of(ranges: Ranges) -> Masks:
     """Many ranges as bitmaps of chunks."""
+    global _last
+    known, masks = _last
+    if known != ranges:
+        masks = _make_masks(ranges)
+        if len(ranges) <= REMEMBERED_MAX:
+            _last = (list(ranges), masks)
+    return masks
+
+
+def _make_masks(ranges: Ranges) -> Masks:
     texts: dict[int, bytearray] = {}
-    masks: list[tuple[int, int]] = []
+    masks: Masks = []
     for start, stop in ranges:
         number = start >> SHIFT
         if stop - start == 1:

@@ -117,9 +117,9 @@ class Queue:
     def apply_settle(self, ranges: Ranges) -> int:
         """These are settled; how many were not before."""
         floor = self.floor
-        finished = self._limbo.remove_ranges(ranges)
-        if finished < count_in(ranges):
-            self._settle_unfinished(ranges, finished)
+        unfinished = count_in(ranges) - self._limbo.remove_ranges(ranges)
+        if unfinished:
+            self._settle_unfinished(ranges, unfinished)
         if self._counts:
             self._counts.forget_all(ranges)
         if self._priority_of:
@@ -129,8 +129,8 @@ class Queue:
             newly = max(0, stop - floor)
             floor = max(stop, floor)
         else:
-            before = [(max(start, floor), stop) for start, stop in ranges if stop > floor]
-            newly = self.settled.add_ranges(before) if before else 0
+            newly = self.settled.add_ranges(ranges)
+            newly -= self.settled.discard_before(floor)
             if floor in self.settled:
                 floor = self.settled.first_missing(floor)
                 self.settled.discard_before(floor)
@@ -139,12 +139,12 @@ class Queue:
             self._free_keys(ranges)
         return newly
 
-    def _settle_unfinished(self, ranges: Ranges, finished: int) -> None:
+    def _settle_unfinished(self, ranges: Ranges, unfinished: int) -> None:
         """Settled without having been finished: by a filter, by expiry, by a restart's replay."""
         selected = self._selected.remove_ranges(ranges)
         if self._late_selected:
             self._lose_late(self._late_selected, ranges)
-        if finished + selected < count_in(ranges):
+        if selected < unfinished:
             self._forget_leases(ranges)
             self._take_returned(ranges)
             self._forget_delays(ranges)
@@ -198,9 +198,7 @@ class Queue:
         if self._counts:
             self._counts.forget(floor, offset)
         if self._priority_of:
-            self._priority_of = {
-                known: priority for known, priority in self._priority_of.items() if known >= offset
-            }
+            self._forget_priorities(gone)
         self.floor = offset
         if self.settled:
             self.floor = self.settled.first_missing(offset)
@@ -208,8 +206,7 @@ class Queue:
         self._cursors.floor = self.floor
         self._unknown_until = max(self._unknown_until, self.floor)
         if self._gate is not None:
-            for turn in self._gate.turns_in(0, offset):
-                self._free_key(turn)
+            self._free_keys(gone)
         return lost
 
     def snapshot(self) -> QueueState:
@@ -427,12 +424,8 @@ class Queue:
             room = min(wanted - len(picked), KEY_BUDGET - looked)
             if first is not None and first < head:
                 ranges = returned.take_lowest(1)
-            elif self._unknown_until:
-                # Those that were staged had to wait for their keys: there may be more of them,
-                # and the cursor must not come to what is settled.
-                if not self._pass_unknown(room):
-                    return ranges_of(picked), True
-                continue
+            elif head < self._unknown_until:
+                return ranges_of(picked), True  # more was parked than was looked at beforehand
             elif head != END:
                 ranges = cursors.take(LOG, room, END if first is None else first)
             else:
@@ -526,15 +519,20 @@ class Queue:
 
     def add_due(self, due: Sequence[tuple[int, int]]) -> None:
         """Messages published with a delay, (offset, priority), whose time has come."""
+        lanes: dict[int, list[int]] = {}
         for offset, priority in due:
             if self._is_gone(offset) or self.is_out(offset):
                 continue
-            if offset in self._delayed and self._gate is None:
-                if priority and self.order == "priority":
+            lane = priority if self.order == "priority" else LOG
+            if self._gate is None and offset in self._delayed:
+                if lane and lane != LOG:
                     self._priority_of[offset] = priority
             else:
-                lane = priority if self.order == "priority" else LOG
-                self._add_returned(lane, offset, offset + 1)
+                lanes.setdefault(lane, []).append(offset)
+        for lane, offsets in lanes.items():
+            if lane != LOG:
+                self._returned_lanes |= 1 << lane
+            self._returned[lane].add_ranges(ranges_of(sorted(offsets)))
 
     def take_due(self, now_ms: int) -> int:
         """Nack delays that are over make their messages ready; how many."""
@@ -572,11 +570,11 @@ class Queue:
 
     # --- settling
 
-    def finish(self, token: int, ranges: Ranges) -> tuple[Ranges, Ranges]:
-        """It is decided that these are done: in limbo, until `apply_settle` carries that out.
+    # Each of these says which of the ranges were the token's, and which are lost to it: someone
+    # else has them or had them since.
 
-        Which of them were the token's, and which are lost: someone else has or had them.
-        """
+    def finish(self, token: int, ranges: Ranges) -> tuple[Ranges, Ranges]:
+        """It is decided that these are done: in limbo, until `apply_settle` carries that out."""
         mine, late, lost = self._take_from(token, ranges)
         if late:
             self._take_returned(late)
@@ -730,9 +728,7 @@ class Queue:
             lease = leases[0]
             mine = lease.take(ranges)
             self._table.forget_if_done(lease)
-            if count_in(mine) == count_in(ranges):
-                return mine, [], []
-            return mine, [], without(ranges, mine)
+            return mine, [], [] if mine == ranges else without(ranges, mine)
         running: list[int] = []
         over: list[int] = []
         for lease in list(leases):
