@@ -165,7 +165,7 @@ class Queue:
         """Nack delays, (offset, due_ms), as they were journaled. The last one counts."""
         again: list[int] = []
         for offset, due_ms in delays:
-            if self._is_gone(offset) or self._is_out(offset):
+            if self._is_gone(offset) or self.is_out(offset):
                 continue
             if offset in self._delayed and offset not in self._replayed_delays:
                 again.append(offset)
@@ -524,7 +524,7 @@ class Queue:
         """Messages published with a delay, (offset, priority), whose time has come."""
         lanes: dict[int, list[int]] = {}
         for offset, priority in due:
-            if self._is_gone(offset) or self._is_out(offset):
+            if self._is_gone(offset) or self.is_out(offset):
                 continue
             lane = priority if self.order == "priority" else LOG
             if self._gate is None and offset in self._delayed:
@@ -818,7 +818,8 @@ class Queue:
         if following is not None:
             self._returned[LOG].add_range(following, following + 1)
 
-    def _is_out(self, offset: int) -> bool:
+    def is_out(self, offset: int) -> bool:
+        """Whether somebody has it, or it is being settled."""
         return offset in self._leased or offset in self._limbo or offset in self._selected
 
     def _is_gone(self, offset: int) -> bool:
