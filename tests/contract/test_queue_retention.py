@@ -109,7 +109,7 @@ async def test_a_group_that_never_polled_a_topic_of_much_traffic_goes_on_at_its_
 ) -> None:
     await mq.create_topic("orders", retention_count=10)
     for order in ("priority", "key", "log"):
-        await mq.poll("orders", order, order=order)  # type: ignore[arg-type]
+        await mq.poll("orders", order, order=order)
     for n in range(50):
         await mq.publish_batch("orders", [b"%d" % n] * 3, priority=n % 8, key=f"k{n % 5}")
     for order in ("priority", "log"):
