@@ -571,6 +571,8 @@ class QueueGroup:
     def apply_reset(self, floor: int) -> None:
         topic, old = self.topic, self.queue.index
         index = topic.lanes.index_from(floor)
+        passed = self.queue.settled.missing(self.queue.floor, floor)
+        self._drops["reset"] += sum(stop - start for start, stop in passed)
         self.queue.apply_reset(floor, index)
         self._suspects.clear()
         if index is not old:
