@@ -41,7 +41,7 @@ KEY_BUDGET = 8_192
 """How many rows one select looks at for their keys."""
 
 STEP = 1_024
-UNKNOWN_BUDGET = 65_536
+UNKNOWN_BUDGET = 16_384
 """How many rows one select looks at to find out what a restart left open."""
 
 KeyHashes = Callable[[int, int], Sequence[int]]
@@ -451,30 +451,35 @@ class Queue:
         for lane in LANES_OF[self._index.used] if self.order == "priority" else (LOG,):
             returned = self._returned[lane]
             while (head := cursors.head(lane)) < until:
+                if len(returned) >= wanted and returned.count_before(head) >= wanted:
+                    is_over = False
+                    break
+                if budget <= 0:
+                    return False
+                # A long stretch that is settled is passed in one step.
                 open_at = self.settled.first_missing(max(head, self.floor))
                 if open_at > head:
                     cursors.skip_to(lane, open_at)
-                    budget -= 1
-                elif len(returned) >= wanted and returned.lowest(wanted)[-1] < head:
-                    is_over = False
-                    break
-                else:
-                    for start, stop in cursors.take(lane, STEP, until):
-                        self._stage(lane, start, stop)
-                    budget -= STEP
-                if budget <= 0:
-                    return False
+                self._stage(lane, cursors.take(lane, STEP, until))
+                budget -= STEP
         if is_over:
             self._unknown_until = 0
         return True
 
-    def _stage(self, lane: int, start: int, stop: int) -> None:
-        for first, last in self.settled.missing(start, stop):
-            if self._gate is None and self._delayed:
-                for open_first, open_last in self._delayed.missing(first, last):
-                    self._add_returned(lane, open_first, open_last)
-            else:
-                self._add_returned(lane, first, last)  # what is delayed must own its key
+    def _stage(self, lane: int, ranges: Ranges) -> None:
+        """These were passed in a lane: those that are not settled are ready."""
+        missing, settled = self.settled.missing, self.settled
+        ready: Ranges = []
+        for start, stop in ranges:
+            if stop - start > 1:
+                ready += missing(start, stop)
+            elif start not in settled:
+                ready.append((start, stop))
+        if self._delayed and self._gate is None:  # with keys, a delayed one must own its key
+            not_delayed = self._delayed.missing
+            ready = [run for start, stop in ready for run in not_delayed(start, stop)]
+        if ready:
+            self._add_returned(lane, ready)
 
     # --- coming back
 
@@ -491,21 +496,19 @@ class Queue:
                     if first is not None:
                         self._returned[LOG].add_range(first, first + 1)
         elif not self._priority_of:
-            self._returned_lanes |= 1
-            self._returned[0].add_ranges(ranges)
+            self._add_returned(0, ranges)
         else:
             lanes: dict[int, Ranges] = {}
             known = self._priority_of
             for offset in offsets_in(ranges):
                 append_range(lanes.setdefault(known.pop(offset, 0), []), offset, offset + 1)
             for lane, mine in lanes.items():
-                self._returned_lanes |= 1 << lane
-                self._returned[lane].add_ranges(mine)
+                self._add_returned(lane, mine)
 
-    def _add_returned(self, lane: int, start: int, stop: int) -> None:
+    def _add_returned(self, lane: int, ranges: Ranges) -> None:
         if lane != LOG:
             self._returned_lanes |= 1 << lane
-        self._returned[lane].add_range(start, stop)
+        self._returned[lane].add_ranges(ranges)
 
     def _take_returned(self, ranges: Ranges) -> None:
         """Take offsets off the sets of ready ones; their priority is remembered."""
@@ -531,9 +534,7 @@ class Queue:
             else:
                 lanes.setdefault(lane, []).append(offset)
         for lane, offsets in lanes.items():
-            if lane != LOG:
-                self._returned_lanes |= 1 << lane
-            self._returned[lane].add_ranges(ranges_of(sorted(offsets)))
+            self._add_returned(lane, ranges_of(sorted(offsets)))
 
     def take_due(self, now_ms: int) -> int:
         """Nack delays that are over make their messages ready; how many."""
@@ -747,7 +748,8 @@ class Queue:
     def _late_among(self, late: dict[int, Lease], ranges: Ranges) -> list[tuple[int, Lease]]:
         if count_in(ranges) < len(late):
             return [(offset, late[offset]) for offset in offsets_in(ranges) if offset in late]
-        wanted = OffsetSet(ranges)
+        wanted = OffsetSet()
+        wanted.add_ranges(ranges)
         return [(offset, lease) for offset, lease in late.items() if offset in wanted]
 
     def _forget_delays(self, ranges: Ranges) -> None:
