@@ -6,7 +6,8 @@ No broker, no messages, no disk: offsets are picked, leased, finished and settle
 as HermesMQ's own `q_drain` does with 20,000 at priorities i % 8 (its Rust: 175 to 232 thousand/s on
 the machines we develop on). The bare loop does as little as can be called the same: slices of a
 range and a dict of leases for plain ones, a heap and a dict for priorities, a dict of owners for
-keys, a sorted list for delays. Both take turns, and the best of several rounds counts; nothing is asserted about speed.
+keys, a sorted list for delays. Both take turns, and the best of several rounds counts; nothing is
+asserted about speed.
 """
 
 from __future__ import annotations
