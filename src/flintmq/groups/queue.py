@@ -77,6 +77,13 @@ class LeaseInfo(NamedTuple):
 
 
 class Queue:
+    """See the top of this file for the places of an offset.
+
+    The caller's turns: `select`, then `grant`, `apply_settle` or `put_back` for all that was
+    selected; `finish`, then `apply_settle`, or `unfinish` if that came to nothing. After anything
+    that gives back or settles, `has_ready` may have become true.
+    """
+
     def __init__(self, index: LaneIndex, *, order: Order, floor: int, first_token: int = 1) -> None:
         self.order = order
         self.floor = floor
@@ -149,7 +156,10 @@ class Queue:
             self._unknown_until = max(self._unknown_until, max(stop for _, stop in ranges))
 
     def apply_attempts(self, attempts: Iterable[tuple[int, int, int]]) -> None:
-        """Delivery counts, (start, stop, count), as they were journaled."""
+        """Delivery counts, (start, stop, count), as they were journaled.
+
+        For replay and for followers. Who granted them has counted already, and may have counted on.
+        """
         for start, stop, count in attempts:
             for first, last in self.settled.missing(max(start, self.floor), stop):
                 self._counts.set(first, last, count)
@@ -158,7 +168,10 @@ class Queue:
                     self._counts.take_one(self._limbo.present(first, last))
 
     def apply_delays(self, delays: Iterable[tuple[int, int]]) -> None:
-        """Nack delays, (offset, due_ms), as they were journaled. The last one counts."""
+        """Nack delays, (offset, due_ms), as they were journaled. The last one counts.
+
+        For replay and for followers, like the counts.
+        """
         again: list[int] = []
         for offset, due_ms in delays:
             if self._is_gone(offset) or self._is_out(offset):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..group_model import PRIORITIES, Ranges
 from .lanes import END, LANES, LOG, LaneIndex
 from .offset_set import OffsetSet
-from .ranges import count_in, joined
+from .ranges import count_in, extend_ranges, joined
 
 # The lanes that are in use, highest priority first, by a bit for each.
 LANES_OF = [
@@ -104,7 +104,7 @@ class Ready:
             else:
                 break
             wanted -= count_in(some)
-            ranges = joined([ranges, some])
+            extend_ranges(ranges, some)
         return ranges
 
     def draw_by_priority(self, wanted: int, reserved: int) -> list[tuple[int, Ranges]]:
