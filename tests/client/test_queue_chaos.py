@@ -61,6 +61,21 @@ class Crowd:
             await asyncio.shield(asyncio.ensure_future(self.settle(batch)))
             await self.turns(4)
 
+    async def subscribe_auto(self) -> None:
+        prefetch = self.random.choice([1, 2, 7, 30])
+        async with self.mq.subscribe("jobs", "workers", prefetch=prefetch, ack="auto") as messages:
+            while True:
+                batch = await messages.read_batch(self.random.randint(1, 10))
+                self.seen.update(batch.values)
+                await self.turns(4)
+
+    async def poll_auto(self) -> None:
+        while True:
+            most = self.random.randint(1, 10)
+            batch = await self.mq.poll("jobs", "workers", most, wait=9, ack="auto")
+            self.seen.update(batch.values)
+            await self.turns(4)
+
     async def publish(self) -> None:
         for number in range(COUNT):
             where = {} if self.partitions is None else {"partition": number % self.partitions}
@@ -68,8 +83,11 @@ class Crowd:
             await self.turns(3)
 
 
+SEEDS = [*range(12), 136]  # 136: a poll that was cancelled while it gave back what was too much
+
+
 @pytest.mark.parametrize("partitions", [None, 3])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_whatever_is_cancelled_when_every_message_is_settled_once(
     clock: ManualClock, seed: int, partitions: int | None
 ) -> None:
@@ -93,3 +111,29 @@ async def test_whatever_is_cancelled_when_every_message_is_settled_once(
         assert (stats.lag, stats.in_flight, stats.settled) == (0, 0, COUNT)
         await clock.advance(60)  # a group may look once more whether a lease has run out
         assert clock.pending() == 0
+
+
+@pytest.mark.parametrize("partitions", [None, 3])
+@pytest.mark.parametrize("seed", range(8))
+async def test_whatever_is_cancelled_when_with_auto_ack_every_message_is_handed_out_once(
+    clock: ManualClock, seed: int, partitions: int | None
+) -> None:
+    async with flintmq.connect("memory://", clock=clock) as mq:
+        await mq.create_topic("jobs", partitions=partitions)
+        crowd = Crowd(mq, seed, partitions)
+        publishing = asyncio.ensure_future(crowd.publish())
+        while len(crowd.seen) < COUNT:
+            kind = crowd.random.choice([crowd.subscribe_auto, crowd.poll_auto])
+            consumers = [asyncio.ensure_future(kind()) for _ in range(crowd.random.randint(1, 4))]
+            await crowd.turns(60)
+            for consumer in consumers:
+                consumer.cancel()
+            for consumer in consumers:
+                with suppress(asyncio.CancelledError):
+                    await consumer
+            await settle()
+        await publishing
+
+        assert set(crowd.seen.values()) == {1}
+        stats = await mq.group_stats("jobs", "workers")
+        assert (stats.lag, stats.settled, stats.redelivered) == (0, COUNT, 0)
