@@ -469,6 +469,18 @@ async def test_a_group_that_is_reset_begins_anew(desk: Desk) -> None:
     assert await desk.values(member) == [b"1", b"2"]
 
 
+async def test_what_a_reset_passes_over_is_counted(desk: Desk) -> None:
+    await desk.publish("t", b"0", b"1", b"2")
+    member = await desk.join()
+    grant = await desk.take(member, 1)
+    assert grant is not None
+    await desk.run(member.ack([(grant.token, [(0, 1)])]))
+    await desk.run(desk.broker.reset_group("t", "g", "latest"))
+
+    stats = await desk.run(desk.broker.group_stats("t", "g"))
+    assert (stats.lag, stats.drops) == (0, {"reset": 2})
+
+
 async def test_peeking_leases_nothing_and_what_is_in_flight_is_listed(desk: Desk) -> None:
     await desk.publish("t", b"0", b"1", b"2")
     member = await desk.join(holder="worker")

@@ -7,6 +7,7 @@ who wait. Like everything in the engine it happens in single steps of the event 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +28,8 @@ from .waiting import again, resolve
 
 if TYPE_CHECKING:
     from .topic import Topic
+
+_log = logging.getLogger(__name__)
 
 _LOOKED_AT_MAX = 4096
 """How many rows one step looks at that nobody gets, so that a rare match does not hold up the
@@ -544,8 +547,13 @@ class QueueGroup:
                 self._bury_later(
                     self._exhausted(_each(last), "not settled by any of its deliveries")
                 )
-        queue.take_due(topic.clock.now_ms())
         self.wake()
+        try:
+            self._look()
+        except FlintError as error:  # of the disk: whoever asks next hears it again
+            _log.warning("delays of group %r of %r: %s", self.name, topic.name, error)
+            return
+        queue.take_due(topic.clock.now_ms())
         self._arm()
 
     # --- changes that are applied
@@ -563,6 +571,8 @@ class QueueGroup:
     def apply_reset(self, floor: int) -> None:
         topic, old = self.topic, self.queue.index
         index = topic.lanes.index_from(floor)
+        passed = self.queue.settled.missing(self.queue.floor, floor)
+        self._drops["reset"] += sum(stop - start for start, stop in passed)
         self.queue.apply_reset(floor, index)
         self._suspects.clear()
         if index is not old:

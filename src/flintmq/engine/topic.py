@@ -631,7 +631,13 @@ class Topic:
         return stop - start - expired
 
     def _keep_limits(self) -> None:
-        """Drop the oldest until count and bytes are within their limits."""
+        """Drop the oldest until count and bytes are within their limits.
+
+        Where publishers wait or are refused instead, nobody's messages are dropped for the dead
+        letters and redriven ones that are taken in all the same: there is less room for the next.
+        """
+        if not self._drops_oldest:
+            return
         log = self.log
         surplus = log.next_offset - log.first_offset - self._count_max
         if surplus > 0:

@@ -108,7 +108,10 @@ class OffsetSet:
     def take_ranges(self, ranges: Ranges) -> Ranges:
         """Remove them; which were there, in the order given."""
         before = self._chunks.copy()
-        if self.remove_ranges(ranges) == count_in(ranges):
+        removed = self.remove_ranges(ranges)
+        if not removed:
+            return []
+        if removed == count_in(ranges):
             return list(ranges)
         were = OffsetSet()
         were._chunks, were._count = before, 1
@@ -221,10 +224,11 @@ class OffsetSet:
         if not self._count or stop <= start:
             return runs
         for number in sorted(self._numbers(start >> SHIFT, ((stop - 1) >> SHIFT) + 1)):
-            base = number << SHIFT
-            for first, last in _runs(self._chunks[number], base):
-                if last > start and first < stop:
-                    append_range(runs, max(first, start), min(last, stop))
+            low = max(start, number << SHIFT)
+            high = min(stop, (number + 1) << SHIFT)
+            bits = self._chunks[number] >> (low & LAST) & ((1 << (high - low)) - 1)
+            for first, last in _runs(bits, low):
+                append_range(runs, first, last)
         return runs
 
     def ranges(self) -> Ranges:

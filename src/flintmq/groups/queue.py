@@ -109,6 +109,8 @@ class Queue:
     def _begin(self, index: LaneIndex) -> None:
         self._index = index
         self._cursors = index.cursor(self.floor)
+        if index.end < self.floor:  # what the lanes are yet to take in lies before it in part
+            self._unknown_until = max(self._unknown_until, self.floor)
         for priority, ranges in index.due_from(self.floor):
             self.add_due([(offset, priority) for offset in offsets_in(ranges)])
 
@@ -510,12 +512,13 @@ class Queue:
     def _take_returned(self, ranges: Ranges) -> None:
         """Take offsets off the sets of ready ones; their priority is remembered."""
         for lane, returned in enumerate(self._returned):
-            if returned:
-                for start, stop in ranges:
-                    if lane and lane != LOG:
-                        for mine in returned.present(start, stop):
-                            self._priority_of.update(dict.fromkeys(range(*mine), lane))
-                    returned.remove_range(start, stop)
+            if not returned:
+                continue
+            if lane in (0, LOG):
+                returned.remove_ranges(ranges)
+            else:
+                mine = returned.take_ranges(ranges)
+                self._priority_of.update(dict.fromkeys(offsets_in(mine), lane))
 
     def add_due(self, due: Sequence[tuple[int, int]]) -> None:
         """Messages published with a delay, (offset, priority), whose time has come."""
@@ -535,7 +538,10 @@ class Queue:
             self._returned[lane].add_ranges(ranges_of(sorted(offsets)))
 
     def take_due(self, now_ms: int) -> int:
-        """Nack delays that are over make their messages ready; how many."""
+        """Nack delays that are over make their messages ready; how many.
+
+        After a restart the lanes have to have these messages: they tell the priority.
+        """
         if self._replayed_delays:
             self._load_delays()
         due: list[int] = []
@@ -555,9 +561,11 @@ class Queue:
         return count
 
     def next_due_ms(self) -> int | None:
+        due_ms = self._wheel.next_due_ms()
         if self._replayed_delays:
-            self._load_delays()
-        return self._wheel.next_due_ms()
+            first = min(self._replayed_delays.values())
+            due_ms = first if due_ms is None else min(first, due_ms)
+        return due_ms
 
     def _load_delays(self) -> None:
         """Replayed delays go into the wheel when it is first asked: the last one counted."""
