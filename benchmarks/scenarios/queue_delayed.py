@@ -105,7 +105,7 @@ SCENARIO = Scenario(
         Column("bare", "heap/s", "rate"),
         Column("each", "B each", "bytes"),
         Column("more", "B more", "bytes"),
-        Column("bare_each", "heap, B"),
+        Column("bare_each", "heap, B", "bytes"),
         Column("late", "late ms", "times"),
         Column("late_99", "99 %", "times"),
         Column("latest", "latest", "times"),
@@ -117,7 +117,7 @@ SCENARIO = Scenario(
     },
     notes=(
         "late: from its time until a poll that waits has it, in milliseconds; each poll is acked "
-        "before the next, on file after a sync. B each: resident memory, of 16 byte values; "
-        "B more: than messages without a delay. heap: a bare heapq of tuples.",
+        "before the next, on file after a sync. B each: resident memory, of 16 byte values; B "
+        "more: than messages without a delay. heap: a bare heapq of tuples.",
     ),
 )
