@@ -100,6 +100,12 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
         if rows is None:
             rows = Rows()
         gap = rows.gap
+        if left == 0:
+            await self._api.look()
+            rows = self._api.take(max)
+            rows.gap = gap = rows.gap or gap
+            if rows.runs:
+                return rows
         while left is None or left > 0 or self._api.is_ready():
             if not await self._api.wait(left):
                 break
