@@ -340,7 +340,8 @@ class RemoteReader(RemoteStream):
         super().__init__(broker, f"reader of {opening.topic!r}", opening, Op.OPEN_READER)
         self._name = opening.name
         self._next: int | None = None
-        self._partition = int(str(opening.topic).partition("/")[2] or 0)
+        number = str(opening.topic).partition("/")[2]
+        self._partition = int(number) if number.isdecimal() else 0
 
     def _begins_at(self, opened: StreamOpened) -> None:
         super()._begins_at(opened)

@@ -166,7 +166,7 @@ class NativeServer:
             session.send(Op.DRAIN, 0, encode([seconds]))
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + seconds
-        while self._is_publishing() and loop.time() < give_up_at:
+        while self._is_publishing() and loop.time() < give_up_at:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     def _is_publishing(self) -> bool:
