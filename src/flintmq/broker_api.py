@@ -11,7 +11,7 @@ cancelled while it waits has taken nothing, and nothing can be lost between the 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from .batch import BatchBuilder, RecordBatch, RowSource
 from .clock import Clock
@@ -150,6 +150,23 @@ class MemberApi(Protocol):
 
     async def close(self) -> None:
         """Leave the group. What is still leased is given back at once."""
+        ...
+
+
+@runtime_checkable
+class ReadsRows(Protocol):
+    """A broker that puts the partitions of a topic together itself, as it is far away."""
+
+    async def open_row(
+        self,
+        topic: str,
+        *,
+        partitions: Sequence[int] | None,
+        name: str | None,
+        start: Start | None,
+        filter: Filter | None,
+    ) -> ReaderApi:
+        """A reader of these partitions, or of all there are and will be."""
         ...
 
 

@@ -18,6 +18,7 @@ from flintmq.testing import ManualClock
 
 _OBJECTS = "objects are passed by reference, inside one process"
 _NOWAIT = "what is there right now is what has come; the first look only asks for it"
+_TURNS = "it speaks of what happens within one turn of the loop, at the broker"
 _FUNCTION = "a function cannot travel; over the network a filter is an expression"
 NOT_OF_NETWORKS = {
     "test_objects.py": _OBJECTS,
@@ -35,6 +36,8 @@ NOT_OF_NETWORKS = {
     "test_a_filter_that_raises_in_one_partition_loses_nothing_of_the_others": _FUNCTION,
     "test_objects_are_passed_through_partitions_by_reference": _OBJECTS,
     "test_topics_of_objects_cannot_be_staged_for": _OBJECTS,
+    "test_everything_that_makes_room_wakes_the_publisher": _FUNCTION,
+    "test_a_cancelled_blocked_publish_publishes_nothing_and_lets_the_next_go_on": _TURNS,
 }
 """Promises that are made inside a process only, and why."""
 

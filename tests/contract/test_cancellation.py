@@ -129,6 +129,7 @@ async def test_tasks_that_are_cancelled_at_any_turn_share_every_message_once(
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     got += (await reader.read_batch(10_000, timeout=0)).values
+    got += (await other.read_batch(10_000, timeout=0)).values
     assert sorted(map(int, got)) == list(range(published))
 
 

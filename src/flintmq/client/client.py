@@ -153,6 +153,7 @@ class Client:
                 qos == 1
                 and partition is None
                 and producer is None
+                and sequence is None
                 and timeout is None
                 and auto_create is None
             ):

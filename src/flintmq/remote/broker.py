@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
@@ -167,14 +167,20 @@ class RemoteBroker:
         """What was published before something is asked is sent before it."""
         self._outbox.flush()
 
-    async def ask(self, op: Op, control: Any, batches: Sequence[Buffer] = ()) -> Frame:
+    async def ask(
+        self,
+        op: Op,
+        control: Any,
+        batches: Sequence[Buffer] = (),
+        on_answer: Callable[[Frame], None] | None = None,
+    ) -> Frame:
         self._check_open()
         encoded = self.encode(control)
         size = HEADER_BYTES + len(encoded) + 8 + sum(map(len, batches))
         if size > self.link.frame_bytes_max:
             raise MessageTooLarge("a request", size, self.link.frame_bytes_max, "frame_bytes")
         self.before_asking()
-        return await self.link.ask(op, msgspec.Raw(encoded), batches)
+        return await self.link.ask(op, msgspec.Raw(encoded), batches, on_answer=on_answer)
 
     async def ask_if_connected(self, op: Op, control: Any) -> None:
         """Ask what needs no answer where there is no connection: then there is nothing to do."""
@@ -283,7 +289,9 @@ class RemoteBroker:
         return self._outbox.publish(topic, rows, qos, auto_create, timeout)
 
     def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Awaitable[Receipt] | None:
-        if self._closed or not self._opened or self._outbox.is_full() or self._is_careful(topic):
+        if self._closed or not self._opened or self._outbox.is_full():
+            return None
+        if self._known and topic.partition("/")[0] in self._known:
             return None
         return self._outbox.publish_value(topic, value, self._auto_create, self._timeout)
 
@@ -372,6 +380,23 @@ class RemoteBroker:
         auto_create: bool,
     ) -> RemoteReader:
         opening = OpenReader(topic, name, start_fields(start), _filter_text(filter), auto_create)
+        reader = RemoteReader(self, opening)
+        await self._opened_once(reader)
+        return reader
+
+    async def open_row(
+        self,
+        topic: str,
+        *,
+        partitions: Sequence[int] | None,
+        name: str | None,
+        start: Start | None,
+        filter: Filter | None,
+    ) -> RemoteReader:
+        named = None if partitions is None else list(partitions)
+        opening = OpenReader(
+            topic, name, start_fields(start), _filter_text(filter), False, True, named
+        )
         reader = RemoteReader(self, opening)
         await self._opened_once(reader)
         return reader

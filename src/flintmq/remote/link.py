@@ -57,14 +57,19 @@ class Waiting(Protocol):
 class Call:
     """A request whose answer is awaited."""
 
-    __slots__ = ("deadline", "future", "is_parked")
+    __slots__ = ("_on_answer", "deadline", "future", "is_parked")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, deadline: float | None) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_answer: Callable[[Frame], None] | None = None
+    ) -> None:
         self.future: asyncio.Future[Frame] = loop.create_future()
         self.is_parked = False
-        self.deadline = deadline
+        self.deadline: float | None = None
+        self._on_answer = on_answer
 
     def answer(self, frame: Frame) -> None:
+        if self._on_answer is not None:
+            self._on_answer(frame)  # now: what comes behind it finds it done
         if not self.future.done():
             self.future.set_result(frame)
 
@@ -293,13 +298,13 @@ class Link:
         control: Any,
         batches: Sequence[Buffer] = (),
         *,
-        deadline: float | None = None,
+        on_answer: Callable[[Frame], None] | None = None,
     ) -> Frame:
         """Send a request and wait for its answer; an error is raised as it was there.
 
         Cancelled, the broker is told, and what comes of it is nobody's.
         """
-        call = Call(self.loop, deadline)
+        call = Call(self.loop, on_answer)
         id = self.send(op, encode(control), batches, call)
         try:
             frame = await call.future
@@ -367,7 +372,7 @@ class Link:
         waits = any(not request.is_parked for request in self._waiting.values())
         if not self._pinged and quiet >= (SILENCE_SECONDS if waits else self._ping_seconds) * 0.9:
             self._pinged = True
-            self.send(Op.PING, b"\x90", (), Call(self.loop, None))
+            self.send(Op.PING, b"\x90", (), Call(self.loop))
         self._watch()
 
     # --- the end

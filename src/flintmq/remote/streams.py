@@ -281,6 +281,7 @@ class RemoteStream:
         try:
             frame = await self._broker.ask(self._op, self._opening_again())
             opened = msgspec.msgpack.decode(frame.control, type=StreamOpened)
+            await self._is_open_again(opened.stream)
             self._number = opened.stream
         except SessionLost:
             return  # lost once more; that opens it anew
@@ -296,7 +297,15 @@ class RemoteStream:
     def _opening_again(self) -> Control:
         return self._opening
 
-    async def _on_stream(self, make: Callable[[int], Control], op: Op) -> Any:
+    async def _is_open_again(self, number: int) -> None:
+        """Set up what else it had."""
+
+    async def _on_stream(
+        self,
+        make: Callable[[int], Control],
+        op: Op,
+        on_answer: Callable[[Frame], None] | None = None,
+    ) -> Any:
         """Ask something of the stream; anew if it had to be opened anew."""
         while True:
             if self._ended is not None:
@@ -308,7 +317,7 @@ class RemoteStream:
                     await asyncio.sleep(0.01)
                 continue
             try:
-                frame = await self._broker.ask(op, make(self._number))
+                frame = await self._broker.ask(op, make(self._number), (), on_answer)
             except SessionLost:
                 continue
             return msgspec.msgpack.decode(frame.control)
@@ -334,47 +343,54 @@ class RemoteStream:
 
 
 class RemoteReader(RemoteStream):
-    """One reader. Implements ReaderApi."""
+    """One reader, of a topic or of a row of partitions. Implements ReaderApi."""
 
     def __init__(self, broker: RemoteBroker, opening: OpenReader) -> None:
         super().__init__(broker, f"reader of {opening.topic!r}", opening, Op.OPEN_READER)
-        self._name = opening.name
-        self._next: int | None = None
-        number = str(opening.topic).partition("/")[2]
-        self._partition = int(number) if number.isdecimal() else 0
+        self._name, self._is_whole = opening.name, opening.whole
+        self._next: dict[int, int] = {}
 
     def _begins_at(self, opened: StreamOpened) -> None:
         super()._begins_at(opened)
-        self._next = opened.position
+        self._next = opened.positions
+
+    def _ahead(self) -> int:
+        return 1 if self._is_whole else super()._ahead()
 
     def _opening_again(self) -> Control:
-        if self._name is not None or self._next is None:
+        if self._name is not None or self._is_whole:
             return self._opening
-        return msgspec.structs.replace(self._opening, start=self._next)
+        return msgspec.structs.replace(self._opening, start=next(iter(self._next.values())))
+
+    async def _is_open_again(self, number: int) -> None:
+        if self._name is None and self._is_whole:
+            await self._broker.ask(Op.SEEK, Seek(number, self._next))
 
     def _came(self, runs: list[Run]) -> None:
-        if not runs:
-            return
-        first, last = runs[0], runs[-1]
-        begin = first.source.base_offset + first.rows()[0]
-        if self._runs and begin <= (self._first_unread() or 0):
-            self._runs.clear()  # the name was taken back to what it had committed
-            self._head = 0
-        self._next = last.source.base_offset + last.rows()[-1] + 1
+        unread = self._first_unread()
+        for run in runs:
+            rows, partition = run.rows(), run.origin.partition
+            if run.source.base_offset + rows[0] <= unread.get(partition, -1):
+                self._runs.clear()  # the name was taken back to what it had committed
+                self._head = 0
+            self._next[partition] = run.source.base_offset + rows[-1] + 1
 
-    def _first_unread(self) -> int | None:
-        if not self._runs:
-            return None
-        run = self._runs[0]
-        return run.source.base_offset + run.rows()[self._head]
+    def _first_unread(self) -> dict[int, int]:
+        """What has come and was not taken begins here, by partition."""
+        first: dict[int, int] = {}
+        head = self._head
+        for run in self._runs:
+            first.setdefault(run.origin.partition, run.source.base_offset + run.rows()[head])
+            head = 0
+        return first
 
     def _unread(self) -> list[list[int]]:
-        if self._name is None or not self._runs:
+        if self._name is None:
             return []
-        first = self._first_unread()
-        assert first is not None
-        assert self._next is not None
-        return [[first, self._next]]
+        return [
+            [partition, first, self._next[partition]]
+            for partition, first in self._first_unread().items()
+        ]
 
     @property
     def missed(self) -> int:
@@ -382,27 +398,36 @@ class RemoteReader(RemoteStream):
 
     async def seek(self, to: Start | Mapping[int, int]) -> None:
         fields = start_fields(to)
-        position = await self._on_stream(lambda number: Seek(number, fields), Op.SEEK)
+        await self._on_stream(lambda number: Seek(number, fields), Op.SEEK, self._moved)
+
+    def _moved(self, frame: Frame) -> None:
+        """What came before this is behind us."""
+        if frame.op == Op.ERROR:
+            return
+        self._next.update(msgspec.msgpack.decode(frame.control, type=dict[int, int]))
         self._runs.clear()
         self._head = 0
         self._gap = None
-        self._next = position
-        if (self._parked or self._callbacks) and not self._asking:
-            self._ask(None)
 
     async def commit(self, offset: int | None, partition: int | None = None) -> int:
-        if offset is None:
-            offset = self._first_unread()
-        committed: int = await self._on_stream(lambda number: Commit(number, offset), Op.COMMIT)
+        if offset is None and self._runs:
+            positions = await self.positions()
+            return sum([await self._commit(at, number) for number, at in positions.items()])
+        return await self._commit(offset, partition)
+
+    async def _commit(self, offset: int | None, partition: int | None) -> int:
+        committed: int = await self._on_stream(
+            lambda number: Commit(number, offset, partition), Op.COMMIT
+        )
         return committed
 
     async def position(self) -> int:
-        unread = self._first_unread()
-        position: int = await self._on_stream(StreamName, Op.POSITION)
-        return position if unread is None else unread
+        return sum((await self.positions()).values())
 
     async def positions(self) -> dict[int, int]:
-        return {self._partition: await self.position()}
+        unread = self._first_unread()
+        positions: dict[int, int] = await self._on_stream(StreamName, Op.POSITION)
+        return {**positions, **unread}
 
     async def lag(self) -> int:
         lag: int = await self._on_stream(StreamName, Op.LAG)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from ..batch import decode_all
-from ..broker_api import Filter
+from ..broker_api import Filter, ReaderApi
+from ..client.partitioned_reader import PartitionedReader
 from ..errors import InvalidRequest
 from ..group_model import Lease
-from ..model import Overflow
+from ..model import Overflow, Start
 from ..serde.filters import compile_filter
 from ..wire.frames import Buffer, Frame
 from ..wire.operations import (
@@ -149,15 +150,45 @@ async def backup(session: Session, c: Name, frame: Frame) -> None:
 
 async def open_reader(session: Session, c: OpenReader, frame: Frame) -> StreamOpened:
     session.check_streams()
-    api = await session.server.broker.open_reader(
-        c.topic,
-        name=c.name,
-        start=start_of(c.start),
-        filter=_filter(c.filter),
-        auto_create=c.auto_create,
+    broker = session.server.broker
+    filter = _filter(c.filter)
+
+    async def open_plain(topic: Any, start: Start | None) -> ReaderApi:
+        return await broker.open_reader(
+            topic, name=c.name, start=start, filter=filter, auto_create=c.auto_create
+        )
+
+    if c.whole:
+        api = await _open_row(session, c, open_plain)
+    else:
+        api = await open_plain(c.topic, start_of(c.start))
+    stream = Stream(session, api, is_reader=True, can_listen=not c.whole)
+    return StreamOpened(session.add_stream(stream), await api.positions(), api.missed)
+
+
+async def _open_row(
+    session: Session,
+    c: OpenReader,
+    open_plain: Callable[[Any, Start | None], Coroutine[Any, Any, ReaderApi]],
+) -> ReaderApi:
+    """A reader of all partitions of a topic, or of some."""
+    broker = session.server.broker
+
+    def count() -> int:
+        options = broker.known_options(c.topic)
+        return (options.partitions or 0) if options is not None else 0
+
+    if not count():
+        await broker.topic_info(c.topic)
+        raise InvalidRequest(f"topic {c.topic!r} has no partitions")
+    reader = PartitionedReader(
+        broker.clock,
+        lambda number, start: open_plain(f"{c.topic}/{number}", start),
+        count if c.partitions is None else None,
     )
-    stream = Stream(session, api, is_reader=True)
-    return StreamOpened(session.add_stream(stream), await api.position(), api.missed)
+    wanted = range(count()) if c.partitions is None else c.partitions
+    await reader.open(wanted, start_of(c.start))
+    return reader
 
 
 async def open_feed(session: Session, c: OpenFeed, frame: Frame) -> StreamOpened:
@@ -192,15 +223,18 @@ def _member(session: Session, number: int) -> Member:
 async def seek(session: Session, c: Seek, frame: Frame) -> Any:
     reader = _reader(session, c.stream)
     await reader.seek(start_of(c.to))
-    return await reader.position()
+    return await reader.positions()
 
 
 async def commit(session: Session, c: Commit, frame: Frame) -> Any:
-    return await _reader(session, c.stream).commit(c.offset)
+    reader = _reader(session, c.stream)
+    if c.partition is None:
+        return await reader.commit(c.offset)
+    return await reader.commit(c.offset, c.partition)
 
 
 async def position(session: Session, c: StreamName, frame: Frame) -> Any:
-    return await _reader(session, c.stream).position()
+    return await _reader(session, c.stream).positions()
 
 
 async def lag(session: Session, c: StreamName, frame: Frame) -> Any:
@@ -218,9 +252,14 @@ async def close_stream(session: Session, c: CloseStream, frame: Frame) -> None:
 
 async def _put_back(reader: Any, unread: list[list[int]]) -> None:
     """What was taken and not looked at is read by others of the name, unless they went on since."""
-    first, behind = unread[0][0], unread[-1][1]
-    if await reader.position() == behind:
-        await reader.seek(first)
+    positions = await reader.positions()
+    back = {
+        partition: first
+        for partition, first, behind in unread
+        if positions.get(partition) == behind
+    }
+    if back:
+        await reader.seek(back)
 
 
 async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:

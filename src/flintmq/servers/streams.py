@@ -24,9 +24,17 @@ class Stream:
     Taking moves the position of the name in the same step that writes the reply.
     """
 
-    def __init__(self, session: Session, api: ReaderApi | FeedApi, *, is_reader: bool) -> None:
+    def __init__(
+        self,
+        session: Session,
+        api: ReaderApi | FeedApi,
+        *,
+        is_reader: bool,
+        can_listen: bool = False,
+    ) -> None:
         self.api = api
         self.is_reader = is_reader
+        self._can_listen = can_listen
         self._session = session
         self._waiting: tuple[int, int] | None = None  # request, rows
         self._timer: Timer | None = None
@@ -34,7 +42,7 @@ class Stream:
         self._is_due = False
         self._at_once = False
         self._closed = False
-        if is_reader:
+        if can_listen:
             assert hasattr(api, "on_ready")
             api.on_ready(self._rung)
 
@@ -89,7 +97,7 @@ class Stream:
             return
         if rows.runs or rows.gap is not None:
             self._answer(rows)
-        elif self.api.is_ready() and self.is_reader:
+        elif self.is_reader and self.api.is_ready():
             self._rung()  # a filter looks at so many at a time, and lets others run
         elif self._at_once:
             self._answer(rows)
@@ -140,10 +148,10 @@ class Stream:
             self._timer.cancel()
             self._timer = None
 
-    # --- feeds have no bell of their own to listen to
+    # --- feeds and rows of partitions have no bell to listen to: a task waits for them
 
     def _watch(self) -> None:
-        if not self.is_reader and self._waiting is not None and self._watching is None:
+        if not self._can_listen and self._waiting is not None and self._watching is None:
             self._watching = self._session.loop.create_task(self._wait())
 
     async def _wait(self) -> None:

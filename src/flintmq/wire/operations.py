@@ -144,6 +144,9 @@ class OpenReader(Control):
     start: Any = None
     filter: str | None = None
     auto_create: bool = True
+    whole: bool = False
+    """Of a partitioned topic: all partitions, or those that are named, as one."""
+    partitions: list[int] | None = None
 
 
 class OpenFeed(Control):
@@ -155,9 +158,9 @@ class OpenFeed(Control):
 
 class StreamOpened(Control):
     stream: int
-    position: int | None = None
+    positions: dict[int, int] = {}
+    """Of a reader, the next offset by partition."""
     missed: int = 0
-    dropped: int = 0
 
 
 class Take(Control):
@@ -190,7 +193,7 @@ class Taken(Control):
     missed: int = 0
     """Of a reader, how many messages it has missed; of a feed, how many were dropped."""
     position: int | None = None
-    """Of a reader, the next offset it reads."""
+    """Of a fetch, the next offset."""
 
 
 class Seek(Control):
@@ -201,6 +204,7 @@ class Seek(Control):
 class Commit(Control):
     stream: int
     offset: Any = None
+    partition: int | None = None
 
 
 class Stream(Control):
@@ -216,7 +220,7 @@ class CancelPiece(Control):
 class CloseStream(Control):
     stream: int
     unread: list[list[int]] = []
-    """Rows that were taken and nobody has looked at, as ranges of offsets."""
+    """Rows that were taken and nobody has looked at: partition, first offset, behind the last."""
 
 
 class JoinGroup(Control):
