@@ -45,7 +45,7 @@ def way(request: pytest.FixtureRequest) -> str:
     if request.param.endswith("-blocking") and request.node.originalname in NOT_OF_THREADS:
         pytest.skip(NOT_OF_THREADS[request.node.originalname])
     if request.param.startswith("flint"):
-        for known in (request.node.originalname, request.node.path.name):
+        for known in (request.node.originalname, request.node.name, request.node.path.name):
             if known in NOT_OF_NETWORKS:
                 pytest.skip(NOT_OF_NETWORKS[known])
     return str(request.param)

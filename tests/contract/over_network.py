@@ -38,6 +38,10 @@ NOT_OF_NETWORKS = {
     "test_topics_of_objects_cannot_be_staged_for": _OBJECTS,
     "test_everything_that_makes_room_wakes_the_publisher": _FUNCTION,
     "test_a_cancelled_blocked_publish_publishes_nothing_and_lets_the_next_go_on": _TURNS,
+    "test_a_full_partition_holds_up_its_own_publishers_only": _TURNS,
+    "test_a_reader_that_cannot_be_opened_everywhere_is_opened_nowhere": _FUNCTION,
+    "test_filters_work_over_partitions[flint-<lambda>]": _FUNCTION,
+    "test_filters_work_over_partitions[flint-file-<lambda>]": _FUNCTION,
 }
 """Promises that are made inside a process only, and why."""
 

@@ -74,6 +74,8 @@ class RemoteStream:
         self._lookers: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[], None]] = []
         self._is_asking_soon = False
+        self._was_withdrawn = False
+        self._returning: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         frame = await self._broker.ask(self._op, self._opening)
@@ -214,6 +216,7 @@ class RemoteStream:
         """Rows have come, before they are held for taking."""
 
     def _heard(self, came: bool) -> None:
+        parked: set[asyncio.Future[bool]] = set()
         lookers, self._lookers = self._lookers, []
         for looker in lookers:
             if not looker.done():
@@ -227,6 +230,9 @@ class RemoteStream:
                 callback()
         elif self._parked or self._callbacks:
             self._ask(None)
+        withdrawn, self._was_withdrawn = self._was_withdrawn, False
+        if came and withdrawn and not parked and not lookers and self._runs:
+            self._put_back()
 
     def fail(self, error: Exception) -> None:
         """The take that was under way will not be answered."""
@@ -240,6 +246,8 @@ class RemoteStream:
         self._heard(True)
 
     async def look(self) -> None:
+        if self._returning is not None:
+            await self._returned()
         if self._runs or self._gap is not None or self._error or self._ended:
             return
         looker: asyncio.Future[None] = self._link.loop.create_future()
@@ -252,6 +260,8 @@ class RemoteStream:
             await looker
 
     async def wait(self, timeout: float | None) -> bool:
+        if self._returning is not None:
+            await self._returned()
         if self._runs or self._gap is not None or self._error or self._ended is not None:
             return True
         future: asyncio.Future[bool] = self._link.loop.create_future()
@@ -266,8 +276,20 @@ class RemoteStream:
             self._parked.discard(future)
             if timer is not None:
                 timer.cancel()
-            if not self._parked and self._asking and not self._callbacks:
-                self._link.cancel(self._asking)
+            if not self._parked and not self._callbacks:
+                if self._asking:
+                    self._was_withdrawn = True
+                    self._link.cancel(self._asking)
+                elif self._runs and (not future.done() or future.cancelled() or _is_cancelled()):
+                    self._put_back()
+
+    def _put_back(self) -> None:
+        """Nobody here wants what has come: others may."""
+
+    async def _returned(self) -> None:
+        """Wait until it is known what became of what was put back."""
+        assert self._returning is not None
+        await asyncio.wait([self._returning])
 
     # --- after the session was lost
 
@@ -392,6 +414,36 @@ class RemoteReader(RemoteStream):
             for partition, first in self._first_unread().items()
         ]
 
+    def _put_back(self) -> None:
+        if self._name is None or self._number is None or self._returning is not None:
+            return  # nobody else would get it
+        unread = self._unread()
+        held, self._runs = self._runs, deque()
+        head, self._head = self._head, 0
+        control = CloseStream(self._number, unread)
+
+        def answered(frame: Frame) -> None:
+            is_back = frame.op != Op.ERROR and msgspec.msgpack.decode(frame.control)
+            if is_back:
+                self._next.update({partition: first for partition, first, _ in unread})
+            else:
+                self._runs.extendleft(reversed(held))
+                self._head = head
+
+        self._returning = self._link.loop.create_task(self._return(control, answered))
+
+    async def _return(self, control: CloseStream, answered: Callable[[Frame], None]) -> None:
+        try:
+            await self._broker.ask(Op.PUT_BACK, control, (), answered)
+        except (SessionLost, FlintError):
+            pass  # a new session begins with what was committed
+        finally:
+            self._returning = None
+            if self._runs:
+                self._heard(True)
+            elif self._parked:
+                self._ask(None)
+
     @property
     def missed(self) -> int:
         return self._count
@@ -450,6 +502,12 @@ def _only(run: Run, rows: Any) -> Run:
     if run.picks is None:
         return run._replace(start=rows[0], stop=rows[-1] + 1)
     return run._replace(start=rows[0], stop=rows[-1] + 1, picks=rows)
+
+
+def _is_cancelled() -> bool:
+    """Whether this task is being cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _resolve(future: asyncio.Future[bool], outcome: bool) -> None:

@@ -250,7 +250,11 @@ async def close_stream(session: Session, c: CloseStream, frame: Frame) -> None:
     await stream.close()
 
 
-async def _put_back(reader: Any, unread: list[list[int]]) -> None:
+async def put_back(session: Session, c: CloseStream, frame: Frame) -> bool:
+    return await _put_back(_reader(session, c.stream), c.unread)
+
+
+async def _put_back(reader: Any, unread: list[list[int]]) -> bool:
     """What was taken and not looked at is read by others of the name, unless they went on since."""
     positions = await reader.positions()
     back = {
@@ -258,8 +262,10 @@ async def _put_back(reader: Any, unread: list[list[int]]) -> None:
         for partition, first, behind in unread
         if positions.get(partition) == behind
     }
-    if back:
-        await reader.seek(back)
+    if len(back) < len(unread):
+        return False
+    await reader.seek(back)
+    return True
 
 
 async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:
@@ -396,6 +402,7 @@ HANDLERS: dict[int, tuple[type[Control], Handler]] = {
     Op.LAG: (StreamName, lag),
     Op.CLOSE_STREAM: (CloseStream, close_stream),
     Op.FETCH: (Fetch, fetch),
+    Op.PUT_BACK: (CloseStream, put_back),
     Op.JOIN_GROUP: (JoinGroup, join_group),
     Op.TAKE_LEASED: (TakeLeased, take_leased),
     Op.SETTLE: (Settle, settle),

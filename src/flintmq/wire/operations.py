@@ -42,6 +42,7 @@ class Op(IntEnum):
     LAG = 54
     CLOSE_STREAM = 55
     FETCH = 56
+    PUT_BACK = 57
     # --- groups
     JOIN_GROUP = 64
     TAKE_LEASED = 65
