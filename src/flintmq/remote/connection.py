@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import cast
 
 from ..errors import Disconnected, FlintError
 from ..wire.frames import FRAME_BYTES_MAX, Buffer, Frame, FrameDecoder
@@ -60,7 +61,7 @@ class Connection(asyncio.Protocol):
     # --- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
         sock = transport.get_extra_info("socket")

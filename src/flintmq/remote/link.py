@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -138,7 +139,10 @@ class Link:
                 await self._connect()
                 return
             except (FlintError, OSError) as error:
-                causes.append(f"{shown(self._addresses[number])}: {_cause(error)}")
+                causes.append(_cause(error))
+        if len(causes) > 1:
+            named = zip(map(shown, self._addresses), causes, strict=True)
+            causes = [f"{address}: {cause}" for address, cause in named]
         raise Disconnected(self.name, "; ".join(causes))
 
     async def _connect(self) -> None:
@@ -425,5 +429,6 @@ def _cause(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
     if isinstance(error, OSError):
-        return error.strerror or str(error) or type(error).__name__
+        named = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        return named or str(error) or type(error).__name__
     return str(error)

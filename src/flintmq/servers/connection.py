@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..errors import FlintError, MalformedFrame
 from ..wire.faults import fault_of
@@ -47,7 +47,7 @@ class Connection(asyncio.Protocol):
     # --- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._transport = transport
         if not self._server.admit(self):
             transport.abort()
