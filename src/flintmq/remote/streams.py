@@ -303,7 +303,7 @@ class RemoteStream:
         try:
             frame = await self._broker.ask(self._op, self._opening_again())
             opened = msgspec.msgpack.decode(frame.control, type=StreamOpened)
-            await self._is_open_again(opened.stream)
+            await self._go_on_from(opened)
             self._number = opened.stream
         except SessionLost:
             return  # lost once more; that opens it anew
@@ -319,7 +319,7 @@ class RemoteStream:
     def _opening_again(self) -> Control:
         return self._opening
 
-    async def _is_open_again(self, number: int) -> None:
+    async def _go_on_from(self, opened: StreamOpened) -> None:
         """Set up what else it had."""
 
     async def _on_stream(
@@ -384,9 +384,16 @@ class RemoteReader(RemoteStream):
             return self._opening
         return msgspec.structs.replace(self._opening, start=next(iter(self._next.values())))
 
-    async def _is_open_again(self, number: int) -> None:
-        if self._name is None and self._is_whole:
-            await self._broker.ask(Op.SEEK, Seek(number, self._next))
+    async def _go_on_from(self, opened: StreamOpened) -> None:
+        # A broker that was restarted has a name where it was committed. We have been open all
+        # along, so the name goes on where we are, unless others of it are further already.
+        behind = {
+            partition: position
+            for partition, position in self._next.items()
+            if opened.positions.get(partition, 0) < position
+        }
+        if behind:
+            await self._broker.ask(Op.SEEK, Seek(opened.stream, behind))
 
     def _came(self, runs: list[Run]) -> None:
         unread = self._first_unread()
