@@ -370,11 +370,14 @@ class RemoteReader(RemoteStream):
     def __init__(self, broker: RemoteBroker, opening: OpenReader) -> None:
         super().__init__(broker, f"reader of {opening.topic!r}", opening, Op.OPEN_READER)
         self._name, self._is_whole = opening.name, opening.whole
+        self._topic = str(opening.topic)
+        self._topic_id = 0
         self._next: dict[int, int] = {}
 
     def _begins_at(self, opened: StreamOpened) -> None:
         super()._begins_at(opened)
         self._next = opened.positions
+        self._topic_id = opened.topic_id
 
     def _ahead(self) -> int:
         return 1 if self._is_whole else super()._ahead()
@@ -385,6 +388,9 @@ class RemoteReader(RemoteStream):
         return msgspec.structs.replace(self._opening, start=next(iter(self._next.values())))
 
     async def _go_on_from(self, opened: StreamOpened) -> None:
+        if opened.topic_id != self._topic_id:
+            await self._broker.ask(Op.CLOSE_STREAM, CloseStream(opened.stream))
+            raise TopicDeleted(self._topic.partition("/")[0])
         # A broker that was restarted has a name where it was committed. We have been open all
         # along, so the name goes on where we are, unless others of it are further already.
         behind = {

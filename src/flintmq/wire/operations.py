@@ -162,6 +162,8 @@ class StreamOpened(Control):
     positions: dict[int, int] = {}
     """Of a reader, the next offset by partition."""
     missed: int = 0
+    topic_id: int = 0
+    """Of a reader: a topic made anew under the old name has another."""
 
 
 class Take(Control):
