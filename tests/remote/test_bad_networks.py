@@ -102,25 +102,23 @@ async def test_a_broker_that_has_forgotten_the_session_is_asked_again(
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_cuts_now_and_then_lose_and_double_nothing(
-    url: str, proxy: Proxy, seed: int
-) -> None:
+async def test_cuts_now_and_then_lose_and_double_nothing(url: str, proxy: Proxy, seed: int) -> None:
     async def cut_now_and_then() -> None:
         while True:
             await asyncio.sleep(0.01 + seed / 200)
             proxy.cut()
 
-    cutting = asyncio.ensure_future(cut_now_and_then())
     got: list[int] = []
 
-    async def read() -> None:
-        async with flintmq.connect(url) as mq, mq.reader("numbers") as reader:
+    async def read(mq: flintmq.Client) -> None:
+        async with mq.reader("numbers") as reader:
             while len(got) < 2000:
                 got.extend(map(int, (await reader.read_batch(100)).values))
 
-    try:
-        reading = asyncio.ensure_future(asyncio.wait_for(read(), 20))
-        async with flintmq.connect(url) as mq:
+    async with flintmq.connect(url) as mq, flintmq.connect(url) as other:
+        cutting = asyncio.ensure_future(cut_now_and_then())
+        try:
+            reading = asyncio.ensure_future(asyncio.wait_for(read(other), 20))
             for start in range(0, 2000, 40):
                 await asyncio.gather(
                     *(mq.publish("numbers", b"%d" % n) for n in range(start, start + 40))
@@ -128,8 +126,8 @@ async def test_cuts_now_and_then_lose_and_double_nothing(
                 await asyncio.sleep(0.005)
             await reading
             stats = await mq.topic_stats("numbers")
-    finally:
-        cutting.cancel()
+        finally:
+            cutting.cancel()
     assert sorted(got) == list(range(2000))
     assert stats.message_count == 2000
     assert proxy.cuts > 3

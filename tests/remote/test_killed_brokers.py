@@ -125,9 +125,9 @@ async def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing
             if len(seen) >= stats.next_offset and len(by_name) >= stats.next_offset:
                 break
             await asyncio.sleep(0.01)
-        for reader in readers:
-            assert not reader.done() or reader.exception() is None
-            reader.cancel()
+        for reading in readers:
+            assert not reading.done() or reading.exception() is None
+            reading.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
         async with one.reader("orders") as reader:
             log: list[bytes] = []

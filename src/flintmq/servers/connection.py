@@ -38,8 +38,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._handshake: asyncio.TimerHandle | None = None
         self.session: Session | None = None
-        self.is_full = False
-        """The other side reads slower than we write."""
+        self._out_bytes = 0
+        self._paused = False
         self.heard_at = self._loop.time()
         self.bytes_received = self.bytes_sent = 0
         self.peer = "?"
@@ -103,10 +103,10 @@ class Connection(asyncio.Protocol):
             self._handshake = None
 
     def pause_writing(self) -> None:
-        self.is_full = True
+        self._paused = True
 
     def resume_writing(self) -> None:
-        self.is_full = False
+        self._paused = False
         if self.session is not None:
             self.session.has_room()
 
@@ -127,12 +127,18 @@ class Connection(asyncio.Protocol):
     # --- the session's side
 
     @property
+    def is_full(self) -> bool:
+        """The other side reads slower than we write, or much is to be written in this turn."""
+        return self._paused or self._out_bytes > WRITE_BYTES_HIGH
+
+    @property
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
     def write(self, parts: list[Buffer]) -> None:
         """Send what is gathered in this turn of the loop with one write at its end."""
         self._out += parts
+        self._out_bytes += sum(map(len, parts))
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -140,10 +146,14 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         self._flushing = False
         out, self._out = self._out, []
+        was_full = self._out_bytes > WRITE_BYTES_HIGH
+        self._out_bytes = 0
         if out and self._transport is not None:
             data = out[0] if len(out) == 1 else b"".join(out)
             self.bytes_sent += len(data)
             self._transport.write(data)
+        if was_full and not self._paused and self.session is not None:
+            self.session.has_room()
 
     def hold(self) -> None:
         """Read no more for now: the other side feels it."""

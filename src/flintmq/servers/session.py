@@ -196,7 +196,11 @@ class Session:
 
     def control(self, frame: Frame, kind: type[C]) -> C:
         try:
-            return decoder(kind).decode(frame.control)
+            control = decoder(kind).decode(frame.control)
+            for name in _NAMES:
+                if isinstance(getattr(control, name, None), list | dict):
+                    raise InvalidRequest(f"{kind.__name__}: {name} is no list and no map")
+            return control
         except msgspec.ValidationError as error:
             raise InvalidRequest(f"{kind.__name__}: {error}") from None
         except msgspec.DecodeError as error:
@@ -302,6 +306,9 @@ class Session:
     def is_publishing(self) -> bool:
         return self.publishes.is_busy()
 
+
+_NAMES = ("topic", "name", "group", "pattern", "writer", "part")
+"""What the broker looks things up by."""
 
 _decoders: dict[type[Control], Any] = {}
 
