@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 from .api import connect
 from .batch import BatchBuilder, RecordBatch
 from .client.client import Client
+from .client.dead_letters import DeadLetter
+from .client.delivery import Deliveries, Delivery
 from .client.feed import Feed
 from .client.publisher import Publisher
 from .client.reader import Reader
+from .client.subscription import Subscription
 from .errors import (
     Closed,
     Corrupt,
@@ -25,7 +28,10 @@ from .errors import (
     EncodeFailed,
     FilterFailed,
     FlintError,
+    GroupExists,
+    GroupNotFound,
     InvalidRequest,
+    LeaseLost,
     MalformedFrame,
     MessageTooLarge,
     MissingExtra,
@@ -41,15 +47,19 @@ from .errors import (
     TopicNotFound,
     UnsupportedFormat,
 )
+from .group_model import GroupInfo, GroupStats, InFlight
 from .model import Missed, Receipt, TopicInfo, TopicOptions, TopicStats
 from .rows import Message, Metadata, Rows
 
 if TYPE_CHECKING:
     from .blocking import (
         BlockingClient,
+        BlockingDeliveries,
+        BlockingDelivery,
         BlockingFeed,
         BlockingPublisher,
         BlockingReader,
+        BlockingSubscription,
         connect_sync,
     )
 
@@ -62,18 +72,28 @@ __all__ = [
     "Publisher",
     "Reader",
     "Feed",
+    "Subscription",
     "BlockingClient",
     "BlockingPublisher",
     "BlockingReader",
     "BlockingFeed",
+    "BlockingSubscription",
     "Message",
     "Rows",
+    "Delivery",
+    "Deliveries",
+    "BlockingDelivery",
+    "BlockingDeliveries",
     "Metadata",
     "Missed",
     "Receipt",
     "TopicInfo",
     "TopicOptions",
     "TopicStats",
+    "GroupInfo",
+    "GroupStats",
+    "InFlight",
+    "DeadLetter",
     "RecordBatch",
     "BatchBuilder",
     "FlintError",
@@ -89,6 +109,9 @@ __all__ = [
     "TopicExists",
     "TopicFull",
     "QueueFull",
+    "GroupNotFound",
+    "GroupExists",
+    "LeaseLost",
     "FilterFailed",
     "Closed",
     "Disconnected",

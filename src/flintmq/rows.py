@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, Protocol, get_args, overload
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar, get_args, overload
 
 import msgspec
 
@@ -177,6 +177,8 @@ class Run(NamedTuple):
     stop: int
     origin: Origin
     picks: Sequence[int] | None = None
+    grip: Any = None
+    """Of messages that a queue has handed out: what settles them."""
 
     @property
     def row_count(self) -> int:
@@ -186,8 +188,11 @@ class Run(NamedTuple):
         return range(self.start, self.stop) if self.picks is None else self.picks
 
 
-class Rows(Sequence[Message]):
-    """A sequence of messages that equals the list of them. `values` is the fast way through it."""
+M = TypeVar("M", bound=Message)
+
+
+class RowsOf(Sequence[M]):
+    """A sequence of messages of some kind that equals the list of them."""
 
     __slots__ = ("_count", "_runs", "_values", "gap")
 
@@ -267,6 +272,10 @@ class Rows(Sequence[Message]):
         """The ranges of batches these rows are, for whoever works by columns."""
         return self._runs
 
+    def with_runs(self, runs: Sequence[Run], gap: Missed | None = None) -> Self:
+        """Rows of the same kind: a part of these, or another view of them."""
+        return type(self)(runs, gap)
+
     def _column(self, column: Callable[[RowSource], Callable[[int], Any]]) -> list[Any]:
         return [item for run in self._runs for item in map(column(run.source), run.rows())]
 
@@ -275,17 +284,11 @@ class Rows(Sequence[Message]):
             self._count = sum(run.row_count for run in self._runs)
         return self._count
 
-    def __iter__(self) -> Iterator[Message]:
-        for run in self._runs:
-            source, start, stop, origin, picks = run
-            for row in range(start, stop) if picks is None else picks:
-                yield Message(source, row, origin)
-
     @overload
-    def __getitem__(self, index: int) -> Message: ...
+    def __getitem__(self, index: int) -> M: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Message]: ...
-    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+    def __getitem__(self, index: slice) -> list[M]: ...
+    def __getitem__(self, index: int | slice) -> M | list[M]:
         if isinstance(index, slice):
             return [self._message(row) for row in range(*index.indices(len(self)))]
         count = len(self)
@@ -293,22 +296,41 @@ class Rows(Sequence[Message]):
             raise IndexError(f"row {index} of {count}")
         return self._message(index % count)
 
-    def _message(self, index: int) -> Message:
+    def _message(self, index: int) -> M:
         for run in self._runs:
             if index < run.row_count:
-                return Message(run.source, run.rows()[index], run.origin)
+                return self._made(run, run.rows()[index])
             index -= run.row_count
         raise IndexError(index)
 
+    def _made(self, run: Run, row: int) -> M:
+        raise NotImplementedError
+
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Rows | list | tuple):
+        if not isinstance(other, RowsOf | list | tuple):
             return NotImplemented
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Rows({len(self)} messages)" if self else "Rows([])"
+        name = type(self).__name__
+        return f"{name}({len(self)} messages)" if self else f"{name}([])"
+
+
+class Rows(RowsOf[Message]):
+    """A sequence of messages that equals the list of them. `values` is the fast way through it."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Message]:
+        for run in self._runs:
+            source, start, stop, origin, picks, _ = run
+            for row in range(start, stop) if picks is None else picks:
+                yield Message(source, row, origin)
+
+    def _made(self, run: Run, row: int) -> Message:
+        return Message(run.source, row, run.origin)
 
 
 def _values_of(run: Run) -> Sequence[Any]:

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, get_args, get_origin, get_type_hints
+from types import MemberDescriptorType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
 import flintmq
 from flintmq.blocking import (
     BlockingClient,
+    BlockingDeliveries,
+    BlockingDelivery,
     BlockingFeed,
     BlockingPublisher,
     BlockingReader,
+    BlockingSubscription,
     connect_sync,
 )
+from flintmq.blocking.delivery import BlockingProcess
+from flintmq.blocking.subscription import BlockingHandler
+from flintmq.client.delivery import Process
+from flintmq.client.subscription import Handler
 
 PAIRS: list[tuple[type, type]] = [
     (flintmq.Client, BlockingClient),
     (flintmq.Reader, BlockingReader),
     (flintmq.Feed, BlockingFeed),
     (flintmq.Publisher, BlockingPublisher),
+    (flintmq.Subscription, BlockingSubscription),
+    (flintmq.Delivery, BlockingDelivery),
+    (flintmq.Deliveries, BlockingDeliveries),
+    (Process, BlockingProcess),
 ]
 BLOCKING_OF = dict(PAIRS)
+IN_BLOCKING_TERMS: dict[Any, Any] = {**BLOCKING_OF, Handler: BlockingHandler}
 
 OF_THE_ASYNC_SIDE = {"opened", "closed"}
 """How readers and feeds register with the async client: not for users."""
@@ -48,13 +61,19 @@ def surface(kind: type) -> dict[str, Any]:
 def in_blocking_terms(annotation: Any) -> Any:
     if get_origin(annotation) is AsyncIterator:
         return Iterator[get_args(annotation)[0]]  # type: ignore[misc]
-    return BLOCKING_OF.get(annotation, annotation)
+    if annotation in IN_BLOCKING_TERMS:
+        return IN_BLOCKING_TERMS[annotation]
+    if isinstance(annotation, UnionType):
+        return Union[tuple(map(in_blocking_terms, get_args(annotation)))]  # noqa: UP007
+    return annotation
 
 
 def shape(thing: Any) -> list[tuple[Any, ...]]:
     """Names, kinds, defaults and annotations of what it takes, and what it returns."""
     if isinstance(thing, property):
         return [("a property of", in_blocking_terms(get_type_hints(thing.fget)["return"]))]
+    if isinstance(thing, MemberDescriptorType):
+        return [("a slot", thing.__name__)]
     hints = get_type_hints(thing)
     taken: list[tuple[Any, ...]] = [
         (name, parameter.kind, parameter.default, in_blocking_terms(hints.get(name)))
@@ -116,7 +135,7 @@ def test_connect_sync_takes_what_connect_takes() -> None:
 @pytest.mark.parametrize("blocking", BLOCKING_OF.values(), ids=lambda kind: kind.__name__)
 def test_every_public_method_says_what_it_does(blocking: type) -> None:
     facts = {"topic", "name", "pattern", "capacity", "overflow", "sent", "acknowledged"}
-    facts |= {"last_receipt"}
+    facts |= {"last_receipt", "group", *dir(flintmq.Message), *dir(flintmq.Rows)}
     undocumented = [
         name
         for name, thing in surface(blocking).items()

@@ -22,8 +22,10 @@ from typing import Any, Self, cast
 
 import flintmq
 from flintmq.blocking import BlockingClient, connect_sync
+from flintmq.blocking.delivery import BlockingProcess
 from flintmq.blocking.loop_thread import Call, LoopThread
 from flintmq.broker_api import BrokerApi
+from flintmq.client.delivery import Process
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.testing import ManualClock
 from flintmq.testing.manual_clock import _ManualTimer, settle
@@ -34,6 +36,10 @@ ASYNC_OF: dict[type, type] = {
     flintmq.BlockingReader: flintmq.Reader,
     flintmq.BlockingFeed: flintmq.Feed,
     flintmq.BlockingPublisher: flintmq.Publisher,
+    flintmq.BlockingSubscription: flintmq.Subscription,
+    flintmq.BlockingDelivery: flintmq.Delivery,
+    flintmq.BlockingDeliveries: flintmq.Deliveries,
+    BlockingProcess: Process,
 }
 ENDED = object()
 
@@ -189,13 +195,30 @@ class OverBlocking:
         if inspect.isasyncgenfunction(ours):
             return lambda: self._iterate(found())
         if inspect.iscoroutinefunction(ours):
-            return lambda *args, **kwargs: self._run(lambda: found(*args, **kwargs))
+
+            async def run(*args: Any, **kwargs: Any) -> Any:
+                return self._wrapped(await self._run(lambda: found(*_unwrapped(args), **kwargs)))
+
+            return run
         if inspect.isfunction(ours):
             return lambda *args, **kwargs: self._wrapped(found(*args, **kwargs))
         return found
 
     def _wrapped(self, made: Any) -> Any:
+        if isinstance(made, flintmq.BlockingDeliveries):
+            return OverDeliveries(made, self._client, self._clock)
         return OverBlocking(made, self._client, self._clock) if type(made) in ASYNC_OF else made
+
+    def run(
+        self, handler: Callable[[Any], Coroutine[Any, Any, Any]], **options: Any
+    ) -> Coroutine[Any, Any, Any]:
+        """The handler form: the handler is a coroutine of the test's, called by threads."""
+        loop = asyncio.get_running_loop()
+
+        def handle(message: Any) -> None:
+            asyncio.run_coroutine_threadsafe(handler(self._wrapped(message)), loop).result()
+
+        return self._run(lambda: self._blocking.run(handle, **options))
 
     async def _run(self, work: Callable[[], Any]) -> Any:
         operation = Operation(self._clock, self._client._thread, work)
@@ -216,19 +239,52 @@ class OverBlocking:
         item = await self._run(lambda: next(self._blocking, ENDED))
         if item is ENDED:
             raise StopAsyncIteration
-        return item
+        return self._wrapped(item)
 
-    async def __aenter__(self) -> Self:
-        await self._run(self._blocking.__enter__)
-        return self
+    async def __aenter__(self) -> Any:
+        entered = await self._run(self._blocking.__enter__)
+        return self if entered is self._blocking else self._wrapped(entered)
 
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:
-        await self._run(lambda: self._blocking.__exit__(kind, error, trace))
+    ) -> Any:
+        return await self._run(lambda: self._blocking.__exit__(kind, error, trace))
 
-    def __await__(self) -> Generator[Any, None, Self]:
+    def __await__(self) -> Generator[Any, None, Any]:
         return self.__aenter__().__await__()
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._blocking == _unwrapped(other))
+
+    def __hash__(self) -> int:
+        return hash(self._blocking)
+
+    def __repr__(self) -> str:
+        return f"over {self._blocking!r}"
+
+
+class OverDeliveries(OverBlocking):
+    """The same for what a poll returns: a sequence of messages."""
+
+    def __len__(self) -> int:
+        return len(self._blocking)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._wrapped, self._blocking)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        found = self._blocking[index]
+        return [*map(self._wrapped, found)] if isinstance(index, slice) else self._wrapped(found)
+
+
+def _unwrapped(thing: Any) -> Any:
+    if isinstance(thing, OverBlocking):
+        return thing._blocking
+    if type(thing) in (list, tuple) and any(isinstance(one, OverBlocking) for one in thing):
+        return type(thing)(map(_unwrapped, thing))
+    if isinstance(thing, Iterator):
+        return map(_unwrapped, thing)
+    return thing

@@ -10,22 +10,22 @@ from flintmq.engine.delays import Delays
 def test_what_is_due_comes_in_order_of_time_then_of_publishing() -> None:
     delays = Delays()
     for due_ms, offset in [(30, 0), (10, 1), (20, 2), (10, 3)]:
-        delays.add(due_ms, offset)
+        delays.add(due_ms, offset, 0)
     assert delays.next_due_ms() == 10
     assert delays.take_due(9) == []
-    assert delays.take_due(20) == [1, 3, 2]
+    assert delays.take_due(20) == [(1, 0), (3, 0), (2, 0)]
     assert delays.next_due_ms() == 30
-    assert delays.take_due(1000) == [0]
+    assert delays.take_due(1000) == [(0, 0)]
     assert delays.next_due_ms() is None
 
 
 def test_rows_that_are_stored_nowhere_else_are_counted() -> None:
     delays = Delays()
     rows = BatchBuilder.of([b"x"])
-    delays.add(5, (rows, 0))
-    delays.add(5, 7)
+    delays.add_unstored(5, rows, 0)
+    delays.add(5, 7, 3)
     assert (delays.stored, delays.unstored) == (1, 1)
-    assert delays.take_due(5) == [(rows, 0), 7]
+    assert delays.take_due(5) == [(7, 3), (rows, 0)]
     assert (delays.stored, delays.unstored) == (0, 0)
 
 
@@ -37,12 +37,15 @@ def test_forgetting_leaves_the_rest_in_order(
     rows = BatchBuilder.of([b"x"])
     expected = []
     for offset, (due_ms, stored) in enumerate(adds):
-        delays.add(due_ms, offset if stored else (rows, offset))
+        if stored:
+            delays.add(due_ms, offset, 0)
+        else:
+            delays.add_unstored(due_ms, rows, offset)
         if not stored or offset >= first_offset:
-            expected.append((due_ms, offset))
+            expected.append((due_ms, not stored, offset))
     delays.forget_before(first_offset)
     left = delays.take_due(50)
-    assert [item if isinstance(item, int) else item[1] for item in left] == [
-        offset for _, offset in sorted(expected)
+    assert [first if isinstance(first, int) else second for first, second in left] == [
+        offset for _, _, offset in sorted(expected)
     ]
     assert (delays.stored, delays.unstored) == (0, 0)

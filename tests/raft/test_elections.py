@@ -439,6 +439,79 @@ def test_a_candidate_stuck_at_a_higher_term_frees_itself_by_its_answer() -> None
     assert (cluster.roles()[3], cluster[3].term) == ("leader", 4)
 
 
+@pytest.mark.parametrize("check_quorum", [True, False])
+@pytest.mark.parametrize("pre_vote", [True, False])
+def test_a_learner_at_a_higher_term_is_heard_with_any_settings_and_caught_up(
+    pre_vote: bool, check_quorum: bool
+) -> None:
+    """It never campaigns, so its answer is the only way for the leader to learn of its term."""
+    cluster = RaftCluster(
+        2,
+        learners=(2,),
+        hard_states={2: HardState(term=9)},
+        pre_vote=pre_vote,
+        check_quorum=check_quorum,
+    )
+    cluster.isolate(2)
+    cluster.campaign(1)
+    assert (cluster.roles()[1], cluster[1].term) == ("leader", 1)
+    cluster.heal()
+
+    cluster.heartbeat(1)
+    assert (cluster.roles()[1], cluster.terms()) == ("follower", {1: 9, 2: 9})
+
+    cluster.tick(1, 20)
+    assert (cluster.roles()[1], cluster.terms()) == ("leader", {1: 10, 2: 10})
+    assert cluster.log_terms(2) == cluster.log_terms(1)
+
+
+def test_a_removed_node_does_not_reach_the_leader_through_a_learner() -> None:
+    """It does not know that it was removed, nor that node 2 votes no more, and asks for ever."""
+    cluster = elected_cluster(3, **PLAIN)
+    cluster.isolate(3)
+    steps = (Step(Action.ADD_LEARNER, 2), Step(Action.REMOVE, 3))
+    cluster[1].propose_membership(MembershipChange(steps))
+    cluster.settle()
+    assert cluster[2].membership == Membership(voters=(1,), learners=(2,))
+    cluster.heal()
+    cluster.cut(3, 1)
+
+    for _ in range(10):
+        cluster.campaign(3)
+        cluster.heartbeat(1)
+        cluster.propose(1, b"undisturbed")
+
+    assert cluster[3].term == 11
+    assert (cluster.roles()[1], cluster[1].term, cluster[2].term) == ("leader", 1, 1)
+    assert cluster[2].log.committed == cluster[1].log.committed
+
+
+def test_a_learner_takes_the_term_of_a_candidate_it_votes_for() -> None:
+    """It may have been promoted and not know it, so it votes; and then its term has moved."""
+    cluster = elected_cluster(2, learners=(2,), **PLAIN)
+    last = cluster[2].log.last_id()
+    behind = Message(Kind.VOTE, 3, 2, term=7, index=last.index - 1, log_term=last.term)
+    fit = Message(Kind.VOTE, 3, 2, term=7, index=last.index, log_term=last.term)
+
+    cluster.step(behind)
+    assert (cluster[2].term, cluster[2].vote) == (1, 0)
+    cluster.step(fit)
+    assert (cluster[2].term, cluster[2].vote) == (7, 3)
+
+    refusal, grant = cluster.messages_sent(Kind.VOTE_REPLY)
+    assert (refusal.term, refusal.reject) == (1, True)
+    assert (grant.term, grant.reject) == (7, False)
+
+
+def test_a_voter_takes_the_term_of_a_candidate_it_refuses() -> None:
+    """Else a candidate could be ahead of the rest for ever, and win in no term."""
+    cluster = elected_cluster(3, **PLAIN)
+
+    cluster.step(Message(Kind.VOTE, 3, 2, term=7))
+
+    assert (cluster[2].term, cluster[2].vote) == (7, 0)
+
+
 def test_a_node_not_in_its_own_membership_does_not_campaign_but_follows() -> None:
     """Parity: TestNonPromotableVoterWithCheckQuorum"""
     cluster = RaftCluster(2, pre_vote=False)
@@ -708,6 +781,17 @@ def test_what_a_refusal_says_is_committed_counts_only_for_the_same_entry(
     cluster.step(Message(Kind.VOTE_REPLY, 2, 1, term=3, reject=True, commit=2, hint=hint))
 
     assert cluster[1].log.committed == committed
+
+
+def test_a_refusal_of_an_older_term_is_not_counted_but_what_it_knows_is_true() -> None:
+    """What is committed is so in every term. See scenarios/demoted_leader_of_an_older_term.txt."""
+    cluster = RaftCluster(2, only=(1,), logs={1: (1, 2)}, **PLAIN)
+    cluster.campaign(1)
+
+    cluster.step(Message(Kind.VOTE_REPLY, 2, 1, term=2, reject=True, commit=2, hint=2))
+
+    assert cluster[1].log.committed == 2
+    assert (cluster.roles()[1], cluster[1].term) == ("candidate", 3)
 
 
 def test_a_leader_that_demoted_itself_tells_the_rest_what_is_committed() -> None:

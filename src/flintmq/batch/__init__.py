@@ -14,6 +14,7 @@ from .format import (
     HEADERS,
     KEY_HASH,
     KEYS,
+    NOT_PLAIN,
     OBJECTS,
     PRIORITY,
     PRODUCER,
@@ -49,4 +50,5 @@ __all__ = [
     "CONTENT_TYPES",
     "TIMES",
     "OBJECTS",
+    "NOT_PLAIN",
 ]

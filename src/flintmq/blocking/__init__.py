@@ -8,6 +8,17 @@ from __future__ import annotations
 
 from .client import BlockingClient, connect_sync
 from .consuming import BlockingFeed, BlockingReader
+from .delivery import BlockingDeliveries, BlockingDelivery
 from .publisher import BlockingPublisher
+from .subscription import BlockingSubscription
 
-__all__ = ["BlockingClient", "BlockingFeed", "BlockingPublisher", "BlockingReader", "connect_sync"]
+__all__ = [
+    "BlockingClient",
+    "BlockingDeliveries",
+    "BlockingDelivery",
+    "BlockingFeed",
+    "BlockingPublisher",
+    "BlockingReader",
+    "BlockingSubscription",
+    "connect_sync",
+]

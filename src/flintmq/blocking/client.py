@@ -17,13 +17,14 @@ from ..batch import BatchBuilder, HeaderValue, Key
 from ..broker_api import Filter
 from ..client.client import Batches, Client, batch_pairs
 from ..client.routing import Route
-from ..client.values import Value
+from ..client.values import Value, When
 from ..clock import Clock
 from ..model import Overflow, Receipt, Seconds, Start, TopicInfo, TopicStats
 from ..serde.codec import DECODED_BYTES_MAX
 from .consuming import BlockingFeed, BlockingReader
 from .loop_thread import LoopThread
 from .publisher import BlockingPublisher
+from .queue_verbs import BlockingQueueVerbs
 
 
 def connect_sync(
@@ -59,7 +60,7 @@ def connect_sync(
     return BlockingClient(thread, client)
 
 
-class BlockingClient:
+class BlockingClient(BlockingQueueVerbs):
     """A connection to a broker for code without an event loop; `flintmq.connect_sync` makes it.
 
     Every call blocks the calling thread until it is done, even where that thread runs an event
@@ -86,6 +87,7 @@ class BlockingClient:
         priority: int = 0,
         ttl: Seconds | None = None,
         delay: Seconds | None = None,
+        at: When | None = None,
         content_type: str | None = None,
         format: str | None = None,
         compression: str | None = None,
@@ -110,6 +112,7 @@ class BlockingClient:
             priority=priority,
             ttl=ttl,
             delay=delay,
+            at=at,
             content_type=content_type,
             format=format,
             compression=compression,
@@ -135,6 +138,7 @@ class BlockingClient:
         priority: int | list[int] = 0,
         ttl: Seconds | list[Seconds | None] | None = None,
         delay: Seconds | list[Seconds | None] | None = None,
+        at: When | list[When | None] | None = None,
         content_type: str | list[str | None] | None = None,
         format: str | list[str | None] | None = None,
         compression: str | list[str | None] | None = None,
@@ -163,6 +167,7 @@ class BlockingClient:
             priority=priority,
             ttl=ttl,
             delay=delay,
+            at=at,
             content_type=content_type,
             format=format,
             compression=compression,
@@ -361,7 +366,7 @@ class BlockingClient:
         return self._thread.wait_for(self._client.backup, directory)
 
     def close(self) -> None:
-        """Flush publishers, close readers and feeds, and let the broker go."""
+        """Flush publishers, close readers, feeds and subscriptions, and let the broker go."""
         self._thread.close()
 
     def __enter__(self) -> Self:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from ..batch import RecordBatch
-from ..client.consuming import Consumer
+from ..client.consuming import AnyConsumer, M, R
 from ..client.feed import Feed
 from ..client.reader import Reader
 from ..errors import Closed, InvalidRequest
@@ -16,11 +16,11 @@ from ..model import Missed, Overflow, Seconds, Start
 from ..rows import Message, Metadata, Rows, Run
 from .loop_thread import LoopThread
 
-Inner = TypeVar("Inner", bound=Consumer[Any])
+Inner = TypeVar("Inner", bound=AnyConsumer)
 T = TypeVar("T")
 
 
-class BlockingConsumer(Iterator[Message], Generic[Inner]):
+class BlockingConsumer(Iterator[M], Generic[Inner, M, R]):
     """A stream of messages. Open it with `with`, or with `open()` and close it yourself.
 
     Several threads may read from one; each message goes to one of them. A read that is interrupted
@@ -32,61 +32,69 @@ class BlockingConsumer(Iterator[Message], Generic[Inner]):
         self._thread = thread
         self._inner = inner
         self._is_open = False
-        self._returned: deque[Rows] = deque()
+        self._returned: deque[R] = deque()
         self._views = Views()
 
-    def read_nowait(self) -> Message | None:
+    def read_nowait(self) -> M | None:
         """The next message if there is one right now."""
 
-        async def take() -> tuple[Rows, Message | None]:
+        async def take() -> tuple[R, M | None]:
             return _with_first(self._read_batch_nowait(1))
 
         return self._take(take)[1]
 
-    def read_batch_nowait(self, max: int = 1000) -> Rows:
+    def read_batch_nowait(self, max: int = 1000) -> R:
         """Up to `max` messages that are there right now."""
 
-        async def take() -> tuple[Rows, None]:
+        async def take() -> tuple[R, None]:
             return self._read_batch_nowait(max), None
 
         return self._take(take)[0]
 
-    def read(self, timeout: Seconds | None = None) -> Message | None:
+    def read(self, timeout: Seconds | None = None) -> M | None:
         """The next message; waits for one, and returns None once `timeout` seconds have passed."""
 
-        async def take() -> tuple[Rows, Message | None]:
+        async def take() -> tuple[R, M | None]:
             return _with_first(await self._read_batch(1, timeout))
 
         return self._take(take)[1]
 
-    def read_batch(self, max: int = 1000, timeout: Seconds | None = None) -> Rows:
+    def read_batch(self, max: int = 1000, timeout: Seconds | None = None) -> R:
         """Up to `max` messages: waits for the first, never for more. Empty once time is up."""
 
-        async def take() -> tuple[Rows, None]:
+        async def take() -> tuple[R, None]:
             return await self._read_batch(max, timeout), None
 
         return self._take(take)[0]
 
-    def _read_batch_nowait(self, max: int) -> Rows:
+    def _read_batch_nowait(self, max: int) -> R:
         again = self._again(max)
         if again.runs:
             return again
-        rows = self._inner.read_batch_nowait(max)
+        rows: R = self._inner.read_batch_nowait(max)
         rows.gap = again.gap or rows.gap
-        return self._views.of(rows)
+        return self._seen_from_here(rows)
 
-    async def _read_batch(self, max: int, timeout: Seconds | None) -> Rows:
+    async def _read_batch(self, max: int, timeout: Seconds | None) -> R:
         again = self._again(max)
         if again.runs:
             return again
-        rows = await self._inner.read_batch(max, timeout)
+        rows: R = await self._inner.read_batch(max, timeout)
         rows.gap = again.gap or rows.gap
-        return self._views.of(rows)
+        return self._seen_from_here(rows)
+
+    def _no_rows(self) -> R:
+        raise NotImplementedError
+
+    def _seen_from_here(self, rows: Any) -> R:
+        """Rows as the callers' threads may look at them."""
+        seen: R = self._views.of(rows)
+        return seen
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Message:
+    def __next__(self) -> M:
         if self._has_ended():
             raise StopIteration
         try:
@@ -131,7 +139,7 @@ class BlockingConsumer(Iterator[Message], Generic[Inner]):
 
     # --- taking, and taking back
 
-    def _take(self, take: Callable[[], Coroutine[Any, Any, tuple[Rows, T]]]) -> tuple[Rows, T]:
+    def _take(self, take: Callable[[], Coroutine[Any, Any, tuple[R, T]]]) -> tuple[R, T]:
         """What a call took, with what the caller makes of it.
 
         The loop makes both: no statement that a signal could interrupt is left for this thread
@@ -143,17 +151,17 @@ class BlockingConsumer(Iterator[Message], Generic[Inner]):
             )
         return self._thread.wait_for_taken(take, self._put_back)
 
-    def _put_back(self, taken: tuple[Rows, object]) -> None:
+    def _put_back(self, taken: tuple[R, object]) -> None:
         """A call had taken these rows when its caller was interrupted."""
         rows = taken[0]
         if rows.runs or rows.gap:
             self._returned.appendleft(rows)
 
-    def _again(self, max: int) -> Rows:
+    def _again(self, max: int) -> R:
         """Rows that were put back, up to `max`. Only the loop takes them out again, so that one
         read after the other finds them in their order."""
         if not self._returned or type(max) is not int or max < 1:
-            return Rows()
+            return self._no_rows()
         head, rest = _split(self._returned.popleft(), max)
         if rest.runs:
             self._returned.appendleft(rest)
@@ -163,8 +171,11 @@ class BlockingConsumer(Iterator[Message], Generic[Inner]):
         return self._inner._closed
 
 
-class BlockingReader(BlockingConsumer[Reader]):
+class BlockingReader(BlockingConsumer[Reader, Message, Rows]):
     """Made by `BlockingClient.reader`. A position is always the next offset to read."""
+
+    def _no_rows(self) -> Rows:
+        return Rows()
 
     @property
     def topic(self) -> str:
@@ -257,8 +268,11 @@ class BlockingReader(BlockingConsumer[Reader]):
         return sum(positions.values())
 
 
-class BlockingFeed(BlockingConsumer[Feed]):
+class BlockingFeed(BlockingConsumer[Feed, Message, Rows]):
     """Made by `BlockingClient.live`. At most once and in order, through a bounded queue."""
+
+    def _no_rows(self) -> Rows:
+        return Rows()
 
     @property
     def pattern(self) -> str:
@@ -292,10 +306,10 @@ class Views:
         self._batch: RecordBatch | None = None
         self._view: RecordBatch | None = None
 
-    def of(self, rows: Rows) -> Rows:
+    def of(self, rows: R) -> R:
         if not any(isinstance(run.source, RecordBatch) for run in rows.runs):
             return rows
-        return Rows([self._run(run) for run in rows.runs], rows.gap)
+        return rows.with_runs([self._run(run) for run in rows.runs], rows.gap)
 
     def _run(self, run: Run) -> Run:
         batch = run.source
@@ -311,11 +325,11 @@ class Views:
         return run._replace(source=view)
 
 
-def _with_first(rows: Rows) -> tuple[Rows, Message | None]:
+def _with_first(rows: R) -> tuple[R, Any]:
     return rows, rows[0] if rows else None
 
 
-def _split(rows: Rows, count: int) -> tuple[Rows, Rows]:
+def _split(rows: R, count: int) -> tuple[R, R]:
     """The first `count` rows, and the rest."""
     head: list[Run] = []
     rest: list[Run] = []
@@ -329,4 +343,4 @@ def _split(rows: Rows, count: int) -> tuple[Rows, Rows]:
             numbers = list(run.rows())
             head.append(run._replace(picks=numbers[:left]))
             rest.append(run._replace(picks=numbers[left:]))
-    return Rows(head, rows.gap), Rows(rest)
+    return rows.with_runs(head, rows.gap), rows.with_runs(rest)

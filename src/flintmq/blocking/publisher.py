@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from ..batch import BatchBuilder, HeaderValue, Key
 from ..client.publisher import BUFFER_BYTES_MAX, Publisher
-from ..client.values import Value
+from ..client.values import Value, When
 from ..clock import Timer
 from ..errors import Closed, FlintError, InvalidRequest, QueueFull
 from ..model import Receipt, Seconds, TopicOptions
@@ -188,6 +188,7 @@ class BlockingPublisher:
         priority: int = 0,
         ttl: Seconds | None = None,
         delay: Seconds | None = None,
+        at: When | None = None,
         content_type: str | None = None,
         format: str | None = None,
         compression: str | None = None,
@@ -214,6 +215,7 @@ class BlockingPublisher:
                     and not priority
                     and ttl is None
                     and delay is None
+                    and at is None
                     and content_type is None
                     and format is None
                     and compression is None
@@ -231,6 +233,7 @@ class BlockingPublisher:
                         priority=priority,
                         ttl=ttl,
                         delay=delay,
+                        at=at,
                         content_type=content_type,
                         format=format,
                         compression=compression,

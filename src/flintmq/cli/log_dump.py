@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..batch import RecordBatch
-from ..engine.commands import Append, Stage, decode_command
+from ..engine.commands import Append, Move, Stage, decode_command
 from ..errors import FlintError
 from ..storage.filesystem import FileSystem
 from ..storage.inspect import frames_of, messages, scan_journal, topic_names
@@ -118,4 +118,9 @@ def _described(payload: bytes, names: dict[int, str]) -> tuple[dict[str, Any], s
     if isinstance(command, Stage):
         facts = {"writer": command.writer, "number": str(command.number), "part": command.part}
         return {"command": kind, **facts}, None
+    if isinstance(command, Move):
+        name = names.get(command.target, f"({command.target})")
+        source = names.get(command.source, f"({command.source})")
+        moved = {"from": source, "group": command.group, "count": command.batch.row_count}
+        return {"command": kind, "topic": name, **moved}, name
     return {"command": kind, "what": str(command)}, None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from inspect import iscoroutinefunction
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self, get_args
@@ -29,9 +28,11 @@ from ..model import (
 )
 from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
 from ..serde.formats import schema_text
-from .consuming import Consumer
+from .consuming import AnyConsumer
 from .feed import Feed
+from .polling import Pollers
 from .publisher import Publisher
+from .queue_verbs import QueueVerbs, checked_filter
 from .reader import Reader
 from .routing import Route
 from .sending import Identity, Sender, publish_identity
@@ -41,6 +42,7 @@ from .values import (
     Encoder,
     RowOptions,
     Value,
+    When,
     call_settings,
     check_qos,
     one_for_each,
@@ -57,7 +59,7 @@ Batches = (
 """Values by topic: a dict, or pairs."""
 
 
-class Client:
+class Client(QueueVerbs):
     """A connection to a broker; `flintmq.connect` makes it. Use it as `async with`, or `await` it.
 
     `timeout` of the connection is how long a publish waits at most where it has to (a full topic
@@ -75,7 +77,8 @@ class Client:
         self._auto_create = auto_create
         self._timeout = timeout_seconds(timeout)
         self._turns = Turns()
-        self._open: set[Consumer[Any]] = set()
+        self._pollers = Pollers(broker)
+        self._open: set[AnyConsumer] = set()
         self._publishers: set[Publisher] = set()
         self._opened = False
         self._closed = False
@@ -92,6 +95,7 @@ class Client:
         priority: int = 0,
         ttl: Seconds | None = None,
         delay: Seconds | None = None,
+        at: When | None = None,
         content_type: str | None = None,
         format: str | None = None,
         compression: str | None = None,
@@ -110,8 +114,9 @@ class Client:
 
         The value is bytes, str, or any object the format can write; without a format, objects are
         written as JSON. `ttl` seconds after now nobody is handed it any more; `delay` seconds from
-        now it is due. `qos=0` reaches live feeds only and is not stored. `partition` chooses among
-        the partitions of a topic that has them. Cancelled or timed out while waiting, nothing was
+        now it is due, or at the time `at` (a datetime, or seconds since 1970; one that has passed
+        means now). `qos=0` reaches live feeds only and is not stored. `partition` chooses among the
+        partitions of a topic that has them. Cancelled or timed out while waiting, nothing was
         published.
 
         With a `producer` (any str) and a `sequence` (any u64) of its own, the same publish may be
@@ -128,9 +133,10 @@ class Client:
             and not priority
             and ttl is None
             and delay is None
+            and at is None
             and content_type is None
         ):
-            options = RowOptions(key, headers, priority, ttl, delay, content_type)
+            options = RowOptions(key, headers, priority, ttl, delay, content_type, at)
         topic_options = self._broker.known_options(topic)
         settings = UNSAID
         if not (
@@ -186,6 +192,7 @@ class Client:
         priority: int | list[int] = 0,
         ttl: Seconds | list[Seconds | None] | None = None,
         delay: Seconds | list[Seconds | None] | None = None,
+        at: When | list[When | None] | None = None,
         content_type: str | list[str | None] | None = None,
         format: str | list[str | None] | None = None,
         compression: str | list[str | None] | None = None,
@@ -218,6 +225,7 @@ class Client:
             "priority": priority,
             "ttl": ttl,
             "delay": delay,
+            "at": at,
             "content_type": content_type,
         }
         topic_options = self._broker.known_options(topic)
@@ -473,7 +481,7 @@ class Client:
             topic,
             name=name,
             start=start,
-            filter=_checked_filter(filter),
+            filter=checked_filter(filter),
             partitions=partitions,
             auto_create=self._may_create(auto_create),
         )
@@ -505,7 +513,7 @@ class Client:
             pattern,
             capacity=capacity,
             overflow=overflow,
-            filter=_checked_filter(filter),
+            filter=checked_filter(filter),
         )
 
     # --- topics
@@ -554,7 +562,7 @@ class Client:
         await self._broker.backup(fspath(directory))
 
     async def close(self) -> None:
-        """Flush publishers, close readers and feeds, and let the broker go."""
+        """Flush publishers, close readers, feeds and subscriptions, and let the broker go."""
         if self._closed:
             return
         self._closed = True
@@ -568,6 +576,7 @@ class Client:
         finally:
             for part in list(self._open):
                 await part.close()
+            await self._pollers.close()
             await self._broker.close()
         if failed is not None:
             raise failed
@@ -590,10 +599,10 @@ class Client:
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
 
-    def opened(self, part: Consumer[Any]) -> None:
+    def opened(self, part: AnyConsumer) -> None:
         self._open.add(part)
 
-    def closed(self, part: Consumer[Any]) -> None:
+    def closed(self, part: AnyConsumer) -> None:
         self._open.discard(part)
 
     def _checked_options(
@@ -619,21 +628,6 @@ class Client:
 
     def _patience(self, timeout: Seconds | None) -> float | None:
         return self._timeout if timeout is None else timeout_seconds(timeout)
-
-
-def _checked_filter(filter: str | Filter | None) -> Filter | None:
-    """A filter that can be asked: an expression compiled, or a function of a message."""
-    if isinstance(filter, str):
-        from ..serde.filters import compile_filter  # loaded when somebody filters
-
-        return compile_filter(filter)
-    if filter is None or hasattr(filter, "pick"):
-        return filter
-    if not callable(filter) or iscoroutinefunction(filter):
-        raise InvalidRequest(
-            f"filter is an expression or a plain function of a message, not {filter!r}"
-        )
-    return filter
 
 
 def _apart(receipt: Receipt, count: int) -> list[Receipt]:

@@ -1,4 +1,4 @@
-"""What readers and live feeds have in common: taking what is there, waiting for what is not."""
+"""What all consumers have in common: taking what is there, waiting for what is not."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from ..broker_api import FeedApi, ReaderApi
 from ..clock import Clock
 from ..errors import Closed, InvalidRequest
 from ..model import Seconds, timeout_seconds
-from ..rows import Message, Rows
+from ..rows import Message, RowsOf
+from .intake import Intake
 from .turns import Turns
 
-Api = TypeVar("Api", ReaderApi, FeedApi)
+Api = TypeVar("Api", ReaderApi, FeedApi, Intake)
+M = TypeVar("M", bound=Message)
+R = TypeVar("R", bound=RowsOf[Any])
 
 
 class Owner(Protocol):
@@ -21,11 +24,11 @@ class Owner(Protocol):
 
     clock: Clock
 
-    def opened(self, part: Consumer[Any]) -> None: ...
-    def closed(self, part: Consumer[Any]) -> None: ...
+    def opened(self, part: AnyConsumer) -> None: ...
+    def closed(self, part: AnyConsumer) -> None: ...
 
 
-class Consumer(Generic[Api], AsyncIterator[Message]):
+class Consumer(AsyncIterator[M], Generic[Api, M, R]):
     """A stream of messages. Open it with `async with`, or with `await` and close it yourself.
 
     Cancelling any call loses nothing: messages are taken in the same step that returns them.
@@ -53,36 +56,43 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
             )
         return api
 
-    def read_nowait(self) -> Message | None:
+    @property
+    def _stream(self) -> Any:
+        """The same where all kinds are alike: what they hand out is M and R."""
+        return self._opened or self._api
+
+    def read_nowait(self) -> M | None:
         """The next message if there is one right now."""
         rows = self.read_batch_nowait(1)
         return rows[0] if rows else None
 
-    def read_batch_nowait(self, max: int = 1000) -> Rows:
+    def read_batch_nowait(self, max: int = 1000) -> R:
         """Up to `max` messages that are there right now."""
         _checked_max(max)
-        rows = self._api.take(max)
-        while not rows.runs and rows.gap is None and self._api.is_ready():
-            rows = self._api.take(max)  # a filter looks at so many at a time
+        stream = self._stream
+        rows: R = stream.take(max)
+        while not rows.runs and rows.gap is None and stream.is_ready():
+            rows = stream.take(max)  # a filter looks at so many at a time
         return rows
 
-    async def read(self, timeout: Seconds | None = None) -> Message | None:
+    async def read(self, timeout: Seconds | None = None) -> M | None:
         """The next message; waits for one, and returns None once `timeout` seconds have passed."""
         self._turns.left -= 1
         if self._turns.left <= 0:
             await self._turns.pause()
-        message = (self._opened or self._api).take_one()
+        stream: Any = self._opened or self._api
+        message: M | None = stream.take_one()
         if message is not None:
             return message
         rows = await self._wait_for_rows(1, timeout)
         return rows[0] if rows else None
 
-    async def read_batch(self, max: int = 1000, timeout: Seconds | None = None) -> Rows:
+    async def read_batch(self, max: int = 1000, timeout: Seconds | None = None) -> R:
         """Up to `max` messages: waits for the first, never for more. Empty once time is up."""
         self._turns.left -= 1
         if self._turns.left <= 0:
             await self._turns.pause()
-        rows = self._api.take(_checked_max(max))
+        rows: R = self._stream.take(_checked_max(max))
         if rows.runs:
             return rows
         return await self._wait_for_rows(max, timeout, rows)
@@ -91,14 +101,14 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
         self,
         max: int,
         timeout: Seconds | None,
-        rows: Rows | None = None,
+        rows: R | None = None,
         *,
         or_gap: bool = False,
-    ) -> Rows:
+    ) -> R:
         left = timeout_seconds(timeout)
         deadline = None if left is None else self._clock.monotonic() + left
         if rows is None:
-            rows = Rows()
+            rows = self._no_rows()
         gap = rows.gap
         if left == 0:
             await self._api.look()
@@ -109,7 +119,7 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
         while left is None or left > 0 or self._api.is_ready():
             if not await self._api.wait(left):
                 break
-            rows = self._api.take(max)
+            rows = self._stream.take(max)
             gap = rows.gap or gap
             if rows.runs or (or_gap and gap is not None):
                 break
@@ -121,16 +131,20 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
         rows.gap = gap
         return rows
 
+    def _no_rows(self) -> R:
+        raise NotImplementedError
+
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> M:
         if self._closed:
             raise StopAsyncIteration
         self._turns.left -= 1
         if self._turns.left <= 0:
             await self._turns.pause()
-        message = (self._opened or self._api).take_one()
+        stream: Any = self._opened or self._api
+        message: M | None = stream.take_one()
         if message is None:
             try:
                 message = (await self._wait_for_rows(1, None))[0]
@@ -169,6 +183,9 @@ class Consumer(Generic[Api], AsyncIterator[Message]):
         if api is not None:
             self._owner.closed(self)
             await api.close()
+
+
+AnyConsumer = Consumer[Any, Any, Any]
 
 
 def _checked_max(max: int) -> int:

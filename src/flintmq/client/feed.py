@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ..broker_api import BrokerApi, FeedApi, Filter
 from ..model import Overflow
+from ..rows import Message, Rows
 from .consuming import Consumer, Owner
 from .turns import Turns
 
 
-class Feed(Consumer[FeedApi]):
+class Feed(Consumer[FeedApi, Message, Rows]):
     """Made by `Client.live`. At most once and in order, through a bounded queue of its own."""
 
     def __init__(
@@ -26,6 +27,9 @@ class Feed(Consumer[FeedApi]):
         self._broker = broker
         self.pattern, self.capacity, self.overflow = pattern, capacity, overflow
         self._filter = filter
+
+    def _no_rows(self) -> Rows:
+        return Rows()
 
     async def _open(self) -> FeedApi:
         return await self._broker.open_feed(

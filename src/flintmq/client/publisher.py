@@ -16,7 +16,7 @@ from ..model import Receipt, Seconds, TopicOptions, timeout_seconds
 from ..serde.codec import Settings
 from .routing import Route
 from .sending import Sender, halves, sealed
-from .values import PLAIN, Encoder, RowOptions, Value, call_settings
+from .values import PLAIN, Encoder, RowOptions, Value, When, call_settings
 
 BATCH_ROWS_MAX = 1000
 BATCH_BYTES_MAX = 256 * 1024
@@ -86,6 +86,7 @@ class Publisher:
         priority: int = 0,
         ttl: Seconds | None = None,
         delay: Seconds | None = None,
+        at: When | None = None,
         content_type: str | None = None,
         format: str | None = None,
         compression: str | None = None,
@@ -105,9 +106,10 @@ class Publisher:
             and not priority
             and ttl is None
             and delay is None
+            and at is None
             and content_type is None
         ):
-            options = RowOptions(key, headers, priority, ttl, delay, content_type)
+            options = RowOptions(key, headers, priority, ttl, delay, content_type, at)
         plan = self._plan
         if not (
             format is None

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from ..broker_api import BrokerApi, Filter, ReaderApi, ReadsRows
 from ..errors import Closed, InvalidRequest
 from ..model import Missed, Seconds, Start
-from ..rows import Message, Metadata
+from ..rows import Message, Metadata, Rows
 from .consuming import Consumer, Owner
 from .partitioned_reader import PartitionedReader
 from .routing import partition_name
@@ -15,7 +15,7 @@ from .sending import partitions_of
 from .turns import Turns
 
 
-class Reader(Consumer[ReaderApi]):
+class Reader(Consumer[ReaderApi, Message, Rows]):
     """Made by `Client.reader`. A position is always the next offset to read."""
 
     def __init__(
@@ -36,6 +36,9 @@ class Reader(Consumer[ReaderApi]):
         self.topic, self.name = topic, name
         self._start, self._filter, self._auto_create = start, filter, auto_create
         self._partitions = partitions
+
+    def _no_rows(self) -> Rows:
+        return Rows()
 
     async def _open(self) -> ReaderApi:
         options = self._broker.known_options(self.topic)

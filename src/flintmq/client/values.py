@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from math import isfinite
 from typing import Any, NamedTuple
 
 from ..batch import BatchBuilder, HeaderValue, Key
@@ -15,6 +17,10 @@ Value = Any
 """Bytes, str, or any object the format in force can write down."""
 
 
+When = datetime | float
+"""A time: a datetime, or seconds since 1970."""
+
+
 class RowOptions(NamedTuple):
     """What can be said of a message beside its value."""
 
@@ -24,6 +30,7 @@ class RowOptions(NamedTuple):
     ttl: Seconds | None = None
     delay: Seconds | None = None
     content_type: str | None = None
+    at: When | None = None
 
 
 PLAIN = RowOptions()
@@ -125,6 +132,8 @@ class Encoder:
     ) -> BatchBuilder:
         """The same, with a way of encoding for each value."""
         count = len(items)
+        if options.get("at") is not None:
+            _check_one_time(options.get("delay"))
         columns = {
             _COLUMN_NAMES[name]: _checked_column(name, option, count, now_ms)
             for name, option in options.items()
@@ -158,14 +167,18 @@ class Encoder:
 
 
 def _append(rows: BatchBuilder, value: Any, options: RowOptions, now_ms: int) -> None:
-    key, headers, priority, ttl, delay, content_type = options
+    key, headers, priority, ttl, delay, content_type, at = options
+    deliver_at = 0 if delay is None else _deliver_at(delay, now_ms)
+    if at is not None:
+        _check_one_time(delay)
+        deliver_at = _deliver_at_time(at, now_ms)
     rows.append_row(
         value,
         key=None if key is None else _checked_text(key, "key"),
         headers=None if headers is None else _checked_headers(headers),
         priority=check_priority(priority),
         expiry=0 if ttl is None else _expiry(ttl, now_ms),
-        deliver_at=0 if delay is None else _deliver_at(delay, now_ms),
+        deliver_at=deliver_at,
         content_type=content_type,
     )
 
@@ -176,6 +189,26 @@ def _expiry(ttl: Seconds, now_ms: int) -> int:
 
 def _deliver_at(delay: Seconds, now_ms: int) -> int:
     return now_ms + _milliseconds(delay, "delay") if delay else 0
+
+
+def _deliver_at_time(at: When, now_ms: int) -> int:
+    """A time in milliseconds; 0, which is at once, for one that has passed."""
+    if isinstance(at, datetime):
+        try:
+            at = at.timestamp()
+        except (ValueError, OverflowError, OSError):
+            raise InvalidRequest(f"{at!r} is no time this machine can count") from None
+    if isinstance(at, bool) or not isinstance(at, int | float) or not isfinite(at):
+        raise InvalidRequest(f"at is a datetime or seconds since 1970, not {at!r}")
+    due = -int(-at * 1000 // 1)  # never early
+    if due - now_ms > SECONDS_MAX * 1000:
+        raise InvalidRequest(f"at is at most {SECONDS_MAX:,} seconds from now, not {at!r}")
+    return due if due > now_ms else 0
+
+
+def _check_one_time(delay: object) -> None:
+    if delay is not None:
+        raise InvalidRequest("delay and at both say when a message is due: name one of them")
 
 
 def _check_objects(topic: str, topic_format: str | None, settings: Settings) -> None:
@@ -231,6 +264,7 @@ _COLUMN_NAMES = {
     "priority": "priorities",
     "ttl": "expiries",
     "delay": "deliver_ats",
+    "at": "deliver_ats",
     "content_type": "content_types",
 }
 
@@ -305,5 +339,6 @@ _CHECKS: dict[str, Callable[[Any, int], Any]] = {
     "priority": lambda priority, now_ms: check_priority(priority),
     "ttl": _expiry,
     "delay": _deliver_at,
+    "at": _deliver_at_time,
     "content_type": lambda content_type, now_ms: _checked_content_type(content_type),
 }

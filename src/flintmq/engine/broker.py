@@ -29,18 +29,27 @@ from ..patterns import check_name, check_pattern, is_literal, matches
 from ..rows import Decoder
 from .commands import (
     AbortStages,
+    Attempts,
+    Cancel,
     Change,
     Command,
     CommitStage,
     ConfigureTopics,
+    CreateGroup,
     CreateTopics,
+    DeleteGroup,
     DeleteTopics,
+    Move,
+    PauseGroup,
     Place,
+    ResetGroup,
+    Settle,
     Stage,
     StagedBatch,
 )
 from .feeds import Feed, FeedBoard
 from .pending import Pending
+from .queue_verbs import QueueVerbs
 from .readers import Reader
 from .row_stats import merged_stats
 from .staging import STAGED_SECONDS, Staging, check_writer, part_name, part_names
@@ -50,7 +59,7 @@ DECODE_CACHE_BYTES = 4 * 1024 * 1024
 PARTITIONS_MAX = 1024
 
 
-class Broker:
+class Broker(QueueVerbs):
     def __init__(
         self,
         clock: Clock | None = None,
@@ -59,6 +68,7 @@ class Broker:
         staging: Staging | None = None,
         staged_seconds: float = STAGED_SECONDS,
     ) -> None:
+        super().__init__()
         self.clock: Clock = clock or SystemClock()
         self._decoder = decoder
         self._topics: dict[str, Topic] = {}
@@ -211,6 +221,13 @@ class Broker:
     async def _obtain(self, name: str, auto_create: bool) -> Topic:
         return self._topic(name, auto_create)
 
+    async def _obtain_with(self, name: str, options: TopicOptions) -> Topic:
+        """A topic, made with these options if need be."""
+        if name not in self._topics:
+            self._check_open()
+            self.apply(CreateTopics(self._numbered([name]), options))
+        return self._topics[name]
+
     async def _ready_to_stage(self) -> None:
         """Wait until more may be staged."""
 
@@ -290,6 +307,7 @@ class Broker:
         await self._change(ConfigureTopics([topic.id for topic in row], wanted, added))
         for _, added_name in added:
             await self._introduce(names, self._topics[added_name])
+            await self._introduce_groups(row, self._topics[added_name])
         for topic in self._row(name):
             topic.bell.ring()  # readers of all partitions look whether there are more
         return self._info(name, self._row(name))
@@ -309,6 +327,17 @@ class Broker:
         """
         for name in names:
             await topic.open_reader(name, "earliest", None).close()
+
+    async def _introduce_groups(self, row: list[Topic], topic: Topic) -> None:
+        """Groups of the whole row miss nothing of an added partition."""
+        for group in row[0].queues.values():
+            command = CreateGroup(
+                topic.id, group.name, group.order, group.filter_text, group.start, 0
+            )
+            done = topic.keeper.change(command)
+            if done is not None:
+                await asyncio.shield(done)
+            topic.queues[group.name].filter = group.filter
 
     async def delete_topic(self, name: str) -> None:
         row = self._whole_row(name)
@@ -411,6 +440,15 @@ class Broker:
                 self._delete([self._by_id[id] for id in ids])
             case CommitStage():
                 self._apply_commit(command)
+            case Move():
+                self._apply_move(command)
+            case (
+                CreateGroup() | DeleteGroup() | Settle() | Attempts() | ResetGroup() | PauseGroup()
+                | Cancel()
+            ):  # fmt: skip
+                topic = self._by_id.get(command.topic)
+                if topic is not None:  # else deleted since it was decided
+                    topic.apply_group_change(command)
             case Stage() | AbortStages():
                 self._staging.apply(command)
             case _:
@@ -430,6 +468,9 @@ class Broker:
             cache=self._cache,
             board=self._board,
             decoder=self._decoder,
+            apply=self.apply,
+            bury=self.bury,
+            compile=self._compile,
         )
 
     def _delete(self, row: list[Topic]) -> None:
@@ -508,4 +549,4 @@ class Broker:
 
 
 def _reader_names(topic: Topic) -> set[str]:
-    return {label for label in topic.stats().lag if not label.startswith("*")}
+    return {name for name, _, _ in topic.cursor_states()}

@@ -5,6 +5,7 @@
     kind u8   7 zeros   length u64   stage   batches      2: a stage; `length` bytes of MessagePack
                                                           with zeros up to a multiple of 8, then
                                                           its record batches one behind another
+    kind u8   7 zeros   length u64   move   batch         3: a move; as a stage, with one batch
 
 What a command says was decided before it was written; apply refuses nothing. Times are in it.
 """
@@ -14,17 +15,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct as Layout
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from ..batch import RecordBatch
+from ..batch import BatchBuilder, RecordBatch
 from ..errors import Corrupt
+from ..group_model import Order, Ranges
 from ..model import TopicOptions
 
 _KIND = Layout("<B7x")
 _APPEND = Layout("<B7xQ")
-_STRUCT, _BATCH, _STAGE = 0, 1, 2
+_STRUCT, _BATCH, _STAGE, _MOVE = 0, 1, 2, 3
 
 Buffer = bytes | memoryview
 
@@ -91,6 +93,70 @@ class AbortStages(msgspec.Struct, frozen=True, tag="abort_stages", array_like=Tr
     time: int
 
 
+class CreateGroup(msgspec.Struct, frozen=True, tag="create_group", array_like=True):
+    """A queue group begins at `floor`."""
+
+    topic: int
+    group: str
+    order: Order
+    filter: str | None
+    start: str
+    floor: int
+
+
+class DeleteGroup(msgspec.Struct, frozen=True, tag="delete_group", array_like=True):
+    """Forget a group of either kind."""
+
+    topic: int
+    group: str
+
+
+class Settle(msgspec.Struct, frozen=True, tag="settle", array_like=True):
+    """Messages that a group is done with; `reason` says why they were never delivered, if so."""
+
+    topic: int
+    group: str
+    ranges: Ranges
+    reason: str = ""
+
+
+class Attempts(msgspec.Struct, frozen=True, tag="attempts", array_like=True):
+    """How often messages were handed out, and until when nacked ones wait. Absolute, so a later
+    one goes before an earlier one; a count of 0 forgets."""
+
+    topic: int
+    group: str
+    counts: list[tuple[int, int, int]]
+    delays: list[tuple[int, int]] = []
+
+
+class ResetGroup(msgspec.Struct, frozen=True, tag="reset_group", array_like=True):
+    """A queue group begins anew at `floor`."""
+
+    topic: int
+    group: str
+    floor: int
+
+
+class PauseGroup(msgspec.Struct, frozen=True, tag="pause_group", array_like=True):
+    topic: int
+    group: str
+    paused: bool
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
+    """Delayed messages that nobody is to get any more."""
+
+    topic: int
+    ranges: Ranges
+
+
+class BeginEpoch(msgspec.Struct, frozen=True, tag="begin_epoch", array_like=True):
+    """From now on, lease tokens begin with this."""
+
+    epoch: int
+
+
 Change = (
     CreateTopics
     | ConfigureTopics
@@ -99,7 +165,16 @@ Change = (
     | SetCursor
     | CommitStage
     | AbortStages
+    | CreateGroup
+    | DeleteGroup
+    | Settle
+    | Attempts
+    | ResetGroup
+    | PauseGroup
+    | Cancel
+    | BeginEpoch
 )
+GroupChange = CreateGroup | DeleteGroup | Settle | Attempts | ResetGroup | PauseGroup | Cancel
 
 
 class Append(NamedTuple):
@@ -130,6 +205,28 @@ class Stage(NamedTuple):
     batches: Sequence[StagedBatch]
 
 
+class Move(NamedTuple):
+    """Messages change places in one step: a group is done with them, another topic has them.
+
+    So go dead letters, and so they come back: then for one group of that topic alone.
+    """
+
+    source: int
+    group: str
+    ranges: Ranges
+    target: int
+    only_for: str | None
+    batch: RecordBatch | BatchBuilder
+
+
+class _MoveHead(msgspec.Struct, frozen=True, array_like=True):
+    source: int
+    group: str
+    ranges: Ranges
+    target: int
+    only_for: str | None
+
+
 class _StageHead(msgspec.Struct, frozen=True, array_like=True):
     writer: str
     number: int
@@ -138,7 +235,7 @@ class _StageHead(msgspec.Struct, frozen=True, array_like=True):
     topics: list[tuple[int, str]]
 
 
-Command = Change | Append | Stage
+Command = Change | Append | Stage | Move
 
 
 def encode_command(command: Command) -> Sequence[Buffer]:
@@ -148,6 +245,8 @@ def encode_command(command: Command) -> Sequence[Buffer]:
         return (_APPEND.pack(_BATCH, command.topic), batch.header(), batch.body)
     if isinstance(command, Stage):
         return _encode_stage(command)
+    if isinstance(command, Move):
+        return _encode_move(command)
     return (_KIND.pack(_STRUCT), msgspec.msgpack.encode(command))
 
 
@@ -163,6 +262,8 @@ def decode_command(payload: Buffer) -> Command:
         return Append(topic, RecordBatch.decode(payload[_APPEND.size :], verify=False))
     if kind == _STAGE:
         return _decode_stage(payload)
+    if kind == _MOVE:
+        return _decode_move(payload)
     if kind != _STRUCT:
         raise Corrupt(f"a journal record holds the unknown command kind {kind}")
     try:
@@ -174,29 +275,52 @@ def decode_command(payload: Buffer) -> Command:
 _DECODER: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
 
 
+T = TypeVar("T")
+
+
+def _encode_head(kind: int, head: bytes) -> list[Buffer]:
+    return [_APPEND.pack(kind, len(head)), head, bytes(-len(head) & 7)]
+
+
+def _decode_head(payload: Buffer, type: type[T], what: str) -> tuple[T, int]:
+    """What stands before the batches, and where they begin."""
+    if len(payload) < _APPEND.size:
+        raise Corrupt(f"a journal record is too short for a {what}")
+    _, length = _APPEND.unpack_from(payload)
+    end = _APPEND.size + length
+    try:
+        head = msgspec.msgpack.decode(payload[_APPEND.size : end], type=type)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"a journal record holds no {what} we know: {error}") from error
+    return head, end + (-length & 7)
+
+
 def _encode_stage(stage: Stage) -> Sequence[Buffer]:
     topics = [(staged.topic, staged.name) for staged in stage.batches]
-    head = msgspec.msgpack.encode(
-        _StageHead(stage.writer, stage.number, stage.part, stage.time, topics)
-    )
-    buffers: list[Buffer] = [_APPEND.pack(_STAGE, len(head)), head, bytes(-len(head) & 7)]
+    head = _StageHead(stage.writer, stage.number, stage.part, stage.time, topics)
+    buffers = _encode_head(_STAGE, msgspec.msgpack.encode(head))
     for staged in stage.batches:
         buffers += (staged.batch.header(), staged.batch.body)
     return buffers
 
 
 def _decode_stage(payload: Buffer) -> Stage:
-    if len(payload) < _APPEND.size:
-        raise Corrupt("a journal record is too short for a stage")
-    _, length = _APPEND.unpack_from(payload)
-    position = _APPEND.size + length
-    try:
-        head = msgspec.msgpack.decode(payload[_APPEND.size : position], type=_StageHead)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"a journal record holds no stage we know: {error}") from error
-    position += -length & 7
+    head, position = _decode_head(payload, _StageHead, "stage")
     batches = []
     for topic, name in head.topics:
         batch, position = RecordBatch.decode_from(payload, position, verify=False)
         batches.append(StagedBatch(topic, name, batch))
     return Stage(head.writer, head.number, head.part, head.time, batches)
+
+
+def _encode_move(move: Move) -> Sequence[Buffer]:
+    assert isinstance(move.batch, RecordBatch), "the journal has batches only"
+    head = _MoveHead(move.source, move.group, move.ranges, move.target, move.only_for)
+    buffers = _encode_head(_MOVE, msgspec.msgpack.encode(head))
+    return [*buffers, move.batch.header(), move.batch.body]
+
+
+def _decode_move(payload: Buffer) -> Move:
+    head, position = _decode_head(payload, _MoveHead, "move")
+    batch, _ = RecordBatch.decode_from(payload, position, verify=False)
+    return Move(head.source, head.group, head.ranges, head.target, head.only_for, batch)

@@ -1,46 +1,64 @@
-"""Messages that live feeds get later: ordered by when they are due. Pure."""
+"""Messages whose time has not come: ordered by when they are due. Pure.
+
+What is stored is known by its offset, at a few bytes each; what is not (QoS 0) is held as it is.
+"""
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable
+from heapq import heappop, heappush
 
 from ..batch import RowSource
+from ..groups.delay_wheel import DelayWheel
 
-Delayed = tuple[RowSource, int] | int
-"""A row that is stored nowhere else (QoS 0), or the offset of one that is."""
+Stored = tuple[int, int]
+"""Offset and priority."""
+
+Unstored = tuple[RowSource, int]
 
 
 class Delays:
-    """What is due next. Equal times keep the order of publishing."""
+    """What is due next. Of equal times, what is stored comes first, and each in its order."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Delayed]] = []
+        self._wheel = DelayWheel()
+        self._heap: list[tuple[int, int, Unstored]] = []
         self._counter = 0
-        self.unstored = 0
 
-    def add(self, due_ms: int, delayed: Delayed) -> None:
+    def add(self, due_ms: int, offset: int, priority: int) -> None:
+        self._wheel.add(due_ms, offset, priority)
+
+    def add_unstored(self, due_ms: int, rows: RowSource, row: int) -> None:
         self._counter += 1
-        self.unstored += not isinstance(delayed, int)
-        heappush(self._heap, (due_ms, self._counter, delayed))
+        heappush(self._heap, (due_ms, self._counter, (rows, row)))
 
     @property
     def stored(self) -> int:
-        return len(self._heap) - self.unstored
+        return len(self._wheel)
+
+    @property
+    def unstored(self) -> int:
+        return len(self._heap)
 
     def forget_before(self, offset: int) -> None:
         """Leave out the stored ones that are no longer there."""
-        self._heap = [
-            entry for entry in self._heap if not isinstance(entry[2], int) or entry[2] >= offset
-        ]
-        heapify(self._heap)
+        self._wheel.forget_before(offset)
+
+    def discard(self, offsets: Iterable[int]) -> None:
+        self._wheel.discard(offsets)
 
     def next_due_ms(self) -> int | None:
-        return self._heap[0][0] if self._heap else None
+        stored = self._wheel.next_due_ms()
+        if not self._heap:
+            return stored
+        unstored = self._heap[0][0]
+        return unstored if stored is None else min(stored, unstored)
 
-    def take_due(self, now_ms: int) -> list[Delayed]:
-        due: list[Delayed] = []
+    def take_due(self, now_ms: int) -> list[Stored | Unstored]:
+        """What is due, in its order."""
+        due: list[Stored | Unstored] = []
         while self._heap and self._heap[0][0] <= now_ms:
-            delayed = heappop(self._heap)[2]
-            self.unstored -= not isinstance(delayed, int)
-            due.append(delayed)
+            due += self._wheel.take_due(self._heap[0][0])
+            due.append(heappop(self._heap)[2])
+        due += self._wheel.take_due(now_ms)
         return due

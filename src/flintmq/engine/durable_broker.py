@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -45,6 +46,7 @@ from .commands import (
     AbortStages,
     AdvanceFirstOffset,
     Append,
+    BeginEpoch,
     Buffer,
     Change,
     Command,
@@ -131,6 +133,9 @@ class DurableBroker(Broker):
         self._commit: GroupCommit
         self._proposer: Proposer
         self._tickets: list[tuple[int, int]] = []
+        self._epoch_number = 0
+        self._epoch_begun: asyncio.Future[None] | None = None
+        self._on_written: deque[tuple[int, Callable[[], None]]] = deque()
 
     # --- opening
 
@@ -179,11 +184,13 @@ class DurableBroker(Broker):
             self._policy,
             on_durable=self._durable_up_to,
             on_failed=self._failed,
+            on_written=self._written_up_to,
             on_full=self._ran_full,
             on_room=self._has_room,
         )
         durability: Durability = "synced" if self._policy.acknowledges_after_sync else "written"
         self._proposer = Proposer(self._submit, self.apply, durability)
+        self._proposer.is_recovering = True
         if manifest is not None:
             self._check_segments(manifest)
             self._take_up(manifest)
@@ -192,6 +199,7 @@ class DurableBroker(Broker):
         except BaseException:
             self._journal.abandon()
             raise
+        self._proposer.is_recovering = False
         self._proposer.applied = self._index
         self._staging_view = self._staging.copy()
         self._arm_staging()
@@ -243,6 +251,7 @@ class DurableBroker(Broker):
     def _take_up(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self._last_topic_id = manifest.last_topic_id
+        self._epoch_number = manifest.epoch
         for state in manifest.topics:
             self._create([(state.id, state.name)], state.options)
             topic = self._by_id[state.id]
@@ -253,6 +262,7 @@ class DurableBroker(Broker):
                 topic.producers.restore(state.producers)
                 for cursor in state.cursors:
                     topic.apply_cursor(cursor.name, cursor.began, cursor.committed)
+                topic.restore_groups(state.groups, state.cancelled)
         restore_staging(self._staging, manifest.stages, self._store)
 
     def _remove_unfinished(self, manifest: Manifest | None) -> None:
@@ -290,16 +300,27 @@ class DurableBroker(Broker):
 
     # --- between deciding and applying
 
-    def _submit(self, buffers: Sequence[Buffer]) -> int:
+    def _submit(
+        self, buffers: Sequence[Buffer], on_written: Callable[[], None] | None = None
+    ) -> int:
         index = self._index + 1
         kind = RESTART if self._journal_is_behind else ENTRY
-        ticket = self._commit.submit([Record(_GROUP, _TERM, index, tuple(buffers), kind)])
+        ticket = self._commit.submit(
+            [Record(_GROUP, _TERM, index, tuple(buffers), kind)],
+            tell_when_written=on_written is not None,
+        )
+        if on_written is not None:
+            self._on_written.append((ticket, on_written))
         self._journal_is_behind = False
         self._index = index
         self._tickets.append((ticket, index))
         self._since_checkpoint += sum(map(len, buffers))
         self._note_backlog()
         return index
+
+    def _written_up_to(self, ticket: int) -> None:
+        while self._on_written and self._on_written[0][0] <= ticket:
+            self._on_written.popleft()[1]()
 
     def _note_backlog(self) -> None:
         """Hold publishers back where checkpoints are slower than they: memory is bounded."""
@@ -372,8 +393,18 @@ class DurableBroker(Broker):
             case SetCursor(id, name, began, committed):
                 if topic := self._durable(id):
                     topic.apply_cursor(name, began, committed)
+            case BeginEpoch(epoch):
+                self._epoch_number = max(self._epoch_number, epoch)
             case _:
                 super().apply(command)
+
+    async def _epoch(self) -> int:
+        """A number that no run before this one has used, durably so before it is used."""
+        self._check_open()
+        if self._epoch_begun is None:
+            self._epoch_begun = self._proposer.begin(BeginEpoch(self._epoch_number + 1))
+        await asyncio.shield(self._epoch_begun)
+        return self._epoch_number
 
     def _durable(self, id: int) -> DurableTopic | None:
         """A topic; None if it was deleted after the command was decided."""
@@ -391,6 +422,9 @@ class DurableBroker(Broker):
             cache=self._cache,
             board=self._board,
             decoder=self._decoder,
+            apply=self.apply,
+            bury=self.bury,
+            compile=self._compile,
             log=TopicLog(id, self._store, self._cache),
             proposer=self._proposer,
         )
@@ -435,6 +469,14 @@ class DurableBroker(Broker):
         if receipt is None:
             receipt = await found.publish_when_possible(rows, qos, timeout)
         return await receipt if isinstance(receipt, Pending) else receipt
+
+    async def _obtain_with(self, name: str, options: TopicOptions) -> Topic:
+        if name not in self._topics:
+            async with self._deciding():
+                if name not in self._topics:
+                    self._check_open()
+                    await self._change(CreateTopics(self._numbered([name]), options))
+        return self._topics[name]
 
     async def _obtain(self, name: str, auto_create: bool) -> Topic:
         """A topic, made if need be."""
@@ -527,7 +569,7 @@ class DurableBroker(Broker):
         if name is not None:
             check_name(name, "reader")
         found = await self._obtain(topic, auto_create)
-        is_new = name is not None and not found.has_cursor(name)
+        is_new = name is not None and name not in found.queues and not found.has_cursor(name)
         reader = found.open_reader(name, start, filter)
         if is_new:
             try:
@@ -665,6 +707,7 @@ class DurableBroker(Broker):
             [self._state_of(topic) for topic in self._by_id.values()],
             self._last_topic_id,
             self._staging.copy(),
+            self._epoch_number,
         )
 
     def _state_of(self, topic: Topic) -> TopicState:
@@ -681,6 +724,8 @@ class DurableBroker(Broker):
             list(log.sections),
             [CursorState(*cursor) for cursor in topic.cursor_states()],
             topic.producers.snapshot(),
+            topic.group_states(),
+            topic.lanes.cancelled.ranges(),
         )
 
     def _write_checkpoint(self, plan: _Plan) -> _Done:
@@ -695,8 +740,9 @@ class DurableBroker(Broker):
             merged = {flush.topic.id: flush.merge for flush in plan.flushes}
             topics = [_with_section(state, sections, merged) for state in plan.topics]
             manifest = Manifest(
-                plan.checkpoint, plan.position, plan.last_topic_id, self._next_file, topics, stages
-            )
+                plan.checkpoint, plan.position, plan.last_topic_id, self._next_file, topics, stages,
+                plan.epoch,
+            )  # fmt: skip
             obsolete = {*self._litter, *self._manifest.files()} - manifest.files()
             manifest = msgspec.structs.replace(manifest, obsolete=sorted(obsolete))
             write_manifest(self._filesystem, manifest)
@@ -850,6 +896,7 @@ class _Plan(NamedTuple):
     topics: list[TopicState]
     last_topic_id: int
     staging: Staging
+    epoch: int
 
 
 class _Done(NamedTuple):
@@ -863,11 +910,8 @@ def _without(state: TopicState, first_offset: int | None) -> TopicState:
     first = state.next_offset
     if first_offset is not None:
         first = max(state.first_offset, min(first, first_offset))
-    return TopicState(
-        state.id, state.name, state.options, first, state.next_offset, state.last_time,
-        [section for section in state.sections if section.next > first],
-        state.cursors, state.producers,
-    )  # fmt: skip
+    sections = [section for section in state.sections if section.next > first]
+    return msgspec.structs.replace(state, first_offset=first, sections=sections)
 
 
 def _with_section(
@@ -877,7 +921,4 @@ def _with_section(
     if section is None:
         return state
     kept = state.sections[: len(state.sections) - merged.get(state.id, 0)]
-    return TopicState(
-        state.id, state.name, state.options, state.first_offset, state.next_offset,
-        state.last_time, [*kept, section], state.cursors, state.producers,
-    )  # fmt: skip
+    return msgspec.structs.replace(state, sections=[*kept, section])

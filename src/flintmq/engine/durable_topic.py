@@ -15,14 +15,18 @@ import msgspec
 
 from ..batch import EXPIRY, PRODUCER, BatchBuilder, RecordBatch
 from ..errors import FlintError, InvalidRequest, QueueFull
+from ..group_model import Ranges
 from ..metrics import Meter
 from ..model import Receipt
+from ..storage.manifest import GroupState
 from ..storage.topic_log import TopicLog
-from .commands import AdvanceFirstOffset, Append, SetCursor
+from .commands import AdvanceFirstOffset, Append, CreateGroup, SetCursor
 from .feeds import Feed
+from .keeping import Journaled
 from .log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX
 from .pending import Pending
 from .proposer import Proposer
+from .queue_group import QueueGroup
 from .readers import Cursor
 from .topic import Topic
 from .waiting import again
@@ -33,6 +37,7 @@ class DurableTopic(Topic):
 
     def __init__(self, *args: Any, log: TopicLog, proposer: Proposer, **keywords: Any) -> None:
         super().__init__(*args, log=log, **keywords)
+        self.keeper = Journaled(self.id, proposer)
         self._proposer = proposer
         self._next = log.next_offset
         self._first = log.first_offset
@@ -77,9 +82,14 @@ class DurableTopic(Topic):
         if self.may_expire or self._age_ms is not None:
             self._rearm_sweep()
         now_ms = self.clock.now_ms()
-        for due_ms, offset in self.log.delayed(now_ms):
-            self._delays.add(due_ms, offset)  # what the journal still holds was added by replay
+        self._deliver_due(now_ms)
+        for due_ms, offset, priority in self.log.delayed(now_ms):
+            # what the journal still holds was added by replay
+            if offset not in self.lanes.cancelled:
+                self._delays.add(due_ms, offset, priority)
         self._arm_delays(now_ms)
+        for group in self.queues.values():
+            group.take_up()
 
     # --- deciding
 
@@ -198,10 +208,10 @@ class DurableTopic(Topic):
         while offset < log.next_offset:
             source, row, stop = log.locate(offset)
             due_ms, reason = self._due_ms(source, row)
-            if due_ms > now_ms:
+            if due_ms > now_ms or (reason == "age" and self._is_held(offset)):
                 break
             offset += self._rows_due(source, row, stop, now_ms, reason)
-            self._pass_over(offset, reason)
+            self._pass_over(self._kept(offset) if reason == "age" else offset, reason)
 
     def _arm_sweep(self) -> None:
         if self._first <= self.log.first_offset:  # else a drop is on its way, and arms it again
@@ -241,6 +251,45 @@ class DurableTopic(Topic):
         if self._sweep_timer is None:
             self._arm_sweep()
         self._wake_publisher()
+
+    def _apply_attempts(
+        self, group: QueueGroup, counts: list[tuple[int, int, int]], delays: list[tuple[int, int]]
+    ) -> None:
+        if self._proposer.is_recovering:
+            group.queue.apply_attempts(counts)
+            group.queue.apply_delays(delays)
+
+    def _apply_delete_group(self, name: str) -> None:
+        super()._apply_delete_group(name)
+        if name not in self._cursors:
+            self._lasting.discard(name)
+
+    def group_states(self) -> list[GroupState]:
+        return [
+            GroupState(
+                group.name,
+                group.order,
+                group.filter_text,
+                group.start,
+                group.paused,
+                group.snapshot(),
+            )
+            for group in self.queues.values()
+        ]
+
+    def restore_groups(self, states: list[GroupState], cancelled: Ranges) -> None:
+        """Take up the groups that a manifest has."""
+        for start, stop in cancelled:
+            self.lanes.cancelled.add_range(start, stop)
+        for state in sorted(states, key=lambda state: state.queue.floor):
+            self._apply_create_group(
+                CreateGroup(
+                    self.id, state.name, state.order, state.filter, state.start, state.queue.floor
+                )
+            )
+            group = self.queues[state.name]
+            group.paused = state.paused
+            group.queue.restore(state.queue)
 
     def has_cursor(self, name: str) -> bool:
         return name in self._lasting

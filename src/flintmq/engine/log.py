@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Protocol
 
-from ..batch import OBJECTS, BatchBuilder, DecodeCache, RecordBatch, RowSource
+from ..batch import NOT_PLAIN, OBJECTS, BatchBuilder, DecodeCache, RecordBatch, RowSource
 
 JOIN_ROWS_MAX = 64
 """Publishes of fewer rows than this join the open tail; larger ones are chunks of their own."""
@@ -38,6 +38,7 @@ class TopicLogApi(Protocol):
     def append_value(self, value: bytes, now_ms: int) -> int: ...
     def locate(self, offset: int) -> tuple[RowSource, int, int]: ...
     def locate_first(self) -> tuple[RowSource, int, int]: ...
+    def control_at(self, offset: int) -> tuple[RowSource | None, int, int]: ...
     def time_of(self, offset: int) -> int: ...
     def offset_at_time(self, time_ms: int) -> int: ...
     def drop_to(self, offset: int) -> int: ...
@@ -157,6 +158,11 @@ class MemoryLog:
             chunk = bisect_right(bases, offset, self._head) - 1
             return self._chunks[chunk], offset - bases[chunk], bases[chunk + 1] - bases[chunk]
         return self._chunks[chunk], offset - bases[chunk], self.next_offset - bases[chunk]
+
+    def control_at(self, offset: int) -> tuple[RowSource | None, int, int]:
+        """As `locate`, with None where the rows are plain."""
+        source, row, stop = self.locate(offset)
+        return source if source.columns & NOT_PLAIN else None, row, stop
 
     def time_of(self, offset: int) -> int:
         source, row, _ = self.locate(offset)

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from ..errors import FlintError, OutcomeUnknown
 from ..model import Durability
 from .commands import Buffer, Command, encode_command
+from .waiting import again
 
 QUEUE_BYTES_MAX = 64 * 1024 * 1024
 """What may wait for the journal before publishers have to wait too."""
@@ -41,7 +42,7 @@ class Proposer:
 
     def __init__(
         self,
-        submit: Callable[[Sequence[Buffer]], int],
+        submit: Callable[[Sequence[Buffer], Callable[[], None] | None], int],
         apply: Callable[[Command], None],
         durability: Durability,
     ) -> None:
@@ -56,13 +57,22 @@ class Proposer:
         self._quiet: list[asyncio.Future[None]] = []
         self.failure: FlintError | None = None
         self.applied = 0
+        self.is_recovering = False
+        """Whether what is applied was decided by a process before this one."""
 
-    def propose(self, command: Command, waiters: Sequence[Waiter] = ()) -> None:
+    def propose(
+        self,
+        command: Command,
+        waiters: Sequence[Waiter] = (),
+        on_written: Callable[[], None] | None = None,
+    ) -> None:
+        """Hand a command to the journal. `on_written` is called once it is written there, which
+        may be long before it is synced and applied; not at all if the journal stops."""
         if self.failure is not None:
-            raise self.failure
+            raise again(self.failure)
         buffers = encode_command(command)
         size = sum(map(len, buffers))
-        index = self._submit(buffers)
+        index = self._submit(buffers, on_written)
         self._queued_bytes += size
         self._flying.append(_Proposal(index, command, size, waiters))
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from ..batch import (
     DELIVER_AT,
     EXPIRY,
+    KEY_HASH,
+    KEYS,
     OBJECTS,
     PRODUCER,
     UNSTAMPED,
@@ -24,16 +27,42 @@ from ..batch import (
 )
 from ..broker_api import Filter
 from ..clock import Clock, Timer
-from ..errors import FilterFailed, FlintError, InvalidRequest, MessageTooLarge, QueueFull, TopicFull
+from ..errors import (
+    FilterFailed,
+    FlintError,
+    GroupExists,
+    GroupNotFound,
+    InvalidRequest,
+    MessageTooLarge,
+    QueueFull,
+    TopicFull,
+)
+from ..group_model import GroupInfo, GroupStats, Ranges
+from ..groups.lanes import LaneIndex
+from ..groups.token_bucket import TokenBucket
 from ..metrics import Meter
 from ..model import Receipt, Start, TopicInfo, TopicOptions, TopicStats
 from ..rows import Decoder, Message, Origin, Run
+from .commands import (
+    Attempts,
+    Cancel,
+    Command,
+    CreateGroup,
+    DeleteGroup,
+    GroupChange,
+    PauseGroup,
+    ResetGroup,
+    Settle,
+)
 from .dedup import Producers
 from .delays import Delays
 from .expiry import FOREVER, end_of_life
 from .feeds import Feed, FeedBoard
+from .keeping import AtOnce, Keeper
+from .lanes_of_topic import TopicLanes
 from .log import MemoryLog, TopicLogApi
 from .pending import Pending
+from .queue_group import Dead, QueueGroup
 from .readers import Cursor, Reader, resolve_start
 from .waiting import Bell, again, resolve
 
@@ -50,6 +79,13 @@ _GAPS_MAX = 64
 _DELAYS_KEPT = 1024
 
 
+def _ignore(command: Command) -> None: ...
+
+
+def _refuse(*_: object) -> Any:
+    raise AssertionError("a topic of its own has no groups")
+
+
 class Topic:
     def __init__(
         self,
@@ -62,12 +98,20 @@ class Topic:
         board: FeedBoard,
         decoder: Decoder | None = None,
         log: TopicLogApi | None = None,
+        apply: Callable[[Command], None] = _ignore,
+        bury: Callable[[Topic, QueueGroup, list[Dead]], Awaitable[None]] = _refuse,
+        compile: Callable[[str], Filter] = _refuse,
     ) -> None:
         self.name, self.id, self.clock = name, id, clock
         base, _, partition = name.partition("/")
         self._base, self._partition = base, int(partition or 0)
         self._decoder = decoder
         self.log: TopicLogApi = log or MemoryLog(cache)
+        self.lanes = TopicLanes(self.log)
+        self.queues: dict[str, QueueGroup] = {}
+        self.keeper: Keeper = AtOnce(id, apply)
+        self.bucket: TokenBucket | None = None
+        self._bury, self._compile = bury, compile
         self.bell = Bell()
         self._board = board
         self._feeds: tuple[Feed, ...] = ()
@@ -90,6 +134,7 @@ class Topic:
         self._held_by = "topic"
         self._unmarked = 0
         self._ended: FlintError | None = None
+        self.options = TopicOptions()
         self._take_options(options)
 
     @property
@@ -108,8 +153,14 @@ class Topic:
             self._keep_limits()
         self._rearm_sweep()
         self._wake_publisher()
+        for group in self.queues.values():
+            group.wake()
 
     def _take_options(self, options: TopicOptions) -> None:
+        limits = (options.rate_limit, options.rate_burst)
+        if limits != (self.options.rate_limit, self.options.rate_burst):
+            rate, burst = limits
+            self.bucket = None if rate is None else TokenBucket(rate, burst)
         self.options = options
         special = options if options.concern_clients() else None
         self.origin = Origin(self._base, self._partition, self._decoder, special)
@@ -309,6 +360,7 @@ class Topic:
     def _passed_by_all(self) -> int | None:
         """The offset that every named cursor and every open reader has passed; None without any."""
         positions = [cursor.position for cursor in self._cursors.values()]
+        positions += [group.queue.floor for group in self.queues.values()]
         return min(*positions, self.log.next_offset) if positions else None
 
     def _limit(self, count: int) -> str:
@@ -320,7 +372,10 @@ class Topic:
 
     def _full(self, count: int, waited: float | None = None) -> TopicFull:
         slowest = min(self._cursors.values(), key=lambda c: c.position, default=None)
-        if slowest is None:
+        holding = min(self.queues.values(), key=lambda g: g.queue.floor, default=None)
+        if holding is not None and (slowest is None or holding.queue.floor < slowest.position):
+            why = f"group {holding.name!r} still has {holding.unsettled():,} messages to settle"
+        elif slowest is None:
             why = "nobody reads it; open a reader, or choose overflow='drop_oldest'"
         else:
             why = f"reader {slowest.label!r} still has {self.lag(slowest):,} messages to read"
@@ -361,6 +416,10 @@ class Topic:
     def place(self, batches: Sequence[RecordBatch], now_ms: int) -> tuple[int, int]:
         """Decide where these go: offset and time."""
         return self.log.next_offset, max(now_ms, self.log.last_time)
+
+    def append_rows(self, rows: BatchBuilder) -> None:
+        """Take rows in whatever the limits say: dead letters are never refused."""
+        self._append(rows, rows.row_count, self.clock.now_ms())
 
     def apply_append(self, batch: RecordBatch) -> None:
         """Take in a batch whose place was decided."""
@@ -437,15 +496,18 @@ class Topic:
         if not rows.columns & DELIVER_AT:
             self._offer(Run(rows, 0, count, self.origin))
             return
+        if offset is not None:
+            self._deliver_due(now_ms)  # what comes with its time over is not delayed any more
+            now_ms = self.lanes.served_ms
         due_now = []
         for row in range(count):
             due_ms = rows.deliver_at(row)
             if due_ms <= now_ms:
                 due_now.append(row)
             elif offset is None:
-                self._delays.add(due_ms, (rows, row))
+                self._delays.add_unstored(due_ms, rows, row)
             else:
-                self._delays.add(due_ms, offset + row)
+                self._delays.add(due_ms, offset + row, rows.priority(row))
         if due_now:
             self._offer(Run(rows, 0, count, self.origin, due_now))
         stored = self._delays.stored
@@ -514,26 +576,44 @@ class Topic:
         due_ms = self._delays.next_due_ms()
         if due_ms is not None and self._ended is None:
             seconds = max(0, due_ms - now_ms) / 1000
-            self._delay_timer = self.clock.call_later(seconds, self._deliver_due)
+            self._delay_timer = self.clock.call_later(seconds, self._delays_are_over)
 
-    def _deliver_due(self) -> None:
-        now_ms = self.clock.now_ms()
+    def _delays_are_over(self) -> None:
+        self._deliver_due(self.clock.now_ms())
+        self._arm_delays(self.clock.now_ms())
+
+    def _deliver_due(self, now_ms: int) -> None:
+        """Hand what is due to the live feeds and to the groups that know of it as delayed."""
+        self.lanes.served_ms = max(now_ms, self.lanes.served_ms)
+        stored: list[tuple[int, int]] = []
         for delayed in self._delays.take_due(now_ms):
-            if isinstance(delayed, int):
-                if delayed < self.log.first_offset:
+            first, row = delayed
+            if isinstance(first, int):
+                if first < self.log.first_offset:
                     self._drops["feed"] += len(self.feeds)  # retention was faster
                     continue
-                source, row, _ = self.log.locate(delayed)
-            else:
-                source, row = delayed
-            self._offer(Run(source, row, row + 1, self.origin), was_let_in=False)
-        self._arm_delays(now_ms)
+                stored.append((first, row))
+                if not self.feeds:
+                    continue
+                first, row, _ = self.log.locate(first)
+            self._offer(Run(first, row, row + 1, self.origin), was_let_in=False)
+        if stored:
+            self.lanes.add_due(stored)
+            for group in self.queues.values():
+                group.add_due(stored)
 
     # --- retention
 
     def _pass_over(self, offset: int, reason: str) -> None:
         """Decide to drop everything before `offset`."""
         self._drop(offset, reason)
+
+    def _kept(self, offset: int) -> int:
+        """How far one may drop, of what lies before `offset`: groups may keep what they have not
+        settled."""
+        if not self.options.keep_until_settled or not self.queues:
+            return offset
+        return min(offset, min(group.queue.floor for group in self.queues.values()))
 
     def _drop(self, offset: int, reason: str) -> None:
         start = self.log.first_offset
@@ -561,9 +641,9 @@ class Topic:
         log = self.log
         surplus = log.next_offset - log.first_offset - self._count_max
         if surplus > 0:
-            self._drop(log.first_offset + surplus, "count")
+            self._drop(self._kept(log.first_offset + surplus), "count")
         if log.byte_count > self._bytes_max:
-            self._drop(log.offset_freeing(log.byte_count - self._bytes_max), "bytes")
+            self._drop(self._kept(log.offset_freeing(log.byte_count - self._bytes_max)), "bytes")
 
     def _arm_sweep(self) -> None:
         due_ms = self._front_due_ms()[0]
@@ -584,7 +664,14 @@ class Topic:
         if log.first_offset == log.next_offset:
             return FOREVER, ""
         source, row, _ = log.locate_first()
-        return self._due_ms(source, row)
+        due_ms, reason = self._due_ms(source, row)
+        if reason == "age" and self._is_held(log.first_offset):
+            return end_of_life(source, row, self.ttl_ms), "expired"
+        return due_ms, reason
+
+    def _is_held(self, offset: int) -> bool:
+        """Whether a group keeps this one from retention."""
+        return self._kept(offset + 1) <= offset
 
     def _due_ms(self, source: RowSource, row: int) -> tuple[int, str]:
         due_ms, reason = end_of_life(source, row, self.ttl_ms), "expired"
@@ -607,7 +694,8 @@ class Topic:
             if due_ms > now_ms:
                 break
             source, row, stop = log.locate_first()
-            self._drop(log.first_offset + self._rows_due(source, row, stop, now_ms, reason), reason)
+            offset = log.first_offset + self._rows_due(source, row, stop, now_ms, reason)
+            self._drop(self._kept(offset) if reason == "age" else offset, reason)
 
     def _rows_due(self, source: RowSource, row: int, stop: int, now_ms: int, reason: str) -> int:
         """How many rows from `row` on are due for the same reason as the first one."""
@@ -639,6 +727,8 @@ class Topic:
             position = resolve_start(self, "earliest" if start is None else start)
             cursor = self._cursors[label] = Cursor(label, None, position, filter)
             return cursor
+        if name in self.queues:
+            raise GroupExists(self._base, name, {"kind": ("queue", "cursor")})
         known = self._cursors.get(name)
         position = resolve_start(self, "earliest" if start is None else start, known)
         if known is None:
@@ -698,6 +788,145 @@ class Topic:
         log = self.log
         return max(0, log.next_offset - max(cursor.position, log.first_offset))
 
+    # --- groups
+
+    def bury(self, group: QueueGroup, dead: list[Dead]) -> Awaitable[None]:
+        """Move messages that a group gives up to its dead letters, in one step with settling."""
+        return self._bury(self, group, dead)
+
+    def key_hashes(self, start: int, stop: int) -> list[int]:
+        hashes: list[int] = []
+        while start < stop:
+            source, row, rows = self.log.locate(start)
+            end = min(rows, row + stop - start)
+            if source.columns & (KEY_HASH | KEYS):
+                hashes += map(source.key_hash, range(row, end))
+            else:
+                hashes += [0] * (end - row)
+            start += end - row
+        return hashes
+
+    def apply_group_change(self, command: GroupChange) -> None:
+        """Make a change of a group that was decided. What is gone since is passed over."""
+        match command:
+            case CreateGroup():
+                self._apply_create_group(command)
+            case Cancel(_, ranges):
+                self._apply_cancel(ranges)
+            case DeleteGroup(_, name):
+                self._apply_delete_group(name)
+            case Settle() | Attempts() | ResetGroup() | PauseGroup():
+                group = self.queues.get(command.group)
+                if group is not None:
+                    self._apply_to(group, command)
+
+    def _apply_to(
+        self, group: QueueGroup, command: Settle | Attempts | ResetGroup | PauseGroup
+    ) -> None:
+        match command:
+            case Settle(_, _, ranges, reason):
+                group.apply_settle(ranges, reason)
+                self.group_moved()
+            case Attempts(_, _, counts, delays):
+                self._apply_attempts(group, counts, delays)
+            case ResetGroup(_, _, floor):
+                group.apply_reset(floor)
+                self.group_moved()
+            case PauseGroup(_, _, paused):
+                group.apply_pause(paused)
+
+    def _apply_attempts(
+        self, group: QueueGroup, counts: list[tuple[int, int, int]], delays: list[tuple[int, int]]
+    ) -> None:
+        """Nothing: what hands messages out knows already how often it did."""
+
+    def _apply_create_group(self, command: CreateGroup) -> None:
+        if command.group not in self.queues and command.group not in self._cursors:
+            text = command.filter
+            self.queues[command.group] = QueueGroup(
+                self,
+                command.group,
+                order=command.order,
+                filter=None if text is None else self._compile(text),
+                filter_text=text,
+                start=command.start,
+                floor=command.floor,
+            )
+
+    def _apply_delete_group(self, name: str) -> None:
+        group = self.queues.pop(name, None)
+        if group is not None:
+            group.end(GroupNotFound(self._base, name))
+            self.forget_index(group.queue.index)
+            self.group_moved()
+        cursor = self._cursors.get(name)
+        if cursor is not None and not cursor.members:
+            del self._cursors[name]
+            self._wake_publisher()
+
+    def _apply_cancel(self, ranges: Ranges) -> None:
+        for start, stop in ranges:
+            self.lanes.cancelled.add_range(start, stop)
+            self._delays.discard(range(start, stop))
+        for group in self.queues.values():
+            group.apply_settle(ranges, "cancelled")
+        self._arm_delays(self.clock.now_ms())
+
+    def only_for(self, name: str | None, start: int, stop: int) -> None:
+        """These were appended for one group alone: the others are done with them."""
+        if name is not None:
+            for group in self.queues.values():
+                if group.name != name:
+                    group.apply_settle([(start, stop)], "redriven")
+
+    def group_moved(self) -> None:
+        """A group has settled something, or is gone: there may be room, or less to keep."""
+        if self.options.keep_until_settled:
+            self._keep_limits()
+            self._rearm_sweep()
+        if self._publishers:
+            self._wake_publisher()
+
+    def forget_index(self, index: LaneIndex) -> None:
+        if all(group.queue.index is not index for group in self.queues.values()):
+            self.lanes.release(index)
+
+    def delayed_from(self, offset: int) -> int:
+        """How many delayed messages wait for their time from an offset on."""
+        return (
+            self._delays.stored
+            if offset <= self.log.first_offset
+            else min(self._delays.stored, self.log.next_offset - offset)
+        )
+
+    def group_infos(self) -> list[GroupInfo]:
+        cursors = [
+            GroupInfo(name=cursor.name, topic=self._base, kind="cursor")
+            for cursor in self._cursors.values()
+            if cursor.name is not None
+        ]
+        return [*cursors, *(group.info for group in self.queues.values())]
+
+    def cursor_stats(self, name: str) -> GroupStats | None:
+        cursor = self._cursors.get(name)
+        if cursor is None or cursor.name is None:
+            return None
+        log = self.log
+        position = max(cursor.position, log.first_offset)
+        lag = self.lag(cursor)
+        age = (self.clock.now_ms() - log.time_of(position)) / 1000 if lag else None
+        return GroupStats(
+            name=name,
+            topic=self._base,
+            kind="cursor",
+            position=cursor.position,
+            lag=lag,
+            members=cursor.members,
+            ready=lag,
+            oldest_age=None if age is None else max(0.0, age),
+            drops={"retention": cursor.missed} if cursor.missed else {},
+        )
+
     # --- the end, and the figures
 
     def end(self, error: FlintError) -> None:
@@ -705,6 +934,8 @@ class Topic:
         self._ended = error
         for reader in self._readers:
             reader.end(error)
+        for group in self.queues.values():
+            group.end(error)
         for timer in (self._sweep_timer, self._delay_timer):
             if timer is not None:
                 timer.cancel()
@@ -742,8 +973,13 @@ class Topic:
             byte_count=log.byte_count,
             first_offset=log.first_offset,
             next_offset=log.next_offset,
-            subscribers=len(self._readers) + len(self.feeds),
-            lag={label: self.lag(cursor) for label, cursor in self._cursors.items()},
+            subscribers=len(self._readers)
+            + len(self.feeds)
+            + sum(len(group.members) for group in self.queues.values()),
+            lag={
+                **{label: self.lag(cursor) for label, cursor in self._cursors.items()},
+                **{name: group.unsettled() for name, group in self.queues.items()},
+            },
             missed=missed,
             drops={reason: count for reason, count in self._drops.items() if count},
             waits={reason: count for reason, count in self._waits.items() if count},

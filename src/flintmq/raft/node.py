@@ -157,6 +157,13 @@ class RaftNode:
         if is_vote and not message.force and self._is_in_lease():
             # A leader was heard of lately: who does not hear it should not unseat it (Raft 4.2.3).
             return False
+        if message.kind is MessageKind.VOTE and self._can_only_refuse(message):
+            # Our term matters to an election only if we vote. Who was removed and does not know it
+            # asks us for ever, with a log that is behind; were we to take each of its terms, our
+            # next answer would carry them on to the leader, and unseat it again and again.
+            self._learn_commit(message)
+            self._refuse_vote(MessageKind.VOTE_REPLY, message.sender)
+            return False
         if message.kind is MessageKind.PRE_VOTE:
             return True  # a question; nothing changes
         if message.kind is MessageKind.PRE_VOTE_REPLY and not message.reject:
@@ -164,6 +171,13 @@ class RaftNode:
         leader = message.sender if message.kind in _LEADERS_WORD else NOBODY
         self.become_follower(message.term, leader)
         return True
+
+    def _can_only_refuse(self, message: Message) -> bool:
+        """We are no voter, as far as we know, so nobody needs our word; and if we were promoted and
+        do not know it yet, this log is still none to vote for."""
+        return not self.membership.is_voter(self.id) and not self.log.is_up_to_date(
+            message.index, message.log_term
+        )
 
     def _is_in_lease(self) -> bool:
         if self.settings.lease_reads and self._ticks < self.settings.election_ticks:
@@ -175,13 +189,19 @@ class RaftNode:
         )
 
     def _answer_old_term(self, message: Message) -> None:
-        """Most of it is dropped. But a node stuck at a higher term must make itself heard: it
-        ignores the leader, and with pre-vote or leases nobody would listen to its candidacy."""
-        can_be_stuck = self.settings.check_quorum or self.settings.pre_vote
-        if can_be_stuck and message.kind in (MessageKind.HEARTBEAT, MessageKind.APPEND):
+        """Most of it is dropped: it is late. Three kinds are not."""
+        if message.kind is MessageKind.HEARTBEAT or message.kind is MessageKind.APPEND:
+            # A leader of a lower term is told of ours, whatever the settings (Raft 5.1): we ignore
+            # it, and it may have no other way to learn why. To wait until our candidacy is heard is
+            # not enough. With pre-vote or leases nobody listens to it; and a learner, or who waits
+            # for a snapshot or a change to be applied, has none. The leader steps down, once, and
+            # the next one begins above our term.
             self.send(MessageKind.APPEND_REPLY, message.sender)
         elif message.kind is MessageKind.PRE_VOTE:
             self._refuse_vote(MessageKind.PRE_VOTE_REPLY, message.sender)
+        elif message.reject and message.kind is not MessageKind.APPEND_REPLY:
+            # A refusal that does not count any more. But what is committed is so in every term.
+            self._learn_commit(message)
 
     def _answer_vote(self, message: Message) -> None:
         is_pre_vote = message.kind is MessageKind.PRE_VOTE

@@ -196,11 +196,7 @@ class Session:
 
     def control(self, frame: Frame, kind: type[C]) -> C:
         try:
-            control = decoder(kind).decode(frame.control)
-            for name in _NAMES:
-                if isinstance(getattr(control, name, None), list | dict):
-                    raise InvalidRequest(f"{kind.__name__}: {name} is no list and no map")
-            return control
+            return decoder(kind).decode(frame.control)
         except msgspec.ValidationError as error:
             raise InvalidRequest(f"{kind.__name__}: {error}") from None
         except msgspec.DecodeError as error:
@@ -216,6 +212,9 @@ class Session:
         self.check_requests()
         kind, work = handler
         control = self.control(frame, kind)
+        for name in _NAMES:
+            if isinstance(getattr(control, name, None), list | dict):
+                raise InvalidRequest(f"{kind.__name__}: {name} is no list and no map")
         self.run(frame.id, work(self, control, frame))
 
     def check_requests(self) -> None:

@@ -15,6 +15,8 @@ import msgspec
 
 from ..batch.checksum import crc32c
 from ..errors import Corrupt, StorageFull, UnsupportedFormat
+from ..group_model import Order, Ranges
+from ..groups.queue import QueueState
 from ..model import TopicOptions
 from .filesystem import FileSystem, read_file, replace_file
 from .segments import Section
@@ -35,6 +37,17 @@ class CursorState(msgspec.Struct, frozen=True, array_like=True):
     committed: int | None
 
 
+class GroupState(msgspec.Struct, frozen=True, array_like=True):
+    """A queue group: what it was made with, and what it has settled."""
+
+    name: str
+    order: Order
+    filter: str | None
+    start: str
+    paused: bool
+    queue: QueueState
+
+
 class TopicState(msgspec.Struct, frozen=True, array_like=True):
     """A topic as of the checkpoint."""
 
@@ -47,6 +60,9 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
     sections: list[Section]
     cursors: list[CursorState]
     producers: list[tuple[str, list[Any]]]
+    groups: list[GroupState] = []
+    cancelled: Ranges = []
+    """Delayed messages that were withdrawn."""
 
 
 class StagedState(msgspec.Struct, frozen=True, array_like=True):
@@ -88,6 +104,8 @@ class Manifest(msgspec.Struct, frozen=True):
     next_file: int = 1
     topics: list[TopicState] = []
     stages: list[WriterState] = []
+    epoch: int = 0
+    """What the last lease tokens begin with."""
     obsolete: list[str] = []
     """Segments that nothing here refers to any more: to be removed, also after a crash."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from ..batch import DELIVER_AT, BatchBuilder, DecodeCache, RecordBatch
+from ..batch import DELIVER_AT, NOT_PLAIN, BatchBuilder, DecodeCache, RecordBatch
+from ..errors import FlintError
 from .segments import BatchEntry, Section, SegmentStore
 
 
@@ -100,8 +101,23 @@ class TopicLog:
         section = self.sections[bisect_right(self._section_bases, offset) - 1]
         return section.file, self._store.segment(section.file).entry_at(self._topic, offset)
 
-    def delayed(self, now_ms: int) -> Iterator[tuple[int, int]]:
-        """When messages in segments are due, and their offsets, of those that are not due yet."""
+    def control_at(self, offset: int) -> tuple[RecordBatch | None, int, int]:
+        """What holds the control columns of `offset`, its row there, and the row behind the last;
+        None as the first where they are plain. No payload is read."""
+        if self._tail_bases and offset >= self._tail_bases[0]:
+            batch, row, stop = self.locate(offset)
+            return batch if batch.columns & NOT_PLAIN else None, row, stop
+        section = self.sections[bisect_right(self._section_bases, offset) - 1]
+        if not section.columns & NOT_PLAIN:
+            return None, offset - section.base, section.next - section.base
+        segment = self._store.segment(section.file)
+        entry = segment.entry_at(self._topic, offset)
+        control = segment.read_control(entry) if entry.columns & NOT_PLAIN else None
+        return control, offset - entry.base, entry.rows
+
+    def delayed(self, now_ms: int) -> Iterator[tuple[int, int, int]]:
+        """When messages in segments are due, their offsets and priorities, of those that are not
+        due yet."""
         for section in self.sections:
             if not section.columns & DELIVER_AT:
                 continue
@@ -113,7 +129,7 @@ class TopicLog:
                 for row in range(entry.rows):
                     due_ms = control.deliver_at(row)
                     if due_ms > now_ms and entry.base + row >= self.first_offset:
-                        yield due_ms, entry.base + row
+                        yield due_ms, entry.base + row, control.priority(row)
 
     def time_of(self, offset: int) -> int:
         batch, row, _ = self.locate(offset)
@@ -162,40 +178,55 @@ class TopicLog:
         return dropped
 
     def size_between(self, start: int, stop: int) -> int:
-        """The bytes that the messages from `start` to before `stop` count for."""
+        """The bytes that the messages from `start` to before `stop` count for.
+
+        Of a batch that cannot be read, its share by rows: damage is for readers to hear of, and
+        keeps nobody from dropping it.
+        """
         size = 0
         while start < stop:
-            in_tail = self._tail_bases and start >= self._tail_bases[0]
-            if not in_tail:
-                _, entry = self._entry(start)
-                if start == entry.base and entry.next <= stop:
-                    size += entry.size
-                    start = entry.next
-                    continue
-            batch, row, rows = self.locate(start)
-            end = min(rows, row + stop - start)
-            size += batch.size(row, end)
-            start += end - row
+            base, next, whole = self._extent(start)
+            end = min(next, stop)
+            size += whole if (start, end) == (base, next) else self._part(start, end)
+            start = end
         return size
+
+    def _part(self, start: int, end: int) -> int:
+        try:
+            batch, row, _ = self.locate(start)
+            return batch.size(row, row + end - start)
+        except FlintError:
+            base, next, whole = self._extent(start)
+            rows = next - base
+            return whole * (end - base) // rows - whole * (start - base) // rows
+
+    def _is_in_tail(self, offset: int) -> bool:
+        return bool(self._tail_bases) and offset >= self._tail_bases[0]
+
+    def _extent(self, offset: int) -> tuple[int, int, int]:
+        """Where the batch that holds `offset` begins and ends, and what it counts for. Where a
+        segment's index cannot be read, the whole section is taken for one."""
+        if self._is_in_tail(offset):
+            batch, _, rows = self.locate(offset)
+            return batch.base_offset, batch.base_offset + rows, batch.size(0, rows)
+        try:
+            _, entry = self._entry(offset)
+        except FlintError:
+            section = self.sections[bisect_right(self._section_bases, offset) - 1]
+            return section.base, section.next, section.size
+        return entry.base, entry.next, entry.size
 
     def offset_freeing(self, bytes_wanted: int) -> int:
         """The lowest offset before which at least `bytes_wanted` bytes are stored."""
         offset, freed = self.first_offset, 0
         while freed < bytes_wanted and offset < self.next_offset:
-            if not (self._tail_bases and offset >= self._tail_bases[0]):
-                _, entry = self._entry(offset)
-                if offset == entry.base and freed + entry.size <= bytes_wanted:
-                    freed += entry.size
-                    offset = entry.next
-                    continue
-            batch, row, rows = self.locate(offset)
-            size = batch.size(row, rows)
-            if freed + size <= bytes_wanted:
+            _, next, _ = self._extent(offset)
+            size = self.size_between(offset, next)
+            if freed + size < bytes_wanted:
                 freed += size
-                offset += rows - row
+                offset = next
                 continue
-            ends = range(row + 1, rows + 1)
+            ends = range(offset + 1, next + 1)
             missing = bytes_wanted - freed
-            end = ends[bisect_left(ends, missing, key=lambda end: batch.size(row, end))]
-            return offset + end - row
+            return ends[bisect_left(ends, missing, key=lambda end: self.size_between(offset, end))]
         return offset

@@ -11,6 +11,7 @@ from flintmq.testing.linearizability import NEVER, Operation
 from flintmq.testing.simulation.plan import MS
 
 if TYPE_CHECKING:
+    from flintmq.testing.simulation.server import Server
     from flintmq.testing.simulation.world import World
 
 PATIENCE_US = 1500 * MS
@@ -50,14 +51,15 @@ class Client:
         world.next_operation += 1
         self._current = operation
         called = world.next_moment()
-        taken = self._try(operation, key, action, called)
-        if not taken:
+        # Before it is asked: a lease answers at once, and that answer is to be judged as well.
+        world.history[operation] = Operation(key, action, called)
+        if not self._try(operation, key, action, called):
             # Surely without effect: forget it, and ask another server soon.
+            del world.history[operation]
             self._current = 0
             self._favourite = 0
             world.later(world.random.randrange(10, 200) * MS, self._call)
             return
-        world.history[operation] = Operation(key, action, called)
         world.later(PATIENCE_US, self._give_up, operation)
 
     def _try(self, operation: int, key: str, action: tuple[Any, ...], called: int) -> bool:
@@ -66,11 +68,7 @@ class Client:
         up = [server for server in up if server.paused_until <= world.now]
         if not up:
             return False
-        server = world.servers.get(self._favourite)
-        if server not in up or world.random.random() < 0.1:
-            leader = world.leader()
-            server = leader if leader in up and world.random.random() < 0.5 else None
-            server = server or world.random.choice(up)
+        server = self._choose(up)
         self._favourite = server.id
 
         def answered(result: Any) -> None:
@@ -79,6 +77,15 @@ class Client:
         if action[0] == "get":
             return server.read(operation, key, answered)
         return server.write(operation, action[0], key, list(action[1:]), answered)
+
+    def _choose(self, up: list[Server]) -> Server:
+        world = self._world
+        server = world.servers.get(self._favourite)
+        if server is None or server not in up or world.random.random() < 0.1:
+            leader = world.leader()
+            server = leader if leader in up and world.random.random() < 0.5 else None
+            server = server or world.random.choice(up)
+        return server
 
     def _answered(
         self, operation: int, key: str, action: tuple[Any, ...], called: int, result: Any
@@ -99,6 +106,21 @@ class Client:
         self._current = 0
         self._favourite = 0
         self._call()
+
+
+class Reader(Client):
+    """Reads only, and from the one leader it found until that one refuses. The others soon wait for
+    a write when their leader is cut off, and would not notice that it still answers reads."""
+
+    def _call(self) -> None:
+        if not self._world.is_calm:
+            self.call(f"k{self._world.random.randrange(self._world.plan.keys)}", ("get",))
+
+    def _choose(self, up: list[Server]) -> Server:
+        server = self._world.servers.get(self._favourite)
+        if server is None or server not in up:
+            server = self._world.leader()
+        return server if server is not None and server in up else self._world.random.choice(up)
 
 
 def known(history: dict[int, Operation]) -> list[Operation]:

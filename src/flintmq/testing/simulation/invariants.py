@@ -7,6 +7,7 @@
     state-machine safety   every node applies the same entry at the same index, without gaps
     committed for good     a committed entry never changes, on any node
     durable on a quorum    when a leader commits an entry, the disks of a quorum hold it
+    fresh reads            a read waits for everything committed anywhere when it was asked
     monotonic              terms and commits never fall; what was durable is there after a restart
     in order               compacted <= snapshot <= applied <= committed <= last
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.errors import LogCompacted
-from flintmq.raft import Entry, EntryKind, Message, MessageKind, Ready, TraceEvent
+from flintmq.raft import Entry, EntryKind, Message, MessageKind, ReadState, Ready, TraceEvent
 
 if TYPE_CHECKING:
     from flintmq.testing.simulation.server import Server
@@ -37,6 +38,7 @@ class Invariants:
         self._entries: dict[tuple[int, int], tuple[int, bytes, EntryKind]] = {}
         self._committed: dict[int, Entry] = {}
         self.commit_max = 1  # the group begins at a snapshot of index 1
+        self._commit_when_asked: dict[bytes, int] = {}  # context of a read -> commit_max
 
     def fail(self, text: str) -> None:
         raise Violation(text)
@@ -104,6 +106,19 @@ class Invariants:
         known = self._votes.setdefault((node, term), candidate)
         if known != candidate:
             self.fail(f"one vote: node {node} voted for {known} and {candidate} in term {term}")
+
+    def asks_to_read(self, context: bytes) -> None:
+        self._commit_when_asked[context] = self.commit_max
+
+    def may_read(self, server: Server, read: ReadState) -> None:
+        """Sharper than the judge of histories: a leader that was replaced and still answers is
+        found even if nobody has written since."""
+        commit = self._commit_when_asked[read.context]
+        if read.index < commit:
+            self.fail(
+                f"fresh reads: node {server.id} may read at {read.index}, but {commit} was"
+                f" committed when it asked"
+            )
 
     def stepped(self, server: Server) -> None:
         """After anything happened on this server."""

@@ -23,6 +23,7 @@ class Plan:
     straggle: float  # a message that takes many times longer, and so overtakes nothing
     fault_every_us: int
     clients: int
+    readers: int  # clients that only read, from one leader: where it answers by a lease
     keys: int
     goes_through_codec: bool
     apply_delay_us: int
@@ -70,6 +71,7 @@ def draw_plan(random: Random, node_count: int | None = None) -> Plan:
         straggle=random.choice((0.0, 0.01, 0.1)),
         fault_every_us=random.choice((200, 500, 1000)) * MS,
         clients=random.choice((1, 2, 3, 4)),
+        readers=1 if lease_reads else 0,
         keys=random.choice((1, 2, 3)),
         goes_through_codec=random.random() < 0.1,
         apply_delay_us=random.choice((0, 0, 20, 300)) * MS,

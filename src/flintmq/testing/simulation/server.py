@@ -182,7 +182,9 @@ class Server:
             if ready.persisted is not None:
                 done = self.disk.write(ready, world.now, world.random, world.plan.sync_us)
                 self.later(done - world.now, self._synced, ready)
-            self._reads.extend((read.index, read.context) for read in ready.reads)
+            for read in ready.reads:
+                world.invariants.may_read(self, read)
+                self._reads.append((read.index, read.context))
             self._to_apply.extend(ready.committed)
             world.invariants.stepped(self)
             if self._to_apply and not self._apply_is_due:
@@ -271,6 +273,7 @@ class Server:
 
     def read(self, operation: int, key: str, answer: Any) -> bool:
         context = b"%d" % operation
+        self.world.invariants.asks_to_read(context)
         self._make_good_for_ticks()
         try:
             self.raft.read_index(context)

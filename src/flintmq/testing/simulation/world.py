@@ -18,7 +18,7 @@ from flintmq.errors import FlintError, ProposalRefused
 from flintmq.raft import LEAVE_JOINT, Membership, TraceEvent
 from flintmq.raft.leader import Leader
 from flintmq.testing.linearizability import Operation, append_log, is_linearizable
-from flintmq.testing.simulation.clients import Client, known
+from flintmq.testing.simulation.clients import Client, Reader, known
 from flintmq.testing.simulation.faults import Faults
 from flintmq.testing.simulation.invariants import Invariants, Violation
 from flintmq.testing.simulation.network import SimulatedNetwork
@@ -131,6 +131,8 @@ class World:
         Faults(self).begin()
         for name in range(1, self.plan.clients + 1):
             Client(self, name).begin()
+        for name in range(self.plan.clients + 1, self.plan.clients + self.plan.readers + 1):
+            Reader(self, name).begin()
         self._run_until(self.plan.safety_us)
 
     def _be_live(self) -> None:

@@ -1,0 +1,521 @@
+"""What a queue hands out: messages that can be settled, one by one or many at once.
+
+A `Grip` is the hold on what was granted in one step. It remembers what became of each message, so
+that nothing is settled twice, however many message objects were made of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from random import uniform
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+
+from ..broker_api import MemberApi
+from ..errors import Closed, InvalidRequest, LeaseLost
+from ..group_model import LEASE_SECONDS_MAX, Lease, Ranges
+from ..model import SECONDS_MAX, Seconds, seconds
+from ..rows import Message, RowsOf, Run
+
+log = logging.getLogger("flintmq.client")
+
+Fate = Literal["ack", "nack", "reject", "release", "lost", "auto"]
+_PAST: dict[Fate, str] = {
+    "ack": "acked",
+    "nack": "nacked",
+    "reject": "rejected",
+    "release": "given back",
+    "auto": "acked before it was handed out (ack='auto')",
+}
+
+Settle = Callable[[MemberApi, list[Lease]], Awaitable[None]]
+
+
+class Keeper(Protocol):
+    """Who renews the leases of a grip: a subscription."""
+
+    def let_go(self, grip: Grip, count: int) -> None:
+        """So many of its messages are settled, or lost."""
+        ...
+
+    def extended(self, grip: Grip, offset: int, lease_seconds: float) -> None: ...
+
+
+class Grip:
+    """The hold on messages that one member was granted under one token."""
+
+    __slots__ = ("_fates", "_ranges", "counts", "group", "keeper", "member", "token", "topic")
+
+    def __init__(
+        self,
+        member: MemberApi,
+        topic: str,
+        group: str,
+        token: int,
+        counts: Mapping[int, int],
+        keeper: Keeper | None = None,
+    ) -> None:
+        self.member, self.topic, self.group = member, topic, group
+        self.token, self.counts = token, counts
+        self.keeper = keeper
+        self._fates: dict[int, Fate] = {}
+        self._ranges: list[tuple[int, int, Fate]] = []  # what was settled many at once
+
+    def fate(self, offset: int) -> Fate | None:
+        """What became of a message; None while it is unsettled."""
+        found = self._fates.get(offset)
+        if found is None:
+            for first, end, fate in self._ranges:
+                if first <= offset < end:
+                    return fate
+        return found
+
+    def is_fresh(self) -> bool:
+        """Whether nothing is settled yet."""
+        return not self._fates and not self._ranges
+
+    def note(self, ranges: Ranges, fate: Fate) -> None:
+        """Many have met their fate. None of them had one."""
+        self._ranges += [(first, end, fate) for first, end in ranges]
+
+    def lose(self, offsets: Iterable[int]) -> None:
+        """These are somebody else's now."""
+        lost = [offset for offset in offsets if self.fate(offset) is None]
+        for offset in lost:
+            self._fates[offset] = "lost"
+        self._tell(len(lost))
+
+    def may_settle(self, offset: int, fate: Fate) -> bool:
+        """Whether this is still to be done; raises if something else was done instead."""
+        had = self.fate(offset)
+        if had is None:
+            return True
+        if had == "lost":
+            raise LeaseLost(self.topic, self.group, [offset])
+        if had == fate or (had == "auto" and fate == "ack"):
+            return False
+        raise InvalidRequest(
+            f"offset {offset} of {self.topic!r} was {_PAST[had]}: it cannot be {_PAST[fate]} now"
+        )
+
+    async def settle(self, offset: int, fate: Fate, settle: Settle) -> None:
+        """Settle one message. Where that fails, it is as unsettled as before.
+
+        Cancelled, it counts as settled: the broker has heard of it, and carries it out.
+        """
+        if not self.may_settle(offset, fate):
+            return
+        fates = self._fates
+        fates[offset] = fate
+        try:
+            await settle(self.member, [(self.token, [(offset, offset + 1)])])
+        except LeaseLost:
+            fates[offset] = "lost"
+            self._tell(1)
+            raise
+        except asyncio.CancelledError:
+            self._tell(1)
+            raise
+        except BaseException:
+            del fates[offset]
+            raise
+        if self.keeper is not None:
+            self.keeper.let_go(self, 1)
+
+    async def extend(self, offset: int, lease_seconds: float) -> None:
+        had = self.fate(offset)
+        if had == "lost":
+            raise LeaseLost(self.topic, self.group, [offset])
+        if had is not None:
+            raise InvalidRequest(
+                f"offset {offset} of {self.topic!r} was {_PAST[had]}: it has no lease to extend"
+            )
+        try:
+            await self.member.extend([(self.token, [(offset, offset + 1)])], lease_seconds)
+        except LeaseLost:
+            self.lose([offset])
+            raise
+        if self.keeper is not None:
+            self.keeper.extended(self, offset, lease_seconds)
+
+    def settled_many(self, ranges: Ranges, fate: Fate, lost: set[int]) -> None:
+        """A settle of many was answered: these were lost, the others have met their fate."""
+        if lost:
+            self._ranges = [entry for entry in self._ranges if entry[:2] not in ranges]
+            for first, end in ranges:
+                for offset in range(first, end):
+                    self._fates[offset] = "lost" if offset in lost else fate
+        self._tell(sum(end - first for first, end in ranges))
+
+    def forget(self, ranges: Ranges) -> None:
+        """A settle of many failed: they are as unsettled as before."""
+        self._ranges = [entry for entry in self._ranges if entry[:2] not in ranges]
+
+    def unsettled_of(self, ranges: Ranges) -> Ranges:
+        if self.is_fresh():
+            return ranges
+        offsets = (offset for first, end in ranges for offset in range(first, end))
+        return ranges_of(offset for offset in offsets if self.fate(offset) is None)
+
+    def _tell(self, count: int) -> None:
+        if self.keeper is not None and count:
+            self.keeper.let_go(self, count)
+
+
+Lot = tuple[Grip, Ranges]
+"""Messages of one grip."""
+
+
+def ranges_of(offsets: Iterable[int]) -> Ranges:
+    """Offsets as ranges, in order."""
+    ranges: Ranges = []
+    for offset in sorted(offsets):
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1] = (ranges[-1][0], offset + 1)
+        else:
+            ranges.append((offset, offset + 1))
+    return ranges
+
+
+async def settle_lots(
+    lots: Iterable[Lot], fate: Fate, settle: Settle, losses: Sequence[LeaseLost] = ()
+) -> None:
+    """Settle messages of many grips: one call for each member, all under way at once.
+
+    A LeaseLost names everything that was lost, `losses` known before included, after the rest was
+    settled.
+    """
+    by_member: dict[int, list[Lot]] = {}
+    for grip, ranges in lots:
+        if ranges:
+            by_member.setdefault(id(grip.member), []).append((grip, ranges))
+    calls = [_settle_of_member(of_one, fate, settle) for of_one in by_member.values()]
+    if len(calls) == 1:  # no task is needed
+        answers: Sequence[BaseException | None] = [await calls[0]]
+    else:
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, LeaseLost):
+            raise answer
+    losses = [*losses, *(answer for answer in answers if isinstance(answer, LeaseLost))]
+    if losses:
+        raise LeaseLost(
+            ", ".join(dict.fromkeys(lost.topic for lost in losses)),
+            ", ".join(dict.fromkeys(lost.group for lost in losses)),
+            [offset for lost in losses for offset in lost.offsets],
+        )
+
+
+async def _settle_of_member(lots: list[Lot], fate: Fate, settle: Settle) -> LeaseLost | None:
+    for grip, ranges in lots:
+        grip.note(ranges, fate)
+    loss: LeaseLost | None = None
+    try:
+        await settle(lots[0][0].member, [(grip.token, ranges) for grip, ranges in lots])
+    except LeaseLost as error:
+        loss = error
+    except asyncio.CancelledError:
+        for grip, ranges in lots:
+            grip.settled_many(ranges, fate, set())
+        raise
+    except BaseException:
+        for grip, ranges in lots:
+            grip.forget(ranges)
+        raise
+    lost = set(loss.offsets) if loss else set()
+    for grip, ranges in lots:
+        grip.settled_many(ranges, fate, lost)
+    return loss
+
+
+# --- how a message is settled
+
+
+def acking(member: MemberApi, leases: list[Lease]) -> Awaitable[None]:
+    return member.ack(leases)
+
+
+def nacking(delay: Seconds) -> Settle:
+    after = checked_delay(delay)
+    return lambda member, leases: member.nack(leases, after)
+
+
+def rejecting(reason: str) -> Settle:
+    if not isinstance(reason, str):
+        raise InvalidRequest(f"a reason is a str, not {reason!r}")
+    return lambda member, leases: member.reject(leases, reason)
+
+
+def releasing(member: MemberApi, leases: list[Lease]) -> Awaitable[None]:
+    return member.release(leases)
+
+
+def checked_delay(delay: Seconds) -> float:
+    checked = seconds(delay, "delay")
+    if checked > SECONDS_MAX:
+        raise InvalidRequest(f"delay is at most {SECONDS_MAX:,} seconds")
+    return checked
+
+
+def checked_lease(lease: Seconds, name: str = "lease") -> float:
+    checked = seconds(lease, name, positive=True)
+    if checked > LEASE_SECONDS_MAX:
+        raise InvalidRequest(
+            f"{name} is at most {LEASE_SECONDS_MAX:,.0f} seconds at a time, not {checked:g}; "
+            "a lease can be extended"
+        )
+    return checked
+
+
+# --- messages
+
+
+class Granted(Message, frozen=True, gc=False, eq=False):
+    """A message that a queue has handed out to a member of a group."""
+
+    _grip: Grip
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was handed out, this time included."""
+        return self._grip.counts.get(self._source.base_offset + self._row, 1)
+
+    @property
+    def token(self) -> int:
+        """The fencing token: of two deliveries of a message, the later has the higher one."""
+        return self._grip.token
+
+    @property
+    def group(self) -> str:
+        return self._grip.group
+
+    def __repr__(self) -> str:
+        shown = Message.__repr__(self).removeprefix("Message(").removesuffix(")")
+        return f"{type(self).__name__}({shown}, delivery_count={self.delivery_count})"
+
+    def _lot(self) -> Lot:
+        offset = self._source.base_offset + self._row
+        return self._grip, [(offset, offset + 1)]
+
+
+class Delivery(Granted, frozen=True, gc=False, eq=False):
+    """A message from a queue, yours under a lease until it is settled.
+
+    Settled again in the same way, nothing happens; in another way, that is an error. LeaseLost says
+    that the lease ran out and the message went to somebody else: drop the work.
+    """
+
+    async def ack(self) -> None:
+        """It is done: nobody of this group gets it again."""
+        await self._grip.settle(self._source.base_offset + self._row, "ack", acking)
+
+    async def nack(self, delay: Seconds = 0) -> None:
+        """It is not done: it is delivered again, in `delay` seconds.
+
+        Where that was the last of the topic's `max_deliveries`, it goes to the dead letters.
+        """
+        await self._grip.settle(self._source.base_offset + self._row, "nack", nacking(delay))
+
+    async def reject(self, reason: str) -> None:
+        """It cannot be done: straight to the dead letters, with the reason."""
+        await self._grip.settle(self._source.base_offset + self._row, "reject", rejecting(reason))
+
+    async def extend(self, seconds: Seconds) -> None:
+        """Have the lease end that many seconds from now."""
+        offset = self._source.base_offset + self._row
+        await self._grip.extend(offset, checked_lease(seconds, "seconds"))
+
+    def process(
+        self,
+        retries: int | None = None,
+        backoff: Seconds = 1.0,
+        backoff_max: Seconds = 60.0,
+        jitter: float = 0.2,
+    ) -> Process:
+        """Work on it: `async with message.process(): ...` settles it by how the block ends.
+
+        Without an error it is acked. An exception is logged and goes no further: the message is
+        delivered again after `backoff` seconds, twice that the next time, and so on up to
+        `backoff_max`, each up to the part `jitter` longer or shorter. Once that was done `retries`
+        times (None: as often as `max_deliveries` of the topic allows), it goes to the dead letters
+        with the exception's text. A block that is cancelled gives it back at once, and it does not
+        count as a delivery. A block that settles the message itself has the last word.
+        """
+        return Process(self, Retrying.checked(retries, backoff, backoff_max, jitter))
+
+
+class Retrying(NamedTuple):
+    """When a message that failed is tried again."""
+
+    retries: int | None
+    backoff: float
+    backoff_max: float
+    jitter: float
+
+    @classmethod
+    def checked(
+        cls, retries: int | None, backoff: Seconds, backoff_max: Seconds, jitter: float
+    ) -> Retrying:
+        if retries is not None and (type(retries) is not int or retries < 0):
+            raise InvalidRequest(
+                f"retries is a whole number of at least 0, or None for as many as max_deliveries "
+                f"allows; not {retries!r}"
+            )
+        if isinstance(jitter, bool) or not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
+            raise InvalidRequest(f"jitter is a part from 0 to 1, not {jitter!r}")
+        return cls(
+            retries,
+            seconds(backoff, "backoff"),
+            min(seconds(backoff_max, "backoff_max"), float(SECONDS_MAX)),
+            float(jitter),
+        )
+
+    def delay(self, delivery_count: int) -> float:
+        """How long to wait before the next delivery."""
+        longer: int = 2 ** min(max(0, delivery_count - 1), 62)
+        chosen = min(self.backoff * longer, self.backoff_max)
+        return chosen * uniform(1 - self.jitter, 1 + self.jitter) if self.jitter else chosen
+
+
+class Process:
+    """Made by `Delivery.process`; use it as `async with`."""
+
+    def __init__(self, message: Delivery, retrying: Retrying) -> None:
+        self._message = message
+        self._retrying = retrying
+
+    async def __aenter__(self) -> Delivery:
+        return self._message
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        message = self._message
+        failed = isinstance(error, Exception)
+        if failed:
+            log.warning(
+                "%s offset %s failed in group %r (delivery %d): %r",
+                message.topic, message.offset, message.group, message.delivery_count, error,
+                exc_info=error,
+            )  # fmt: skip
+        offset = message.offset
+        assert offset is not None
+        if message._grip.fate(offset) is None:
+            try:
+                await self._settle(error)
+            except (LeaseLost, Closed) as lost:
+                log.warning("%s offset %s was not settled: %s", message.topic, offset, lost)
+        return failed
+
+    async def _settle(self, error: BaseException | None) -> None:
+        message, retries = self._message, self._retrying.retries
+        if error is None:
+            await message.ack()
+        elif isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
+            # Not the message's fault: work is being stopped.
+            offset = message._source.base_offset + message._row
+            await message._grip.settle(offset, "release", releasing)
+        elif not isinstance(error, Exception):
+            await message.nack()
+        elif retries is not None and message.delivery_count > retries:
+            await message.reject(reason_of(error))
+        else:
+            await message.nack(self._retrying.delay(message.delivery_count))
+
+
+REASON_LENGTH_MAX = 1000
+
+
+def reason_of(error: BaseException) -> str:
+    """An exception in a line, as the reason of a dead letter."""
+    return f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
+
+
+G = TypeVar("G", bound=Granted)
+
+
+class GrantedRows(RowsOf[G]):
+    """Rows whose runs have a grip."""
+
+    __slots__ = ()
+
+    def _lots(self) -> list[Lot]:
+        """What of these is not settled yet, by grip."""
+        by_grip: dict[int, tuple[Grip, Ranges]] = {}
+        for run in self._runs:
+            _, ranges = by_grip.setdefault(id(run.grip), (run.grip, []))
+            base = run.source.base_offset
+            if run.picks is None:
+                ranges.append((base + run.start, base + run.stop))
+            else:
+                ranges += ranges_of(base + row for row in run.picks)
+        return [(grip, grip.unsettled_of(_joined(ranges))) for grip, ranges in by_grip.values()]
+
+
+def _joined(ranges: Ranges) -> Ranges:
+    joined: Ranges = []
+    for first, end in sorted(ranges):
+        if joined and joined[-1][1] == first:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((first, end))
+    return joined
+
+
+class Deliveries(GrantedRows[Delivery]):
+    """Messages from a queue: a sequence that equals the list of them, with `values` as the fast way
+    through it. `ack` and `nack` settle at once what was not settled one by one."""
+
+    __slots__ = ()
+
+    async def ack(self) -> None:
+        """All of these are done, but for those that were settled otherwise."""
+        await settle_lots(self._lots(), "ack", acking)
+
+    async def nack(self, delay: Seconds = 0) -> None:
+        """All of these that are not settled yet are delivered again, in `delay` seconds."""
+        await settle_lots(self._lots(), "nack", nacking(delay))
+
+    def __iter__(self) -> Iterator[Delivery]:
+        for source, start, stop, origin, picks, grip in self._runs:
+            for row in range(start, stop) if picks is None else picks:
+                yield Delivery(source, row, origin, grip)
+
+    def _made(self, run: Run, row: int) -> Delivery:
+        return Delivery(run.source, row, run.origin, run.grip)
+
+
+Messages = Granted | GrantedRows[Any] | Iterable[Granted]
+"""Messages of queues: one, what a poll returned, or any of them."""
+
+
+async def settle_messages(messages: Messages, fate: Fate, settle: Settle) -> None:
+    """Settle the messages of one call; checked before anything is done."""
+    if isinstance(messages, GrantedRows):
+        await settle_lots(messages._lots(), fate, settle)
+        return
+    if isinstance(messages, Granted):
+        messages = [messages]
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise InvalidRequest(f"{fate} takes messages of a queue, not {messages!r}")
+    offsets: dict[int, tuple[Grip, set[int]]] = {}
+    losses: list[LeaseLost] = []
+    for message in messages:
+        if not isinstance(message, Granted):
+            raise InvalidRequest(
+                f"{message!r} is no message of a queue: subscribe or poll gives those"
+            )
+        offset = message._source.base_offset + message._row
+        grip = message._grip
+        try:
+            if grip.may_settle(offset, fate):
+                offsets.setdefault(id(grip), (grip, set()))[1].add(offset)
+        except LeaseLost as lost:
+            losses.append(lost)
+    lots = [(grip, ranges_of(of_grip)) for grip, of_grip in offsets.values()]
+    await settle_lots(lots, fate, settle, losses)

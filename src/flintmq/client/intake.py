@@ -1,0 +1,494 @@
+"""What a subscription has taken ahead, and the leases it keeps alive.
+
+Messages are taken by tasks of the intake itself, and handed out in the same step in which somebody
+asks for them: whoever waits and is cancelled has taken nothing. One timer renews what is unsettled,
+whole grants at a time; with nothing unsettled there is no timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from copy import copy
+from typing import Any
+
+from ..batch import RowSource
+from ..broker_api import Grant, MemberApi
+from ..clock import Clock, Timer
+from ..errors import FilterFailed, FlintError, LeaseLost, StorageFull
+from ..group_model import Lease
+from ..rows import Origin, Run
+from .delivery import (
+    Deliveries,
+    Delivery,
+    Grip,
+    acking,
+    log,
+    ranges_of,
+    settle_lots,
+)
+
+JoinPartition = Callable[[int], Coroutine[Any, Any, MemberApi]]
+
+
+class Held(Grip):
+    """A grip whose leases are renewed until its messages are settled."""
+
+    __slots__ = ("due", "ends", "longer", "offsets", "since", "unsettled")
+
+    def __init__(
+        self,
+        member: MemberApi,
+        topic: str,
+        group: str,
+        token: int,
+        counts: Mapping[int, int],
+        keeper: Intake,
+        offsets: list[int],
+    ) -> None:
+        super().__init__(member, topic, group, token, counts, keeper)
+        self.offsets = offsets
+        self.unsettled = len(offsets)
+        self.since = self.ends = self.due = 0.0
+        self.longer: dict[int, float] = {}
+        """Until when leases hold that their owner has extended."""
+
+    def to_renew(self, until: float) -> list[int]:
+        return [
+            offset
+            for offset in self.offsets
+            if self.fate(offset) is None and self.longer.get(offset, 0.0) < until
+        ]
+
+
+Item = tuple[Held, RowSource, int, Origin]
+"""A message that was taken, before it is handed out."""
+
+
+class Intake:
+    """Takes messages ahead for one subscription, from one member or from one for each partition.
+
+    Invariant: no more than `prefetch` messages are unsettled, whether handed out or still here.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        group: str,
+        *,
+        lease: float,
+        lease_max: float,
+        prefetch: int,
+        auto: bool,
+        join: JoinPartition,
+        count: Callable[[], int] | None,
+    ) -> None:
+        self._clock = clock
+        self._group = group
+        self._lease, self._lease_max = lease, lease_max
+        self._prefetch = prefetch
+        self._refill_at = (prefetch + 1) // 2
+        self._auto = auto
+        self._join = join
+        self._count = count  # None: a plain topic, or these partitions and no others
+        self._members: list[MemberApi] = []
+        self._turn = 0
+        self._taking: dict[MemberApi, asyncio.Task[None]] = {}
+        self._called_back: set[asyncio.Task[None]] = set()
+        self._ahead: deque[Item] = deque()
+        self._settled: deque[Item] = deque()
+        """With ack="auto": settled, and to be handed out next."""
+        self._wanted = 1
+        self._held: dict[Held, None] = {}
+        self._unsettled = 0
+        self._parked: set[asyncio.Future[bool]] = set()
+        self._timer: Timer | None = None
+        self._errands: set[asyncio.Task[None]] = set()
+        self._settling: asyncio.Task[None] | None = None
+        self._growing: asyncio.Task[None] | None = None
+        self._failed: Exception | None = None
+        self._is_dead = False
+        self._closing: asyncio.Task[None] | None = None
+
+    async def open(self, partitions: Iterable[int]) -> None:
+        """Join these partitions too: all of them or, when one cannot be joined, none."""
+        joined: list[MemberApi] = []
+        try:
+            for partition in partitions:
+                joined.append(await self._join(partition))
+        except BaseException:
+            for member in joined:
+                await member.close()
+            raise
+        self._members += joined
+        self._refill()
+
+    # --- handing out
+
+    def is_ready(self) -> bool:
+        return bool(self._ahead or self._settled or self._failed is not None)
+
+    def take(self, max_rows: int) -> Deliveries:
+        """Up to so many that are here; with ack="auto", that are settled already."""
+        self._raise_failed()
+        here = self._settled if self._auto else self._ahead
+        if not here:
+            self._wanted = max_rows
+            return Deliveries()
+        items = [here.popleft() for _ in range(min(max_rows, len(here)))]
+        return Deliveries(_runs(items))
+
+    def take_one(self) -> Delivery | None:
+        self._raise_failed()
+        here = self._settled if self._auto else self._ahead
+        if not here:
+            self._wanted = 1
+            return None
+        held, source, row, origin = here.popleft()
+        return Delivery(source, row, origin, held)
+
+    async def wait(self, timeout: float | None) -> bool:
+        """Whether there is something to take; False when the time is up."""
+        if self._auto and self._ahead and not self._settled and self._failed is None:
+            await self._settle_ahead()
+            return True
+        if self.is_ready():
+            return True
+        parked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._parked.add(parked)
+        self._refill()  # now even one is worth fetching
+        timer = None
+        if timeout is not None:
+            timer = self._clock.call_later(
+                timeout, lambda: None if parked.done() else parked.set_result(False)
+            )
+        try:
+            return await parked
+        finally:
+            self._parked.discard(parked)
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self) -> None:
+        if self._parked:
+            parked, self._parked = self._parked, set()
+            for future in parked:
+                if not future.done():
+                    future.set_result(True)
+
+    async def _settle_ahead(self) -> None:
+        """ack="auto": settle as many as are asked for, so that they can be handed out.
+
+        Who asked may be cancelled meanwhile: then they are for whoever asks next.
+        """
+        if self._settling is None:
+            count = min(self._wanted, len(self._ahead))
+            items = [self._ahead.popleft() for _ in range(count)]
+            self._settling = asyncio.get_running_loop().create_task(self._settle(items))
+        await asyncio.shield(self._settling)
+
+    async def _settle(self, items: list[Item]) -> None:
+        try:
+            by_grip: dict[Held, list[int]] = {}
+            for held, source, row, _ in items:
+                by_grip.setdefault(held, []).append(source.base_offset + row)
+            lots = [(held, ranges_of(offsets)) for held, offsets in by_grip.items()]
+            try:
+                await settle_lots(lots, "auto", acking)
+            except LeaseLost:
+                items = [item for item in items if item[0].fate(_offset(item)) == "auto"]
+            self._settled += items
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._settling = None
+            self._wake()
+
+    # --- failing
+
+    def _fail(self, error: Exception) -> None:
+        """Raise into whoever reads. What concerns one message or passes is raised once."""
+        if self._is_dead or self._closing is not None:
+            return
+        self._failed = error
+        self._is_dead = not isinstance(error, FilterFailed | StorageFull)
+        if self._is_dead:
+            self._ahead.clear()
+            self._settled.clear()
+            for held in list(self._held):
+                self._drop(held)
+        self._wake()
+
+    def _raise_failed(self) -> None:
+        error = self._failed
+        if error is None:
+            return
+        if self._is_dead:
+            raise copy(error) if isinstance(error, FlintError) else error
+        self._failed = None
+        self._refill()
+        raise error
+
+    # --- taking ahead
+
+    def _refill(self) -> None:
+        """Begin to take, where there is room for a batch or somebody waits for anything at all."""
+        room = self._prefetch - self._unsettled
+        if room < self._refill_at and not (room > 0 and self._parked and not self._ahead):
+            return
+        if self._failed is not None or self._closing is not None:
+            return
+        members = self._members
+        if self._count is not None:
+            self._look_for_more()
+        if len(members) == 1:
+            if not self._is_taking(members[0]):
+                self._begin(members[0], room)
+            return
+        turn = self._turn
+        members = [m for m in members[turn:] + members[:turn] if not self._is_taking(m)]
+        if not members:
+            return
+        self._turn = (turn + 1) % len(self._members)
+        ready = sum(member.is_ready() for member in members)
+        for member in members:
+            # Those with a backlog share the room. What the others bring too much is given back.
+            self._begin(member, max(1, room // ready) if member.is_ready() else room)
+
+    def _is_taking(self, member: MemberApi) -> bool:
+        task = self._taking.get(member)
+        return task is not None and not task.done()
+
+    def _begin(self, member: MemberApi, max_rows: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._take_ahead(member, max_rows))
+        self._taking[member] = task
+        # Not at the end of the task itself: one that is cancelled early never gets there.
+        task.add_done_callback(lambda task: self._end(member, task))
+
+    def _end(self, member: MemberApi, task: asyncio.Task[None]) -> None:
+        if self._taking.get(member) is task:
+            del self._taking[member]
+        if task.cancelled() and task not in self._called_back:
+            return  # by somebody else: the event loop is coming to its end
+        self._called_back.discard(task)
+        self._refill()
+
+    async def _take_ahead(self, member: MemberApi, max_rows: int) -> None:
+        try:
+            grant = await member.take(max_rows, self._lease, None)
+            if grant is not None:
+                self._arrived(member, grant)
+        except Exception as error:
+            self._fail(error)
+
+    def _arrived(self, member: MemberApi, grant: Grant) -> None:
+        offsets: list[int] = []
+        topic = member.info.topic
+        held = Held(member, topic, self._group, grant.token, grant.counts, self, offsets)
+        items = [
+            (held, run.source, row, run.origin) for run in grant.rows.runs for row in run.rows()
+        ]
+        room = self._prefetch - self._unsettled
+        if len(items) > room:  # several partitions were faster than one
+            self._give_back(items[room:])
+            del items[room:]
+        if not items:
+            return
+        offsets += map(_offset, items)
+        held.unsettled = len(offsets)
+        held.since = now = self._clock.monotonic()
+        held.ends = now + self._lease
+        held.due = self._next_look(held)
+        self._held[held] = None
+        self._unsettled += len(offsets)
+        self._ahead += items
+        self._arm()
+        if self._unsettled >= self._prefetch:
+            for other, task in self._taking.items():
+                if other is not member and task.cancel():
+                    self._called_back.add(task)
+        self._wake()
+
+    def _give_back(self, items: Iterable[Item]) -> None:
+        """Let others have what nobody has seen."""
+        by_grip: dict[Held, list[int]] = {}
+        for item in items:
+            by_grip.setdefault(item[0], []).append(_offset(item))
+        for held, offsets in by_grip.items():
+            self._send_off(held.member.release([(held.token, ranges_of(offsets))]))
+
+    def _send_off(self, errand: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._run_errand(errand))
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
+    async def _run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
+        try:
+            await errand
+        except LeaseLost:
+            pass  # it is somebody else's by now
+        except Exception as error:
+            self._fail(error)
+
+    # --- partitions that are added
+
+    def _look_for_more(self) -> None:
+        assert self._count is not None
+        if self._growing is None and self._count() > len(self._members):
+            self._growing = asyncio.get_running_loop().create_task(self._grow())
+
+    async def _grow(self) -> None:
+        try:
+            assert self._count is not None
+            await self.open(range(len(self._members), self._count()))
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._growing = None
+
+    # --- keeping leases
+
+    def let_go(self, grip: Grip, count: int) -> None:
+        """So many of a grip's messages are settled or lost: there is room for others."""
+        assert isinstance(grip, Held)
+        if grip not in self._held:
+            return
+        grip.unsettled -= count
+        self._unsettled -= count
+        if not grip.unsettled:
+            del self._held[grip]
+            if not self._held:
+                self._disarm()
+        self._refill()
+
+    def extended(self, grip: Grip, offset: int, lease_seconds: float) -> None:
+        assert isinstance(grip, Held)
+        grip.longer[offset] = self._clock.monotonic() + lease_seconds
+
+    def _drop(self, held: Held) -> None:
+        """Care for it no longer."""
+        if held in self._held:
+            del self._held[held]
+            self._unsettled -= held.unsettled
+            if not self._held:
+                self._disarm()
+
+    def _next_look(self, held: Held) -> float:
+        """Half a lease before its end; at its end, where it may not be renewed any more."""
+        may_be_renewed = held.ends < held.since + self._lease_max
+        return held.ends - self._lease / 2 if may_be_renewed else held.ends
+
+    def _arm(self) -> None:
+        if self._timer is None and self._held and self._closing is None:
+            due = min(held.due for held in self._held)
+            self._timer = self._clock.call_later(
+                max(0.0, due - self._clock.monotonic()), self._renew
+            )
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _renew(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        # What falls due soon goes along: members are asked once, not grant by grant.
+        soon = now + self._lease / 8
+        renewed: dict[tuple[MemberApi, float], list[Held]] = {}
+        for held in list(self._held):
+            may_end = held.since + self._lease_max
+            if held.ends >= may_end:
+                if held.ends <= now:
+                    self._let_run_out(held)
+            elif held.due <= soon:
+                lease = min(self._lease, may_end - now)
+                held.ends = now + lease
+                held.due = self._next_look(held)
+                renewed.setdefault((held.member, lease), []).append(held)
+        for (member, lease), helds in renewed.items():
+            self._send_off(self._extend(member, helds, lease))
+        self._arm()
+
+    async def _extend(self, member: MemberApi, helds: list[Held], lease: float) -> None:
+        until = self._clock.monotonic() + lease
+        leases: list[Lease] = []
+        for held in helds:
+            if offsets := held.to_renew(until):
+                leases.append((held.token, ranges_of(offsets)))
+        if not leases:
+            return
+        try:
+            await member.extend(leases, lease)
+        except LeaseLost as error:
+            lost = set(error.offsets)
+            for held in helds:
+                held.lose(lost.intersection(held.offsets))
+            self._ahead = deque(item for item in self._ahead if item[0].fate(_offset(item)) is None)
+
+    def _let_run_out(self, held: Held) -> None:
+        """It was renewed as long as it may be."""
+        unseen = [item for item in self._ahead if item[0] is held]
+        if unseen:
+            self._ahead = deque(item for item in self._ahead if item[0] is not held)
+            self._give_back(unseen)
+        out = set(held.to_renew(float("inf"))) - set(map(_offset, unseen))
+        if out:
+            log.warning(
+                "%s offset %s: the lease of group %r ends, since it was renewed for lease_max=%g "
+                "seconds; the message goes to another unless it is settled first",
+                held.topic, ", ".join(map(str, sorted(out))), self._group, self._lease_max,
+            )  # fmt: skip
+        self._drop(held)
+        self._refill()
+
+    # --- the end
+
+    async def close(self) -> None:
+        """Give everything back and leave the group; goes on to its end even if cancelled."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self._disarm()
+        self._wake()
+        under_way = [*self._taking.values()]
+        for task in under_way:
+            task.cancel()
+        if self._growing is not None:
+            under_way.append(self._growing)
+        if self._settling is not None:
+            under_way.append(self._settling)
+        if under_way:
+            await asyncio.wait(under_way)
+        self._give_back(self._ahead)
+        self._ahead.clear()
+        if self._errands:
+            await asyncio.wait(self._errands)
+        failed: Exception | None = None
+        for member in self._members:
+            try:
+                await member.close()
+            except Exception as error:  # the others are left all the same
+                failed = failed or error
+        if failed is not None and not self._is_dead:
+            raise failed
+
+
+def _offset(item: Item) -> int:
+    return item[1].base_offset + item[2]
+
+
+def _runs(items: list[Item]) -> list[Run]:
+    """Messages one by one as runs of rows: neighbours share one."""
+    runs: list[Run] = []
+    for held, source, row, origin in items:
+        if runs:
+            last = runs[-1]
+            if last.stop == row and last.source is source and last.grip is held:
+                runs[-1] = last._replace(stop=row + 1)
+                continue
+        runs.append(Run(source, row, row + 1, origin, None, held))
+    return runs

@@ -1,0 +1,319 @@
+"""The pull form of a queue: ask for messages, get those that are there or wait for the first.
+
+A connection is one member of each group that it polls, from its first poll until it is closed.
+Leases of polled messages are not renewed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..broker_api import BrokerApi, Filter, Grant, MemberApi
+from ..clock import Clock
+from ..errors import Closed, FlintError, GroupNotFound, LeaseLost, TopicNotFound
+from ..group_model import Order, Ranges
+from ..model import Start
+from ..rows import Run
+from .delivery import Deliveries, Grip, acking, log, releasing, settle_lots
+from .membership import Membership
+
+
+class Asked(NamedTuple):
+    """What one poll asks for."""
+
+    topic: str
+    group: str
+    max_rows: int
+    lease: float
+    wait: float
+    auto: bool
+    order: Order | None
+    filter: Filter | None
+    start: Start | None
+    auto_create: bool
+
+
+class Pollers:
+    """The groups that a connection polls."""
+
+    def __init__(self, broker: BrokerApi) -> None:
+        self._broker = broker
+        self._pollers: dict[tuple[str, str], Poller] = {}
+
+    async def poll(self, asked: Asked) -> Deliveries:
+        place = asked.topic, asked.group
+        poller = self._pollers.get(place)
+        if poller is None:
+            poller = self._pollers[place] = Poller(self._broker, asked.topic, asked.group)
+        try:
+            return await poller.poll(asked)
+        finally:
+            if not poller.is_used() and self._pollers.get(place) is poller:
+                del self._pollers[place]
+
+    async def put_back(self, topic: str, group: str, found: Deliveries) -> None:
+        """Nobody got what a poll had found: others may have it, or the next poll."""
+        poller = self._pollers.get((topic, group))
+        if poller is not None:
+            await poller.put_back(found)
+
+    async def close(self) -> None:
+        """Leave all groups; what was polled and not settled is given back."""
+        pollers, self._pollers = self._pollers, {}
+        for poller in pollers.values():
+            await poller.close()
+
+
+class Poller:
+    """A member of one group: of a plain topic, or one for each partition."""
+
+    def __init__(self, broker: BrokerApi, topic: str, group: str) -> None:
+        self._broker = broker
+        self._clock: Clock = broker.clock
+        self._topic, self._group = topic, group
+        self._members: list[MemberApi] = []
+        self._said: tuple[object, ...] | None = None
+        self._turn = 0
+        self._polls = 0
+        self._joining = asyncio.Lock()
+        self._settled: list[Deliveries] = []
+        """With ack="auto": what was settled for a poll that was cancelled then."""
+        self._errands: set[asyncio.Task[None]] = set()
+
+    def is_used(self) -> bool:
+        return bool(self._members or self._polls)
+
+    async def poll(self, asked: Asked) -> Deliveries:
+        self._polls += 1
+        try:
+            deadline = self._clock.monotonic() + asked.wait
+            is_fresh = not self._members
+            members = await self._joined(asked)
+            if asked.auto and self._settled:
+                return self._again(asked.max_rows)
+            try:
+                found = await self._poll(members, asked, 0.0)
+            except (TopicNotFound, GroupNotFound, Closed):
+                if is_fresh:
+                    raise
+                # It went away since the last poll, and may have been made anew.
+                await self._leave(members)
+                members = await self._joined(asked)
+                found = await self._poll(members, asked, 0.0)
+            while not found.runs and (left := deadline - self._clock.monotonic()) > 0:
+                members = await self._joined(asked)  # there may be more than before
+                found = await self._poll(members, asked, left)
+            return found
+        finally:
+            self._polls -= 1
+
+    async def _poll(self, members: list[MemberApi], asked: Asked, wait: float) -> Deliveries:
+        if len(members) > 1:
+            return await self._poll_row(members, asked, wait)
+        grant = await members[0].take(
+            asked.max_rows, asked.lease, wait, auto_ack=asked.auto
+        )  # and no await until it is returned: nothing is lost on the way
+        return self._deliveries(members[0], grant, asked.auto) if grant else Deliveries()
+
+    def _deliveries(self, member: MemberApi, grant: Grant, is_settled: bool) -> Deliveries:
+        grip = Grip(member, member.info.topic, self._group, grant.token, grant.counts)
+        runs = [run._replace(grip=grip) for run in grant.rows.runs]
+        found = Deliveries(runs)
+        if is_settled:
+            for _, ranges in found._lots():
+                grip.note(ranges, "auto")
+        return found
+
+    # --- members
+
+    async def _joined(self, asked: Asked) -> list[MemberApi]:
+        membership = Membership(
+            self._broker,
+            self._topic,
+            self._group,
+            order=asked.order,
+            filter=asked.filter,
+            start=asked.start,
+            auto_create=asked.auto_create,
+        )
+        said = (asked.order, asked.filter, asked.start)
+        says_nothing = said == (None, None, None)
+        count = membership.partitions() or 1
+        if len(self._members) == count and (says_nothing or said == self._said):
+            return self._members
+        async with self._joining:  # polls that begin together are one member
+            if self._members and not (says_nothing or said == self._said):
+                await (await membership.join(0)).close()  # raises if the group is another
+            while len(self._members) < count:
+                # Partitions that were added after the first poll are read from their start.
+                membership.is_late = bool(self._said is not None and self._members)
+                self._members.append(await membership.join(len(self._members)))
+            if not says_nothing or self._said is None:
+                self._said = said
+        return self._members
+
+    async def _leave(self, members: list[MemberApi]) -> None:
+        if self._members is members:
+            self._members, self._said = [], None
+        for member in members:
+            try:
+                await member.close()
+            except FlintError as error:
+                log.debug("leaving %r of %r: %s", self._group, self._topic, error)
+
+    async def close(self) -> None:
+        if self._errands:
+            await asyncio.wait(self._errands)
+        members, self._members = self._members, []
+        for member in members:
+            await member.close()
+
+    # --- over partitions
+
+    async def _poll_row(self, members: list[MemberApi], asked: Asked, wait: float) -> Deliveries:
+        """Takes need several steps here, so a task makes them: who is cancelled has taken nothing.
+
+        They are taken under leases, also with ack="auto", so that they can be given back.
+        """
+        task = asyncio.get_running_loop().create_task(self._take_row(members, asked, wait))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.cancel()
+            errand = asyncio.get_running_loop().create_task(self._undo(task))
+            self._errands.add(errand)
+            errand.add_done_callback(self._errands.discard)
+            raise
+
+    async def _undo(self, task: asyncio.Task[Deliveries]) -> None:
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is None:
+            await self.put_back(task.result())
+
+    async def put_back(self, found: Deliveries) -> None:
+        """Give back what was leased; what was settled is for the next poll."""
+        if any(ranges for _, ranges in found._lots()):
+            await self._give_back(found)
+        elif found.runs:
+            self._settled.append(found)
+
+    def _again(self, max_rows: int) -> Deliveries:
+        first = self._settled.pop(0)
+        head, rest = _cut(first, max_rows)
+        if rest.runs:
+            self._settled.insert(0, rest)
+        return head
+
+    async def _take_row(self, members: list[MemberApi], asked: Asked, wait: float) -> Deliveries:
+        turn = self._turn % len(members)
+        self._turn = turn + 1
+        members = members[turn:] + members[:turn]
+        taken: list[Run] = []
+        try:
+            if wait:
+                await self._wait_for_any(members, asked, wait, taken)
+            else:
+                await self._take_shares(members, asked, taken)
+        except BaseException:
+            await self._give_back(Deliveries(taken))
+            raise
+        found, excess = _cut(Deliveries(taken), asked.max_rows)
+        if excess.runs:
+            await self._give_back(excess)
+        if asked.auto and found.runs:
+            found = await self._settle(found)
+        return found
+
+    async def _take_shares(
+        self, members: Sequence[MemberApi], asked: Asked, taken: list[Run]
+    ) -> None:
+        """What is there, of each its share; what some leave, others may have."""
+        left = asked.max_rows
+        while members and left:
+            more: list[MemberApi] = []
+            for number, member in enumerate(members):
+                share = -(-left // (len(members) - number)) if left else 0
+                if not share:
+                    break
+                grant = await member.take(share, asked.lease, 0.0)
+                if grant is None:
+                    continue
+                taken += self._deliveries(member, grant, False).runs
+                left -= len(grant.rows)
+                if len(grant.rows) == share:
+                    more.append(member)
+            members = more
+
+    async def _wait_for_any(
+        self, members: Sequence[MemberApi], asked: Asked, wait: float, taken: list[Run]
+    ) -> None:
+        """Wait at all of them. Two may have something in the same moment: then it is more."""
+
+        async def take_from(member: MemberApi) -> None:
+            grant = await member.take(asked.max_rows, asked.lease, wait)
+            if grant is not None:
+                taken.extend(self._deliveries(member, grant, False).runs)
+
+        waiting = [asyncio.get_running_loop().create_task(take_from(m)) for m in members]
+        try:
+            pending = set(waiting)
+            while pending and not taken:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+
+    async def _settle(self, found: Deliveries) -> Deliveries:
+        """ack="auto": settle what is handed out. Once begun, it is carried through."""
+        lots: list[tuple[Grip, Ranges]] = found._lots()
+        settling = asyncio.ensure_future(settle_lots(lots, "auto", acking))
+        try:
+            await asyncio.shield(settling)
+        except LeaseLost:
+            return _still_ours(found)
+        except asyncio.CancelledError:
+            await asyncio.wait([settling])
+            if settling.exception() is None:
+                self._settled.append(found)
+            raise
+        return found
+
+    async def _give_back(self, taken: Deliveries) -> None:
+        try:
+            await settle_lots(taken._lots(), "release", releasing)
+        except FlintError as error:
+            log.debug("giving back of %r to %r: %s", self._topic, self._group, error)
+
+
+def _still_ours(found: Deliveries) -> Deliveries:
+    runs: list[Run] = []
+    for run in found.runs:
+        base = run.source.base_offset
+        rows = [row for row in run.rows() if run.grip.fate(base + row) != "lost"]
+        if rows:
+            runs.append(run._replace(picks=rows))
+    return Deliveries(runs)
+
+
+def _cut(taken: Deliveries, max_rows: int) -> tuple[Deliveries, Deliveries]:
+    """The first `max_rows`, and the rest."""
+    head: list[Run] = []
+    rest: list[Run] = []
+    left = max_rows
+    for run in taken.runs:
+        count = run.row_count
+        if count <= left:
+            head.append(run)
+        elif not left:
+            rest.append(run)
+        else:
+            rows = run.rows()
+            head.append(run._replace(picks=rows[:left]))
+            rest.append(run._replace(picks=rows[left:]))
+        left = max(0, left - count)
+    return Deliveries(head), Deliveries(rest)

@@ -1,0 +1,257 @@
+"""The verbs of queues: subscribe, poll, settle, and what is done to groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from inspect import iscoroutinefunction
+from typing import Any, Literal
+
+from ..broker_api import BrokerApi, Filter
+from ..clock import Clock
+from ..errors import InvalidRequest
+from ..group_model import (
+    LEASE_SECONDS,
+    TAKE_MAX,
+    GroupInfo,
+    GroupStats,
+    InFlight,
+    Order,
+    check_order,
+)
+from ..model import Receipt, Seconds, Start, seconds
+from ..patterns import check_name
+from ..rows import Rows
+from .consuming import AnyConsumer
+from .dead_letters import DeadLetter, dead_letter_ids, dead_letters
+from .delivery import (
+    Deliveries,
+    Messages,
+    acking,
+    checked_lease,
+    nacking,
+    settle_messages,
+)
+from .polling import Asked, Pollers
+from .routing import partition_name
+from .sending import partitions_of
+from .subscription import LEASE_MAX_SECONDS, Subscription
+from .turns import Turns
+
+Ack = Literal["manual", "auto"]
+
+
+class QueueVerbs:
+    """The part of a connection that deals with queues."""
+
+    clock: Clock
+    _broker: BrokerApi
+    _turns: Turns
+    _pollers: Pollers
+
+    def opened(self, part: AnyConsumer) -> None:
+        raise NotImplementedError
+
+    def closed(self, part: AnyConsumer) -> None:
+        raise NotImplementedError
+
+    def _check_open(self) -> None:
+        raise NotImplementedError
+
+    def _may_create(self, auto_create: bool | None) -> bool:
+        raise NotImplementedError
+
+    def subscribe(
+        self,
+        topic: str,
+        group: str,
+        *,
+        lease: Seconds = LEASE_SECONDS,
+        lease_max: Seconds = LEASE_MAX_SECONDS,
+        prefetch: int | None = None,
+        ack: Ack = "manual",
+        start: Start | None = None,
+        order: Order | None = None,
+        filter: str | Filter | None = None,
+        auto_create: bool | None = None,
+    ) -> Subscription:
+        """Get a group's messages as they come: `async with mq.subscribe(...) as deliveries`.
+
+        Each message goes to one member of the group, under a lease of `lease` seconds, which is
+        renewed until the message is settled, for `lease_max` seconds at most. Up to `prefetch`
+        messages (16) are held at once. With `ack="auto"` a message is settled before it is handed
+        out: at most once.
+
+        The first subscribe or poll makes the group. `order` is 'priority' (the default), 'key' (one
+        message of a key at a time, in order) or 'log'; `filter` and `start` are as for readers, and
+        a new group starts at 'earliest'. They belong to the group: leave them out to take its own.
+        """
+        self._check_open()
+        if prefetch is not None and (type(prefetch) is not int or not 1 <= prefetch <= TAKE_MAX):
+            raise InvalidRequest(
+                f"prefetch is a whole number from 1 to {TAKE_MAX:,}, not {prefetch!r}"
+            )
+        return Subscription(
+            self,
+            self._turns,
+            self._broker,
+            topic,
+            check_name(group, "group"),
+            lease=checked_lease(lease),
+            lease_max=seconds(lease_max, "lease_max"),
+            prefetch=prefetch,
+            auto=_is_auto(ack),
+            start=start,
+            order=None if order is None else check_order(order),
+            filter=checked_filter(filter),
+            auto_create=self._may_create(auto_create),
+        )
+
+    async def poll(
+        self,
+        topic: str,
+        group: str,
+        max: int = 256,
+        lease: Seconds = LEASE_SECONDS,
+        wait: Seconds = 0,
+        ack: Ack = "manual",
+        *,
+        start: Start | None = None,
+        order: Order | None = None,
+        filter: str | Filter | None = None,
+        auto_create: bool | None = None,
+    ) -> Deliveries:
+        """Up to `max` messages of a group, under leases of `lease` seconds.
+
+        Waits up to `wait` seconds for the first, never for more; empty when there is none. With
+        `ack="auto"` they are settled before they are handed out: at most once. Leases of polled
+        messages are not renewed: `extend` them, or subscribe. The rest is as for `subscribe`.
+        """
+        self._turns.left -= 1
+        if self._turns.left <= 0:
+            await self._turns.pause()
+        self._check_open()
+        asked = Asked(
+            topic,
+            check_name(group, "group"),
+            _checked_max(max),
+            checked_lease(lease),
+            seconds(wait, "wait"),
+            _is_auto(ack),
+            None if order is None else check_order(order),
+            checked_filter(filter),
+            start,
+            self._may_create(auto_create),
+        )
+        return await self._pollers.poll(asked)
+
+    async def ack(self, messages: Messages) -> None:
+        """Messages are done: one, what a poll returned, or a list, of any topics and groups.
+
+        One call to the broker for all of a group. LeaseLost names all that were lost, after the
+        rest was settled.
+        """
+        await settle_messages(messages, "ack", acking)
+
+    async def nack(self, messages: Messages, delay: Seconds = 0) -> None:
+        """Messages are not done: they are delivered again, in `delay` seconds; as `ack` else."""
+        await settle_messages(messages, "nack", nacking(delay))
+
+    # --- groups
+
+    async def groups(self, topic: str) -> list[GroupInfo]:
+        """The groups of a topic, queues and cursors (names of readers)."""
+        return await self._broker.groups(topic)
+
+    async def group_stats(self, topic: str, group: str) -> GroupStats:
+        """A group's figures right now."""
+        return await self._broker.group_stats(topic, group)
+
+    async def pause_group(self, topic: str, group: str) -> None:
+        """Have a group hand out nothing until it is resumed. What is in flight can be settled."""
+        await self._broker.pause_group(topic, group, True)
+
+    async def resume_group(self, topic: str, group: str) -> None:
+        """Have a paused group go on."""
+        await self._broker.pause_group(topic, group, False)
+
+    async def reset_group(self, topic: str, group: str, to: Start | Mapping[int, int]) -> None:
+        """Have a group go on from an offset, a time, 'earliest' or 'latest'.
+
+        What it settled behind that is delivered again, what lies before it is not; leases end. Over
+        several partitions an offset is given for each: `{partition: offset}`.
+        """
+        await self._broker.reset_group(topic, group, to)
+
+    async def delete_group(self, topic: str, group: str) -> None:
+        """Forget a group and all it has settled. The topic's messages are not touched."""
+        await self._broker.delete_group(topic, group)
+
+    async def peek(self, topic: str, group: str, max: int = 10) -> Rows:
+        """What would be handed out next, without leasing it."""
+        return await self._broker.peek(topic, group, _checked_max(max))
+
+    async def in_flight(self, topic: str, group: str, max: int = 1000) -> list[InFlight]:
+        """What is out under leases: since when, who has it, for the how many-th time."""
+        return await self._broker.in_flight(topic, group, _checked_max(max))
+
+    async def dead_letters(self, topic: str, group: str, max: int = 100) -> list[DeadLetter]:
+        """The messages a group gave up on, oldest first."""
+        rows = await self._broker.dead_letters(topic, group, _checked_max(max))
+        return dead_letters(rows, self._broker)
+
+    async def redrive(
+        self,
+        topic: str,
+        group: str,
+        which: DeadLetter | int | Iterable[DeadLetter | int] | None = None,
+        filter: str | Filter | None = None,
+    ) -> int:
+        """Put dead letters back for their group; how many there were.
+
+        `which` is one or several, by themselves or by id; else those that pass `filter`, or all.
+        """
+        ids = dead_letter_ids(which)
+        if ids is not None and filter is not None:
+            raise InvalidRequest("redrive takes `which` or `filter`, not both")
+        return await self._broker.redrive(topic, group, ids, checked_filter(filter))
+
+    async def cancel(self, receipt: Receipt) -> int:
+        """Withdraw delayed messages that are not due yet, by their receipt; how many there were."""
+        if not isinstance(receipt, Receipt):
+            raise InvalidRequest(f"cancel takes the receipt of a publish, not {receipt!r}")
+        count = 0
+        for part in receipt.parts or (receipt,):
+            if part.offset is None or not part.count:
+                continue  # nothing was stored
+            name = part.topic
+            if partitions_of(name, self._broker.known_options(name)) is not None:
+                name = partition_name(name, part.partition)
+            count += await self._broker.cancel(name, [(part.offset, part.offset + part.count)])
+        return count
+
+
+def checked_filter(filter: str | Filter | None) -> Filter | None:
+    """A filter that can be asked: an expression compiled, or a function of a message."""
+    if isinstance(filter, str):
+        from ..serde.filters import compile_filter  # loaded when somebody filters
+
+        return compile_filter(filter)
+    if filter is None or hasattr(filter, "pick"):
+        return filter
+    if not callable(filter) or iscoroutinefunction(filter):
+        raise InvalidRequest(
+            f"filter is an expression or a plain function of a message, not {filter!r}"
+        )
+    return filter
+
+
+def _is_auto(ack: Any) -> bool:
+    if ack not in ("manual", "auto"):
+        raise InvalidRequest(f"ack is 'manual' or 'auto', not {ack!r}")
+    return bool(ack == "auto")
+
+
+def _checked_max(max: int) -> int:
+    if type(max) is not int or not 1 <= max <= TAKE_MAX:
+        raise InvalidRequest(f"max is a whole number from 1 to {TAKE_MAX:,}, not {max!r}")
+    return max

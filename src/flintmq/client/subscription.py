@@ -1,0 +1,205 @@
+"""A subscription: messages of a group as they come, each under a lease until it is settled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any, cast
+
+from ..broker_api import BrokerApi, Filter
+from ..errors import InvalidRequest
+from ..group_model import LEASE_SECONDS, TAKE_MAX, Order
+from ..model import Seconds, Start
+from .consuming import Consumer, Owner
+from .delivery import Deliveries, Delivery, Retrying
+from .intake import Intake
+from .membership import Membership
+from .turns import Turns
+
+PREFETCH = 16
+"""How many messages a subscription holds unsettled at most, unless told otherwise."""
+
+LEASE_MAX_SECONDS = 3600.0
+"""How long a subscription renews the leases of a message, unless told otherwise."""
+
+CONCURRENCY = 8
+
+Handler = Callable[[Delivery], Awaitable[object]] | Callable[[Delivery], object]
+"""An async function of a message, or a plain one, which runs in a thread."""
+
+HandlerCall = Callable[[Delivery], Awaitable[object]]
+
+
+class Subscription(Consumer[Intake, Delivery, Deliveries]):
+    """Made by `Client.subscribe`. Open it with `async with`, iterate over it, settle each message.
+
+    It takes up to `prefetch` messages ahead and renews their leases while they are unsettled, up to
+    `lease_max` seconds each. It holds no more than `prefetch`: who reads on without settling waits.
+    Closing it gives back at once what is not settled.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        turns: Turns,
+        broker: BrokerApi,
+        topic: str,
+        group: str,
+        *,
+        lease: float = LEASE_SECONDS,
+        lease_max: float = LEASE_MAX_SECONDS,
+        prefetch: int | None = None,
+        auto: bool = False,
+        start: Start | None = None,
+        order: Order | None = None,
+        filter: Filter | None = None,
+        auto_create: bool = True,
+    ) -> None:
+        super().__init__(owner, turns, f"subscription of {group!r} to {topic!r}")
+        self.topic, self.group = topic, group
+        self._membership = Membership(
+            broker, topic, group, order=order, filter=filter, start=start, auto_create=auto_create
+        )
+        self._lease, self._lease_max = lease, lease_max
+        self._prefetch = prefetch
+        self._auto = auto
+        self._workers: set[asyncio.Task[Any]] = set()
+
+    async def _open(self) -> Intake:
+        return await self._take_in(self._prefetch or PREFETCH)
+
+    async def _take_in(self, prefetch: int) -> Intake:
+        membership = self._membership
+        partitions = membership.partitions()
+        intake = Intake(
+            self._clock,
+            self.group,
+            lease=self._lease,
+            lease_max=self._lease_max,
+            prefetch=prefetch,
+            auto=self._auto,
+            join=membership.join,
+            count=None if partitions is None else membership.partition_count,
+        )
+        await intake.open(range(partitions or 1))
+        return intake
+
+    def read_batch_nowait(self, max: int = 1000) -> Deliveries:
+        """Up to `max` messages that were taken ahead. Not with ack="auto", which has to wait."""
+        self._check_manual()
+        return super().read_batch_nowait(max)
+
+    def _no_rows(self) -> Deliveries:
+        return Deliveries()
+
+    def _check_manual(self) -> None:
+        if self._auto:
+            raise InvalidRequest(
+                "with ack='auto' a message is settled before it is handed out, which has to be "
+                "waited for: use read or read_batch"
+            )
+
+    # --- the handler form
+
+    async def run(
+        self,
+        handler: Handler,
+        *,
+        concurrency: int = CONCURRENCY,
+        retries: int | None = None,
+        backoff: Seconds = 1.0,
+        backoff_max: Seconds = 60.0,
+        jitter: float = 0.2,
+    ) -> None:
+        """Have `handler` work on each message, up to `concurrency` at once, until it is closed.
+
+        The handler is an async function of a message, or a plain function, which runs in a thread.
+        Each message is settled as by `message.process(retries, backoff, ...)`: done is acked, an
+        exception means another delivery later and in the end the dead letters, and never ends the
+        run. Cancelled, async handlers are cancelled and their messages given back; plain ones
+        cannot be stopped and are waited for. A subscription that is not open is opened for the run.
+        """
+        retrying = Retrying.checked(retries, backoff, backoff_max, jitter)
+        check_concurrency(concurrency)
+        if not callable(handler):
+            raise InvalidRequest(f"a handler is a function of a message, not {handler!r}")
+        if _is_async(handler):
+            await self._run(cast(HandlerCall, handler), concurrency, retrying)
+            return
+        pool = ThreadPoolExecutor(concurrency, thread_name_prefix="flintmq-handler")
+        try:
+            await self._run(in_threads(pool, handler), concurrency, retrying)
+        finally:
+            pool.shutdown(wait=False)
+
+    async def _run(self, call: HandlerCall, concurrency: int, retrying: Retrying) -> None:
+        if self._prefetch is None:
+            self._prefetch = max(PREFETCH, min(2 * concurrency, TAKE_MAX))
+        was_open = self._opened is not None
+        await self
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(concurrency):
+                    worker = group.create_task(self._work(call, retrying))
+                    self._workers.add(worker)
+                    worker.add_done_callback(self._workers.discard)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            if not was_open:
+                await self.close()
+
+    async def _work(self, call: HandlerCall, retrying: Retrying) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        async for message in self:
+            async with message.process(*retrying):
+                await call(message)
+            if task.cancelling():  # while a plain handler ran, which could not be stopped
+                raise asyncio.CancelledError
+
+    async def close(self) -> None:
+        """Leave the group. What is not settled is given back at once, handlers are cancelled, and
+        iterators end; closing twice is fine."""
+        self._closed = True
+        here = asyncio.current_task()
+        for worker in self._workers:
+            if worker is not here:
+                worker.cancel()
+        await super().close()
+
+
+def _is_async(handler: Any) -> bool:
+    return iscoroutinefunction(handler) or iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004
+    )
+
+
+def in_threads(
+    pool: ThreadPoolExecutor,
+    handler: Callable[[Any], object],
+    seen_there: Callable[[Delivery], Any] = lambda message: message,
+) -> HandlerCall:
+    """Call a plain handler in a thread. It is waited for to its end, even when cancelled."""
+
+    async def call(message: Delivery) -> None:
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(pool, handler, seen_there(message))
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError:
+                continue  # the caller sees that the task is being cancelled
+        result = future.result()
+        if isawaitable(result):
+            await result
+
+    return call
+
+
+def check_concurrency(concurrency: int) -> int:
+    if type(concurrency) is not int or concurrency < 1:
+        raise InvalidRequest(f"concurrency is a whole number of at least 1, not {concurrency!r}")
+    return concurrency

@@ -1,0 +1,89 @@
+"""The lane indexes of a topic: filled from its log when a group looks, shared by its groups.
+
+Publishing does nothing for groups but wake those that wait: what has come since is taken into the
+index by ranges, from the control columns alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..batch import DELIVER_AT, PRIORITY, RecordBatch, RowSource
+from ..groups.lanes import LaneIndex
+from ..groups.offset_set import OffsetSet
+
+
+class ControlLog(Protocol):
+    """A log that tells what its messages ask for, without their payloads."""
+
+    @property
+    def next_offset(self) -> int: ...
+    def control_at(self, offset: int) -> tuple[RowSource | None, int, int]:
+        """What holds the control columns of `offset`, its row there, and the row behind the last
+        one; None as the first where all of these are plain."""
+        ...
+
+
+class TopicLanes:
+    """All lane indexes of a topic: one, and more only where a group begins before the others did.
+
+    Delayed messages are left out while their time has not come: `served_ms` is the time up to which
+    they were taken from the topic's wheel, so that each comes by exactly one of the two ways.
+    """
+
+    def __init__(self, log: ControlLog) -> None:
+        self._log = log
+        self._indexes: list[LaneIndex] = []
+        self.cancelled = OffsetSet()
+        self.served_ms = 0
+
+    def index_from(self, offset: int) -> LaneIndex:
+        """An index that has everything from `offset` on."""
+        for index in self._indexes:
+            if index.first <= offset:
+                return index
+        index = LaneIndex(offset)
+        self._indexes.append(index)
+        return index
+
+    def release(self, index: LaneIndex) -> None:
+        """Forget an index nobody goes by any more."""
+        if index in self._indexes:
+            self._indexes.remove(index)
+
+    def fill(self, index: LaneIndex) -> None:
+        """Take in what has been appended since."""
+        log = self._log
+        while index.end < log.next_offset:
+            control, row, stop = log.control_at(index.end)
+            count = min(stop - row, log.next_offset - index.end)
+            priorities: bytes | None = None
+            left_out: Sequence[int] | None = None
+            if control is not None:
+                columns = control.columns
+                if columns & PRIORITY:
+                    priorities = _priorities(control, row, row + count)
+                if columns & DELIVER_AT:
+                    left_out = self._left_out(control, row, row + count)
+            index.add(index.end, count, priorities, left_out)
+
+    def add_due(self, due: Sequence[tuple[int, int]]) -> None:
+        """Delayed messages (offset, priority) whose time has come: for groups that begin later."""
+        for index in self._indexes:
+            index.add_due([pair for pair in due if index.first <= pair[0] < index.end])
+
+    def _left_out(self, control: RowSource, start: int, stop: int) -> list[int]:
+        served_ms, cancelled, base = self.served_ms, self.cancelled, control.base_offset
+        return [
+            row - start
+            for row in range(start, stop)
+            if (due_ms := control.deliver_at(row))
+            and (due_ms > served_ms or (cancelled and base + row in cancelled))
+        ]
+
+
+def _priorities(control: RowSource, start: int, stop: int) -> bytes:
+    if isinstance(control, RecordBatch):
+        return bytes(control.control_column(PRIORITY)[start:stop])
+    return bytes(map(control.priority, range(start, stop)))

@@ -1,0 +1,728 @@
+"""A queue group of one topic: who gets which message, and everybody who waits for one.
+
+`groups.Queue` decides; here is what it needs around it: the rows, the clock, the journal and those
+who wait. Like everything in the engine it happens in single steps of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..batch import RowSource
+from ..broker_api import Filter, Grant
+from ..clock import Timer
+from ..errors import FilterFailed, FlintError, LeaseLost
+from ..group_model import GroupInfo, GroupStats, InFlight, Lease, Order, Ranges
+from ..groups.queue import Queue, QueueState
+from ..rows import Origin, Rows, Run
+from .commands import Attempts
+from .expiry import end_of_life
+from .keeping import Done
+from .waiting import again, resolve
+
+if TYPE_CHECKING:
+    from .topic import Topic
+
+_LOOKED_AT_MAX = 4096
+"""How many rows one step looks at that nobody gets, so that a rare match does not hold up the
+loop."""
+
+
+class Dead(NamedTuple):
+    """A message that goes to the dead letters."""
+
+    offset: int
+    reason: str
+    deliveries: int
+
+
+class _Handed(NamedTuple):
+    grant: Grant
+    ranges: Ranges
+    done: Done
+
+
+class Taker:
+    """Somebody who waits for messages."""
+
+    __slots__ = ("auto_ack", "handed", "holder", "lease_seconds", "max_rows", "woken")
+
+    def __init__(self, holder: str, max_rows: int, lease_seconds: float, auto_ack: bool) -> None:
+        self.holder, self.max_rows = holder, max_rows
+        self.lease_seconds, self.auto_ack = lease_seconds, auto_ack
+        self.woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.handed: _Handed | None = None
+
+
+class QueueGroup:
+    def __init__(
+        self,
+        topic: Topic,
+        name: str,
+        *,
+        order: Order,
+        filter: Filter | None,
+        filter_text: str | None,
+        start: str,
+        floor: int,
+    ) -> None:
+        self.topic, self.name, self.order, self.start = topic, name, order, start
+        self.filter, self.filter_text = filter, filter_text
+        self.paused = False
+        self.queue = Queue(topic.lanes.index_from(floor), order=order, floor=floor)
+        self.members: set[str] = set()
+        self.ended: FlintError | None = None
+        self._takers: deque[Taker] = deque()
+        self._timer: Timer | None = None
+        self._timer_at = 0.0
+        self._is_awake = False
+        self._has_more_to_look_at = False
+        self._counter: Counter[str] = Counter()
+        self._drops: Counter[str] = Counter()
+        self._at_work: set[asyncio.Task[None]] = set()
+
+    @property
+    def info(self) -> GroupInfo:
+        return GroupInfo(
+            name=self.name,
+            topic=self.topic.name.partition("/")[0],
+            kind="queue",
+            order=self.order,
+            filter=self.filter_text,
+            start=self.start,
+            paused=self.paused,
+        )
+
+    # --- taking
+
+    def is_ready(self) -> bool:
+        if self.ended is not None:
+            return True
+        self._look()
+        return not self.paused and self.queue.has_ready()
+
+    async def take(self, taker: Taker, wait: float | None) -> Grant | None:
+        """Wait for messages. Cancelled, nothing was taken; but what was settled beforehand stays
+        with the taker, for whoever asks next on its behalf."""
+        self._check_open()
+        if self._is_awake:
+            self._serve()  # those who came before are first
+        if taker.handed is None and not self._takers:
+            taker.handed = self._hand_out(taker)
+            while taker.handed is None and wait == 0 and self._has_more_to_look_at:
+                await asyncio.sleep(0)
+                self._check_open()
+                taker.handed = self._hand_out(taker)
+        if taker.handed is None and wait != 0:
+            await self._wait_for_turn(taker, wait)
+        handed = taker.handed
+        if handed is None:
+            return None
+        if handed.done is not None:
+            try:
+                await asyncio.shield(handed.done)
+            except asyncio.CancelledError:
+                if not taker.auto_ack:
+                    self._take_back(taker)
+                raise
+        taker.handed = None
+        return handed.grant
+
+    async def _wait_for_turn(self, taker: Taker, wait: float | None) -> None:
+        self._takers.append(taker)
+        self.topic.bell.listeners.add(self.wake)
+        self._arm()
+        if self._has_more_to_look_at:
+            self.wake()
+        timer = None
+        if wait is not None:
+            timer = self.topic.clock.call_later(wait, lambda: resolve(taker.woken, False))
+        try:
+            await taker.woken
+            if self.ended is not None and taker.handed is None:
+                raise again(self.ended)
+        except asyncio.CancelledError:
+            if not taker.auto_ack:
+                self._take_back(taker)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if taker in self._takers:
+                self._takers.remove(taker)
+            self._note_takers()
+
+    def _take_back(self, taker: Taker) -> None:
+        """Whoever was to get these has left before they were handed out."""
+        handed, taker.handed = taker.handed, None
+        if handed is not None and self.ended is None:
+            self._release([(handed.grant.token, handed.ranges)])
+
+    def wake(self) -> None:
+        """There may be something for those who wait: serve them when this turn is over."""
+        if not self._is_awake and self._takers and self.ended is None:
+            self._is_awake = True
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._is_awake = False
+        while self._takers and self.ended is None:
+            taker = self._takers[0]
+            if taker.woken.done():  # its time is up, or it was cancelled
+                self._takers.popleft()
+                continue
+            try:
+                taker.handed = self._hand_out(taker)
+            except FlintError as error:  # of the disk: whoever asks next hears it again
+                self._takers.popleft()
+                taker.woken.set_exception(error)
+                continue
+            if taker.handed is None:
+                break
+            self._takers.popleft()
+            taker.woken.set_result(True)
+        self._note_takers()
+        if self._takers:
+            if self._has_more_to_look_at:
+                self.wake()
+            self._arm()
+
+    def _note_takers(self) -> None:
+        if not self._takers:
+            self.topic.bell.listeners.discard(self.wake)
+
+    def _hand_out(self, taker: Taker) -> _Handed | None:
+        """What this taker gets right now, decided and on its way to be written; None if nothing."""
+        self._has_more_to_look_at = False
+        if self.paused:
+            return None
+        topic, queue = self.topic, self.queue
+        self._look()
+        if not queue.has_ready():
+            return None
+        now = topic.clock.monotonic()
+        wanted = taker.max_rows
+        bucket = topic.bucket
+        if bucket is not None:
+            wanted = bucket.take(wanted, now)
+            if not wanted:
+                return None
+        ranges, runs = self._pick(wanted)
+        count = sum(run.row_count for run in runs)
+        if bucket is not None and count < wanted:
+            bucket.refund(wanted - count)
+        if not ranges:
+            return None
+        self._counter["delivered"] += count
+        topic.was_read(count)
+        if taker.auto_ack:
+            return _Handed(Grant(0, Rows(runs), {}), ranges, topic.keeper.settle(self.name, ranges))
+        token = queue.grant(ranges, taker.holder, now=now, seconds=taker.lease_seconds)
+        counts = queue.counts(ranges)
+        self._counter["redelivered"] += len(counts)
+        self._arm()
+        done = self._note_attempts(ranges, counts) if topic.keeper.keeps_counts else None
+        return _Handed(Grant(token, Rows(runs), counts), ranges, done)
+
+    def _note_attempts(self, ranges: Ranges, counts: dict[int, int]) -> Done:
+        attempts = [(start, stop, 1) for start, stop in ranges]
+        attempts += [(offset, offset + 1, count) for offset, count in counts.items()]
+        return self.topic.keeper.attempts(Attempts(self.topic.id, self.name, attempts))
+
+    def _look(self) -> None:
+        """Take note of what has come, and of what retention took."""
+        topic, queue = self.topic, self.queue
+        if queue.index.end < topic.log.next_offset:
+            topic.lanes.fill(queue.index)
+        first = topic.log.first_offset
+        if queue.floor < first:
+            floor = queue.floor
+            queue.index.drop_before(first)
+            lost = queue.drop_before(first)
+            expired = min(lost, first - floor - topic.missed_between(floor, first))
+            self._drops["expired"] += expired
+            self._drops["retention"] += lost - expired
+
+    def _pick(self, wanted: int) -> tuple[Ranges, list[Run]]:
+        """Up to `wanted` messages that may be delivered. What may not is settled or buried."""
+        topic, queue = self.topic, self.queue
+        ranges: Ranges = []
+        runs: list[Run] = []
+        left, budget = wanted, _LOOKED_AT_MAX
+        sifts = self.filter is not None or topic.may_expire
+        key_hashes = topic.key_hashes if self.order == "key" else None
+        while left and budget > 0:
+            asked = left if self.filter is None else min(budget, max(64, 2 * left))
+            selection = queue.select(
+                min(asked, left) if self.filter is None else asked,
+                max_deliveries=topic.options.max_deliveries,
+                key_hashes=key_hashes,
+            )
+            if selection.exhausted:
+                self._bury_later(
+                    self._exhausted(selection.exhausted, "not settled by any of its deliveries")
+                )
+            if not selection.ranges:
+                self._has_more_to_look_at = selection.is_cut
+                return ranges, runs
+            picked = rows_of(topic, selection.ranges)
+            if not sifts:
+                return selection.ranges, picked
+            budget -= sum(run.row_count for run in picked)
+            picked = self._sift(picked)
+            over = _cut(picked, left)
+            if over:
+                queue.put_back(offsets_of(over))
+            left -= sum(run.row_count for run in picked)
+            runs += picked
+            ranges += offsets_of(picked)
+        self._has_more_to_look_at = left > 0
+        return ranges, runs
+
+    def _sift(self, runs: list[Run]) -> list[Run]:
+        """What of these is alive and passes the filter. The rest is settled, and counted."""
+        topic = self.topic
+        now_ms = topic.clock.now_ms()
+        kept: list[Run] = []
+        for run in runs:
+            rows: Sequence[int] = run.rows()
+            if topic.may_expire:
+                source, ttl_ms = run.source, topic.ttl_ms
+                alive = [row for row in rows if end_of_life(source, row, ttl_ms) > now_ms]
+                self._settle_without_delivery(run, rows, alive, "expired")
+                rows = alive
+            if self.filter is not None and rows:
+                passed, failed = self._passing(run, rows)
+                self._settle_without_delivery(run, rows, [*passed, *failed], "filtered")
+                rows = passed
+            if rows:
+                kept.append(run._replace(picks=rows))
+        return kept
+
+    def _passing(self, run: Run, rows: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Rows that pass the filter, and rows on which it raises: they go to the dead letters."""
+        topic = self.topic
+        assert self.filter is not None
+        try:
+            return topic.pick(self.filter, run.source, rows), []
+        except FilterFailed:
+            pass  # some row is at fault: each is asked on its own
+        passed: list[int] = []
+        failed: list[int] = []
+        for row in rows:
+            try:
+                passed += topic.pick(self.filter, run.source, [row])
+            except FilterFailed as error:
+                failed.append(row)
+                offset = run.source.base_offset + row
+                dead = Dead(offset, str(error), self.queue.count_of(offset))
+                self.queue.set_aside([(offset, offset + 1)])
+                self._bury_later([dead])
+        return passed, failed
+
+    def _settle_without_delivery(
+        self, run: Run, rows: Sequence[int], kept: Sequence[int], reason: str
+    ) -> None:
+        if len(kept) < len(rows):
+            base, known = run.source.base_offset, set(kept)
+            gone = merged([base + row for row in rows if row not in known])
+            self.topic.keeper.settle(self.name, gone, reason)
+
+    # --- settling
+
+    async def ack(self, leases: Sequence[Lease]) -> None:
+        self._check_open()
+        mine, lost = self._finish(leases)
+        if mine:
+            done = self.topic.keeper.settle(self.name, mine)
+            if done is not None:
+                await done
+        self._raise_lost(lost)
+
+    async def nack(self, leases: Sequence[Lease], delay: float) -> None:
+        self._check_open()
+        topic, queue = self.topic, self.queue
+        due_ms = topic.clock.now_ms() + round(delay * 1000) if delay > 0 else None
+        dead: list[Dead] = []
+        all_lost: Ranges = []
+        delayed: Ranges = []
+        for token, ranges in leases:
+            last, others = self._apart(ranges)
+            if last:
+                mine, lost = queue.finish(token, last)
+                dead += self._exhausted(_each(mine), "nacked once too often")
+                all_lost += lost
+            if others:
+                mine, lost = queue.nack(token, others, due_ms)
+                delayed += mine
+                all_lost += lost
+        self.wake()
+        self._arm()
+        if due_ms is not None and delayed and topic.keeper.keeps_counts:
+            delays = [(offset, due_ms) for offset in _each(delayed)]
+            done = topic.keeper.attempts(Attempts(topic.id, self.name, [], delays))
+            if done is not None:
+                await done
+        if dead:
+            await self._bury(dead)
+        self._raise_lost(all_lost)
+
+    async def reject(self, leases: Sequence[Lease], reason: str) -> None:
+        self._check_open()
+        mine, lost = self._finish(leases)
+        if mine:
+            count_of = self.queue.count_of
+            await self._bury([Dead(offset, reason, count_of(offset)) for offset in _each(mine)])
+        self._raise_lost(lost)
+
+    async def extend(self, leases: Sequence[Lease], seconds: float) -> None:
+        self._check_open()
+        now = self.topic.clock.monotonic()
+        all_lost: Ranges = []
+        for token, ranges in leases:
+            all_lost += self.queue.extend(token, ranges, now=now, seconds=seconds)[1]
+        self._arm()
+        self._raise_lost(all_lost)
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        self._check_open()
+        self._raise_lost(self._release(leases))
+
+    def _release(self, leases: Sequence[Lease]) -> Ranges:
+        topic, queue = self.topic, self.queue
+        released: Ranges = []
+        all_lost: Ranges = []
+        for token, ranges in leases:
+            mine, lost = queue.release(token, ranges)
+            released += mine
+            all_lost += lost
+        if released and topic.keeper.keeps_counts and topic.keeper.failure is None:
+            attempts = [(offset, offset + 1, queue.count_of(offset)) for offset in _each(released)]
+            topic.keeper.attempts(Attempts(topic.id, self.name, attempts))
+        self.wake()
+        return all_lost
+
+    def leave(self, holder: str) -> None:
+        """A member closes: what it holds goes to the others."""
+        self.members.discard(holder)
+        if self.ended is None:
+            self.queue.release_holder(holder)
+            self.wake()
+
+    def _finish(self, leases: Sequence[Lease]) -> tuple[Ranges, Ranges]:
+        finish = self.queue.finish
+        if len(leases) == 1:
+            return finish(*leases[0])
+        all_mine: Ranges = []
+        all_lost: Ranges = []
+        for token, ranges in leases:
+            mine, lost = finish(token, ranges)
+            all_mine += mine
+            all_lost += lost
+        return all_mine, all_lost
+
+    def _raise_lost(self, lost: Ranges) -> None:
+        if lost:
+            raise LeaseLost(self.topic.name, self.name, list(_each(lost)))
+
+    # --- dead letters
+
+    def _apart(self, ranges: Ranges) -> tuple[Ranges, Ranges]:
+        """Those that were delivered as often as they may be, and the others."""
+        most = self.topic.options.max_deliveries
+        if most is None:
+            return [], ranges
+        count_of = self.queue.count_of
+        last = [offset for offset in _each(ranges) if count_of(offset) >= most]
+        if not last:
+            return [], ranges
+        known = set(last)
+        return merged(last), merged([o for o in _each(ranges) if o not in known])
+
+    def _exhausted(self, offsets: Iterable[int], how: str) -> list[Dead]:
+        most, count_of = self.topic.options.max_deliveries, self.queue.count_of
+        return [
+            Dead(offset, f"{how} (max_deliveries={most})", count_of(offset)) for offset in offsets
+        ]
+
+    def _bury_later(self, dead: list[Dead]) -> None:
+        task = asyncio.get_running_loop().create_task(self._bury(dead))
+        self._at_work.add(task)
+        task.add_done_callback(self._buried)
+
+    def _buried(self, task: asyncio.Task[None]) -> None:
+        self._at_work.discard(task)
+        if not task.cancelled():
+            task.exception()  # it was told by the log; the messages are back
+
+    async def _bury(self, dead: list[Dead]) -> None:
+        try:
+            await self.topic.bury(self, dead)
+            self._counter["dead_lettered"] += len(dead)
+        except BaseException:
+            if self.ended is None:
+                self.queue.unfinish(merged([one.offset for one in dead]))
+                self.wake()
+            raise
+
+    # --- time
+
+    def add_due(self, due: Sequence[tuple[int, int]]) -> None:
+        """Delayed messages whose time has come; what the index does not have yet comes with it."""
+        known = self.queue.index.end
+        self.queue.add_due([pair for pair in due if pair[0] < known])
+        self.wake()
+
+    def _arm(self) -> None:
+        """Set the alarm for what time brings about next: a lease that ends, a delay that is over, a
+        token of the rate limit."""
+        if self.ended is not None:
+            return
+        clock, queue = self.topic.clock, self.queue
+        now = clock.monotonic()
+        at = queue.next_deadline()
+        due_ms = queue.next_due_ms()
+        if due_ms is not None:
+            due_at = now + max(0, due_ms - clock.now_ms()) / 1000
+            at = due_at if at is None else min(at, due_at)
+        bucket = self.topic.bucket
+        if self._takers and bucket is not None and not self.paused and queue.has_ready():
+            token_at = now + bucket.seconds_until(1, now)
+            at = token_at if at is None else min(at, token_at)
+        if at is None:
+            return
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = clock.call_later(max(0.0, at - now), self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        topic, queue = self.topic, self.queue
+        expired = queue.expire(topic.clock.monotonic())
+        if expired:
+            self._counter["leases_expired"] += sum(stop - start for start, stop in expired)
+            last, _ = self._apart(expired)
+            if last:
+                queue.set_aside(last)
+                self._bury_later(
+                    self._exhausted(_each(last), "not settled by any of its deliveries")
+                )
+        queue.take_due(topic.clock.now_ms())
+        self.wake()
+        self._arm()
+
+    # --- changes that are applied
+
+    def apply_settle(self, ranges: Ranges, reason: str) -> None:
+        count = self.queue.apply_settle(ranges)
+        if reason:
+            self._drops[reason] += count
+        else:
+            self._counter["settled"] += count
+        self.wake()
+
+    def apply_reset(self, floor: int) -> None:
+        topic, old = self.topic, self.queue.index
+        index = topic.lanes.index_from(floor)
+        self.queue.apply_reset(floor, index)
+        if index is not old:
+            topic.forget_index(old)
+        self.wake()
+
+    def apply_pause(self, paused: bool) -> None:
+        self.paused = paused
+        self.wake()
+
+    def take_up(self) -> None:
+        """The topic was recovered: nobody holds anything, and delays go on."""
+        self._counter.clear()
+        self._drops.clear()
+        if self.queue.delayed_count:
+            self._look()  # what is due comes by the lane of its priority, which the index knows
+        self._arm()
+
+    def end(self, error: FlintError) -> None:
+        self.ended = error
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for taker in self._takers:
+            resolve(taker.woken, False)
+        self.topic.bell.listeners.discard(self.wake)
+
+    def _check_open(self) -> None:
+        if self.ended is not None:
+            raise again(self.ended)
+
+    # --- figures
+
+    def snapshot(self) -> QueueState:
+        return self.queue.snapshot()
+
+    def unsettled(self) -> int:
+        """How many messages are not settled yet."""
+        queue = self.queue
+        return max(0, self.topic.log.next_offset - queue.floor - queue.settled_above)
+
+    def peek(self, max_rows: int) -> list[Run]:
+        self._look()
+        now_ms = self.topic.clock.now_ms()
+        runs: list[Run] = []
+        for run in rows_of(self.topic, self.queue.peek(max_rows)):
+            rows: Sequence[int] = run.rows()
+            if self.topic.may_expire:
+                ttl = self.topic.ttl_ms
+                rows = [row for row in rows if end_of_life(run.source, row, ttl) > now_ms]
+            if self.filter is not None and rows:
+                rows = self.topic.pick(self.filter, run.source, rows)
+            if rows:
+                runs.append(run._replace(picks=rows))
+        return runs
+
+    def in_flight(self, max_rows: int) -> list[InFlight]:
+        origin, now = self.topic.origin, self.topic.clock.monotonic()
+        found: list[InFlight] = []
+        for token, holder, granted_at, deadline, ranges in self.queue.leases():
+            for offset in _each(ranges):
+                if len(found) == max_rows:
+                    return found
+                found.append(
+                    InFlight(
+                        topic=origin.topic,
+                        partition=origin.partition,
+                        offset=offset,
+                        holder=holder,
+                        token=token,
+                        delivery_count=self.queue.count_of(offset),
+                        age=now - granted_at,
+                        expires_in=deadline - now,
+                    )
+                )
+        return found
+
+    def stats(self, dead_letters: int) -> GroupStats:
+        self._look()
+        topic, queue = self.topic, self.queue
+        lag = self.unsettled()
+        delayed = queue.delayed_count + topic.delayed_from(queue.floor)
+        in_flight = queue.in_flight_count
+        oldest = None
+        if lag:
+            oldest = max(0.0, (topic.clock.now_ms() - topic.log.time_of(queue.floor)) / 1000)
+        counter = self._counter
+        return GroupStats(
+            name=self.name,
+            topic=topic.origin.topic,
+            kind="queue",
+            position=queue.floor,
+            lag=lag,
+            members=len(self.members),
+            paused=self.paused,
+            ready=max(0, lag - in_flight - delayed),
+            in_flight=in_flight,
+            delayed=delayed,
+            oldest_age=oldest,
+            delivered=counter["delivered"],
+            redelivered=counter["redelivered"],
+            settled=counter["settled"],
+            leases_expired=counter["leases_expired"],
+            dead_lettered=counter["dead_lettered"],
+            dead_letters=dead_letters,
+            waiting=len(self._takers),
+            drops={reason: count for reason, count in self._drops.items() if count},
+        )
+
+
+# --- rows and offsets
+
+
+def rows_of(topic: Topic, ranges: Ranges) -> list[Run]:
+    """The rows at these offsets, in this order; neighbours of one batch are one run."""
+    locate, origin = topic.log.locate, topic.origin
+    runs: list[Run] = []
+    source = None
+    base = end = 0
+    first = last = 0
+    picks: list[int] | None = None
+    for start, stop in ranges:
+        while start < stop:
+            upto = min(stop, end)
+            if source is not None and base <= start < end:
+                if picks is not None:
+                    if upto - start == 1:
+                        picks.append(start - base)
+                    else:
+                        picks.extend(range(start - base, upto - base))
+                elif start - base == last:
+                    last = upto - base
+                else:
+                    picks = [*range(first, last), *range(start - base, upto - base)]
+            else:
+                if source is not None:
+                    runs.append(_run(source, first, last, origin, picks))
+                source, row, rows = locate(start)
+                base, end = start - row, start - row + rows
+                upto = min(stop, end)
+                first, last, picks = row, upto - base, None
+            start = upto
+    if source is not None:
+        runs.append(_run(source, first, last, origin, picks))
+    return runs
+
+
+def _run(source: RowSource, first: int, last: int, origin: Origin, picks: list[int] | None) -> Run:
+    if picks is None:
+        return Run(source, first, last, origin)
+    return Run(source, min(picks), max(picks) + 1, origin, picks)
+
+
+def offsets_of(runs: Iterable[Run]) -> Ranges:
+    ranges: Ranges = []
+    for run in runs:
+        base = run.source.base_offset
+        if run.picks is None:
+            ranges.append((base + run.start, base + run.stop))
+        else:
+            ranges += merged([base + row for row in run.picks])
+    return ranges
+
+
+def merged(offsets: Sequence[int]) -> Ranges:
+    """Offsets as ranges, in their order; neighbours become one."""
+    ranges: Ranges = []
+    start = stop = -1
+    for offset in offsets:
+        if offset == stop:
+            stop += 1
+        else:
+            if stop > start:
+                ranges.append((start, stop))
+            start, stop = offset, offset + 1
+    if stop > start:
+        ranges.append((start, stop))
+    return ranges
+
+
+def _each(ranges: Ranges) -> Iterable[int]:
+    for start, stop in ranges:
+        yield from range(start, stop)
+
+
+def _cut(runs: list[Run], count: int) -> list[Run]:
+    """Leave the first `count` rows in `runs`; what is cut off."""
+    over: list[Run] = []
+    for index, run in enumerate(runs):
+        if run.row_count <= count:
+            count -= run.row_count
+            continue
+        rows = list(run.rows())
+        over = [run._replace(picks=rows[count:]), *runs[index + 1 :]]
+        runs[index:] = [run._replace(picks=rows[:count])] if count else []
+        break
+    return over

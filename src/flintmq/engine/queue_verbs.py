@@ -1,0 +1,464 @@
+"""The verbs of groups: joining, figures, pausing, dead letters and back. A part of the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..batch import BatchBuilder, RecordBatch
+from ..broker_api import Filter
+from ..clock import Clock
+from ..errors import FlintError, GroupExists, GroupNotFound, InvalidRequest, TopicNotFound
+from ..group_model import (
+    GroupInfo,
+    GroupStats,
+    InFlight,
+    Order,
+    Ranges,
+    start_text,
+)
+from ..model import VALUE_OPTIONS, Start, TopicOptions
+from ..patterns import NAME_BYTES_MAX, check_name
+from ..rows import Message, Rows, Run
+from .commands import (
+    Cancel,
+    CreateGroup,
+    DeleteGroup,
+    Move,
+    PauseGroup,
+    ResetGroup,
+)
+from .dead_letters import (
+    REDRIVE,
+    dead_letter_name,
+    dead_rows,
+    is_of,
+    living_rows,
+    partition_of,
+)
+from .group_stats import merged_group_stats
+from .keeping import Done
+from .member import Member
+from .queue_group import Dead, QueueGroup, merged, rows_of
+from .readers import resolve_start
+from .topic import Topic
+
+_log = logging.getLogger(__name__)
+
+_REDRIVE_ROWS = 256
+"""How many dead letters go back in one step."""
+
+_FUNCTION = "a function"
+
+
+class QueueVerbs:
+    """What the broker does about groups. The broker brings topics and the carrying out."""
+
+    clock: Clock
+    _topics: dict[str, Topic]
+    _by_id: dict[int, Topic]
+    _defaults: TopicOptions
+
+    def __init__(self) -> None:
+        self._holders = 0
+        self._redriving = asyncio.Lock()
+        self._functions: dict[tuple[int, str], Filter] = {}
+
+    # What the broker brings:
+
+    async def _obtain(self, name: str, auto_create: bool) -> Topic:
+        raise NotImplementedError
+
+    async def _obtain_with(self, name: str, options: TopicOptions) -> Topic:
+        raise NotImplementedError
+
+    def _existing_row(self, name: str) -> list[Topic]:
+        raise NotImplementedError
+
+    def _check_open(self) -> None:
+        raise NotImplementedError
+
+    async def _epoch(self) -> int:
+        """What lease tokens begin with."""
+        return 0
+
+    # --- joining
+
+    async def join_group(
+        self,
+        topic: str,
+        group: str,
+        *,
+        order: Order | None,
+        filter: Filter | None,
+        start: Start | None,
+        holder: str,
+        auto_create: bool,
+    ) -> Member:
+        check_name(group, "group")
+        if start == "committed":
+            raise InvalidRequest(
+                "start='committed' is what a known group does anyway; a new one begins at "
+                "'earliest', 'latest', an offset or a datetime"
+            )
+        epoch = await self._epoch()
+        found = await self._obtain(topic, auto_create)
+        known = found.queues.get(group)
+        if known is None:
+            known = await self._create_group(found, group, order, filter, start)
+        _check_same(found, known, order, filter, start)
+        known.queue.begin_tokens(epoch << 40)
+        self._holders += 1
+        label = holder if holder not in known.members else f"{holder}#{self._holders}"
+        return Member(known, label)
+
+    async def _create_group(
+        self,
+        topic: Topic,
+        name: str,
+        order: Order | None,
+        filter: Filter | None,
+        start: Start | None,
+    ) -> QueueGroup:
+        if any(info.name == name for info in topic.group_infos()):
+            raise GroupExists(topic.origin.topic, name, {"kind": ("cursor", "queue")})
+        text = _text_of(filter)
+        if text == _FUNCTION and topic.keeper.keeps_counts:
+            raise InvalidRequest(
+                "the filter of a durable group is an expression: a function would be gone with "
+                "this process"
+            )
+        if text == _FUNCTION and filter is not None:
+            self._functions[topic.id, name] = filter
+        begin: Start = "earliest" if start is None else start
+        floor = max(topic.log.first_offset, resolve_start(topic, begin))
+        command = CreateGroup(
+            topic.id,
+            name,
+            order or "priority",
+            text,
+            start_text(begin),
+            min(floor, topic.log.next_offset),
+        )
+        await _done(topic.keeper.change(command))
+        known = topic.queues.get(name)
+        if known is None:  # somebody was faster, with a reader of that name; or the topic is gone
+            self._check_open()
+            if topic.id not in self._by_id:
+                raise TopicNotFound(topic.origin.topic)
+            raise GroupExists(topic.origin.topic, name, {"kind": ("cursor", "queue")})
+        if text == _FUNCTION:
+            known.filter = filter
+        return known
+
+    def _compile(self, text: str) -> Filter:
+        """The filter of a group, from its text."""
+        if text == _FUNCTION:
+            return lambda message: True  # the function itself follows
+        from ..serde.filters import compile_filter
+
+        return compile_filter(text)
+
+    # --- looking
+
+    async def groups(self, topic: str) -> list[GroupInfo]:
+        known: dict[str, GroupInfo] = {}
+        for part in self._existing_row(topic):
+            for info in part.group_infos():
+                known.setdefault(info.name, info)
+        return [known[name] for name in sorted(known)]
+
+    async def group_stats(self, topic: str, group: str) -> GroupStats:
+        row = self._existing_row(topic)
+        parts: list[GroupStats] = []
+        for part in row:
+            queue = part.queues.get(group)
+            stats = queue.stats(0) if queue is not None else part.cursor_stats(group)
+            if stats is not None:
+                parts.append(stats)
+        if not parts:
+            raise GroupNotFound(topic, group)
+        letters = await self._count_letters(row, group)
+        return merged_group_stats(parts, letters, is_row=row[0].name != topic)
+
+    async def peek(self, topic: str, group: str, max_rows: int) -> Rows:
+        runs: list[Run] = []
+        left = max_rows
+        for queue in self._queues(topic, group):
+            if left > 0:
+                found = queue.peek(left)
+                left -= sum(run.row_count for run in found)
+                runs += found
+        return Rows(runs)
+
+    async def in_flight(self, topic: str, group: str, max_rows: int) -> list[InFlight]:
+        found: list[InFlight] = []
+        for queue in self._queues(topic, group):
+            found += queue.in_flight(max_rows - len(found))
+        return found
+
+    def _queues(self, topic: str, group: str) -> list[QueueGroup]:
+        row = self._existing_row(topic)
+        found = [part.queues[group] for part in row if group in part.queues]
+        if not found:
+            if any(part.cursor_stats(group) for part in row):
+                raise GroupExists(topic, group, {"kind": ("cursor", "queue")})
+            raise GroupNotFound(topic, group)
+        return found
+
+    # --- changing
+
+    async def pause_group(self, topic: str, group: str, paused: bool) -> None:
+        for queue in self._queues(topic, group):
+            await _done(queue.topic.keeper.change(PauseGroup(queue.topic.id, group, paused)))
+
+    async def reset_group(self, topic: str, group: str, to: Start | Mapping[int, int]) -> None:
+        queues = self._queues(topic, group)
+        wanted: list[tuple[QueueGroup, int]] = []
+        by_partition = {queue.topic.origin.partition: queue for queue in queues}
+        if isinstance(to, Mapping):
+            for partition, offset in to.items():
+                queue = by_partition.get(partition)
+                if queue is None:
+                    raise InvalidRequest(
+                        f"topic {topic!r} has no partition {partition!r} with group {group!r}"
+                    )
+                wanted.append((queue, resolve_start(queue.topic, offset)))
+        else:
+            if to == "committed":
+                raise InvalidRequest("a queue has settled what it has settled: name a place")
+            if isinstance(to, int) and len(queues) > 1:
+                raise InvalidRequest(
+                    "each partition has offsets of its own; reset_group(..., {partition: offset})"
+                )
+            wanted = [(queue, resolve_start(queue.topic, to)) for queue in queues]
+        for queue, offset in wanted:
+            log = queue.topic.log
+            floor = min(max(offset, log.first_offset), log.next_offset)
+            await _done(queue.topic.keeper.change(ResetGroup(queue.topic.id, group, floor)))
+
+    async def delete_group(self, topic: str, group: str) -> None:
+        known = False
+        for part in self._existing_row(topic):
+            stats = part.cursor_stats(group)
+            if stats is not None and stats.members:
+                raise InvalidRequest(f"reader name {group!r} of {topic!r} is open; close it first")
+            if stats is not None or group in part.queues:
+                known = True
+                await _done(part.keeper.change(DeleteGroup(part.id, group)))
+                self._functions.pop((part.id, group), None)
+        if not known:
+            raise GroupNotFound(topic, group)
+
+    async def cancel(self, topic: str, ranges: Ranges) -> int:
+        found = await self._obtain(topic, auto_create=False)
+        log, now_ms = found.log, found.clock.now_ms()
+        waiting: list[int] = []
+        for start, stop in ranges:
+            for offset in range(max(start, log.first_offset), min(stop, log.next_offset)):
+                source, row, _ = log.locate(offset)
+                if source.deliver_at(row) > now_ms and offset not in found.lanes.cancelled:
+                    waiting.append(offset)
+        if waiting:
+            await _done(found.keeper.change(Cancel(found.id, merged(waiting))))
+        return len(waiting)
+
+    # --- dead letters
+
+    async def bury(self, topic: Topic, group: QueueGroup, dead: list[Dead]) -> None:
+        """Move messages to the dead letters: one command, so nothing is lost or doubled."""
+        try:
+            target = await self._dead_letter_topic(topic, group.name)
+            found = []
+            gone: list[int] = []
+            for one in dead:
+                if one.offset < topic.log.first_offset:
+                    gone.append(one.offset)  # retention was faster
+                else:
+                    source, row, _ = topic.log.locate(one.offset)
+                    found.append((source, row, one))
+            if gone:
+                await _done(topic.keeper.settle(group.name, merged(gone), "retention"))
+            if found:
+                rows = dead_rows(found, topic.origin, group.name, self.clock.now_ms())
+                settled = merged([one.offset for _, _, one in found])
+                await self._move(topic, group.name, settled, target, None, rows)
+        except FlintError as error:
+            _log.warning(
+                "dead letters of group %r of %r: not moved, they will be delivered again: %s",
+                group.name, topic.name, error,
+            )  # fmt: skip
+            raise
+
+    async def _move(
+        self,
+        source: Topic,
+        group: str,
+        ranges: Ranges,
+        target: Topic,
+        only_for: str | None,
+        rows: BatchBuilder,
+    ) -> None:
+        batch: BatchBuilder | RecordBatch = rows
+        if target.keeper.keeps_counts:
+            batch = rows.seal()
+            offset, time = target.place([batch], self.clock.now_ms())
+            batch.stamp(offset, time)
+        await _done(
+            target.keeper.change(Move(source.id, group, ranges, target.id, only_for, batch))
+        )
+
+    def _apply_move(self, move: Move) -> None:
+        target, source = self._by_id.get(move.target), self._by_id.get(move.source)
+        if target is not None:
+            start = target.log.next_offset
+            if isinstance(move.batch, RecordBatch):
+                target.apply_append(move.batch)
+            else:
+                target.append_rows(move.batch)
+            target.only_for(move.only_for, start, start + move.batch.row_count)
+        if source is not None and move.group in source.queues:
+            source.queues[move.group].apply_settle(move.ranges, "")
+            source.group_moved()
+
+    async def _dead_letter_topic(self, topic: Topic, group: str) -> Topic:
+        """Where dead letters go, made if need be, with the group that knows what went back."""
+        options = topic.options
+        name = options.dead_letter_topic or self._own_letters(topic, group)
+        wanted = {
+            option: getattr(options, option)
+            for option in (*VALUE_OPTIONS, "storage")
+            if getattr(options, option) is not None
+        }
+        defaults = self._defaults
+        if options.storage == "memory" != defaults.storage:
+            wanted["retention_bytes"] = TopicOptions().retention_bytes
+        made = msgspec.structs.replace(defaults, **wanted)
+        found = await self._obtain_with(name, made)
+        if found.options.storage != options.storage:
+            fallback = self._own_letters(topic, group)
+            _log.warning(
+                "dead_letter_topic %r of %r has storage=%r, the topic %r: %r is used instead",
+                name, topic.name, found.options.storage, options.storage, fallback,
+            )  # fmt: skip
+            found = await self._obtain_with(fallback, made)
+        if REDRIVE not in found.queues:
+            command = CreateGroup(
+                found.id, REDRIVE, "log", None, "earliest", found.log.first_offset
+            )
+            await _done(found.keeper.change(command))
+        return found
+
+    def _own_letters(self, topic: Topic, group: str) -> str:
+        name = dead_letter_name(topic.origin.topic, group)
+        return name if len(name.encode()) <= NAME_BYTES_MAX else f"dead.{topic.id}.{group}"
+
+    def _letters_topic(self, row: list[Topic], group: str) -> Topic | None:
+        for name in (row[0].options.dead_letter_topic, self._own_letters(row[0], group)):
+            found = self._topics.get(name) if name is not None else None
+            if found is not None and REDRIVE in found.queues:
+                return found
+        return None
+
+    async def _count_letters(self, row: list[Topic], group: str) -> int:
+        letters = self._letters_topic(row, group)
+        if letters is None:
+            return 0
+        if letters.name == self._own_letters(row[0], group):
+            return letters.queues[REDRIVE].unsettled()
+        return sum(1 for _ in self._letters(letters, row[0].origin.topic, group))
+
+    def _letters(self, letters: Topic, topic: str, group: str) -> Iterable[Message]:
+        """The dead letters of one group, oldest first."""
+        queue = letters.queues[REDRIVE].queue
+        offset, end = max(queue.floor, letters.log.first_offset), letters.log.next_offset
+        while offset < end:
+            upto = min(end, offset + 1024)
+            for run in rows_of(letters, queue.settled.missing(offset, upto)):
+                for row in run.rows():
+                    letter = Message(run.source, row, run.origin)
+                    if is_of(letter, topic, group):
+                        yield letter
+            offset = upto
+
+    async def dead_letters(self, topic: str, group: str, max_rows: int) -> Rows:
+        row = self._existing_row(topic)
+        letters = self._letters_topic(row, group)
+        if letters is None:
+            return Rows()
+        runs: list[Run] = []
+        for letter in self._letters(letters, row[0].origin.topic, group):
+            if len(runs) == max_rows:
+                break
+            runs.append(Run(letter._source, letter._row, letter._row + 1, letters.origin))
+        return Rows(runs)
+
+    async def redrive(
+        self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
+    ) -> int:
+        async with self._redriving:  # so that none goes back twice
+            row = self._existing_row(topic)
+            letters = self._letters_topic(row, group)
+            if letters is None:
+                return 0
+            wanted = None if offsets is None else set(offsets)
+            chosen: dict[int, list[Message]] = {}
+            count = 0
+            for letter in list(self._letters(letters, row[0].origin.topic, group)):
+                if wanted is not None and letter.offset not in wanted:
+                    continue
+                if filter is not None and not letters.pick(filter, letter._source, [letter._row]):
+                    continue
+                partition = partition_of(letter)
+                chosen.setdefault(partition, []).append(letter)
+                count += 1
+                if len(chosen[partition]) == _REDRIVE_ROWS:
+                    await self._put_back(row, group, letters, partition, chosen.pop(partition))
+            for partition, rest in chosen.items():
+                await self._put_back(row, group, letters, partition, rest)
+            return count
+
+    async def _put_back(
+        self, row: list[Topic], group: str, letters: Topic, partition: int, back: list[Message]
+    ) -> None:
+        self._check_open()
+        by_number = {part.origin.partition: part for part in row}
+        target = by_number.get(partition, row[0])
+        ranges = merged([letter.offset or 0 for letter in back])
+        await self._move(letters, REDRIVE, ranges, target, group, living_rows(back))
+
+
+def _check_same(
+    topic: Topic,
+    group: QueueGroup,
+    order: Order | None,
+    filter: Filter | None,
+    start: Start | None,
+) -> None:
+    differing: dict[str, tuple[Any, Any]] = {}
+    if order is not None and order != group.order:
+        differing["order"] = (group.order, order)
+    if filter is not None and _text_of(filter) != group.filter_text:
+        differing["filter"] = (group.filter_text, _text_of(filter))
+    if filter is not None and callable(filter) and filter != group.filter:
+        differing["filter"] = (group.filter_text, "another function")
+    if start is not None and start_text(start) != group.start:
+        differing["start"] = (group.start, start_text(start))
+    if differing:
+        raise GroupExists(topic.origin.topic, group.name, differing)
+
+
+def _text_of(filter: Filter | None) -> str | None:
+    if filter is None:
+        return None
+    return _FUNCTION if callable(filter) else filter.text
+
+
+async def _done(done: Done) -> None:
+    """Wait for a change; it is carried out also if whoever asked for it leaves."""
+    if done is not None:
+        await asyncio.shield(done)

@@ -1,0 +1,187 @@
+"""Leases: what was handed to whom under which token, and until when.
+
+Pure state. What a lease that ran out still holds can be settled late, until it is granted to
+another; the queue keeps track of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+
+from ..group_model import Ranges
+from .ranges import offsets_in, ranges_of, without
+
+
+class Lease:
+    """What is outstanding of a grant: `ranges` as long as they are whole, `offsets` after that."""
+
+    __slots__ = (
+        "deadline", "granted_at", "holder", "is_over", "offsets", "ranges", "timer", "token",
+    )  # fmt: skip
+
+    def __init__(
+        self, token: int, holder: str, granted_at: float, deadline: float, ranges: Ranges
+    ) -> None:
+        self.token, self.holder = token, holder
+        self.granted_at, self.deadline = granted_at, deadline
+        self.timer = deadline
+        """The earliest entry in the heap of deadlines."""
+        self.ranges = ranges
+        self.offsets: set[int] | None = None
+        self.is_over = False
+        """It ran out."""
+
+    def __bool__(self) -> bool:
+        """Whether anything is outstanding."""
+        return bool(self.ranges if self.offsets is None else self.offsets)
+
+    def outstanding(self) -> Ranges:
+        return list(self.ranges) if self.offsets is None else ranges_of(sorted(self.offsets))
+
+    def take(self, ranges: Ranges) -> Ranges:
+        """Take out those of `ranges` that are outstanding: ascending, or the list itself if all."""
+        if self.offsets is None:
+            if ranges == self.ranges:
+                self.ranges = []
+                return ranges
+            if len(self.ranges) == 1 and len(ranges) == 1:
+                (start, stop), (first, last) = self.ranges[0], ranges[0]
+                first, last = max(start, first), min(stop, last)
+                if first >= last:
+                    return []
+                if first == start or last == stop:
+                    left = (last, stop) if first == start else (start, first)
+                    self.ranges = [left] if left[0] < left[1] else []
+                    return [(first, last)]
+            self.offsets = set(offsets_in(self.ranges))
+        offsets = self.offsets
+        taken: set[int] = set()
+        for start, stop in ranges:
+            # A range may be much longer than the grant: go through whichever is shorter.
+            if stop - start <= len(offsets):
+                taken.update(offsets.intersection(range(start, stop)))
+            else:
+                taken.update([offset for offset in offsets if start <= offset < stop])
+        offsets -= taken
+        return ranges_of(sorted(taken))
+
+
+class LeaseTable:
+    """The leases of one group.
+
+    A token has one lease, or several where part of a grant was extended. Those that ran out stay
+    under their token as long as anything of them can be settled late.
+    """
+
+    def __init__(self) -> None:
+        self._by_token: dict[int, list[Lease]] = {}
+        self._by_holder: dict[str, dict[int, list[Lease]]] = {}
+        self._heap: list[tuple[float, int, Lease]] = []
+        self._counter = 0
+        self._live = 0
+
+    def __iter__(self) -> Iterator[Lease]:
+        """Those that are running."""
+        for leases in self._by_token.values():
+            for lease in leases:
+                if not lease.is_over:
+                    yield lease
+
+    def add(self, lease: Lease) -> None:
+        leases = self._by_token.get(lease.token)
+        if leases is None:
+            leases = self._by_token[lease.token] = [lease]
+            held = self._by_holder.get(lease.holder)
+            if held is None:
+                held = self._by_holder[lease.holder] = {}
+            held[lease.token] = leases
+        else:
+            leases.append(lease)
+        self._live += 1
+        self._watch(lease)
+
+    def of_token(self, token: int) -> list[Lease]:
+        return self._by_token.get(token, [])
+
+    def of_holder(self, holder: str) -> list[Lease]:
+        """Those that are running."""
+        held = self._by_holder.get(holder, {}).values()
+        return [lease for leases in held for lease in leases if not lease.is_over]
+
+    def holding(self, ranges: Ranges) -> list[tuple[Lease, Ranges]]:
+        """Which leases hold these offsets. Goes through all of them."""
+        found = []
+        for lease in self:
+            held = lease.outstanding()
+            common = without(held, sorted(without(held, sorted(ranges))))
+            if common:
+                found.append((lease, common))
+        return found
+
+    def forget_if_done(self, lease: Lease) -> None:
+        """Take a lease of which nothing is outstanding off the table."""
+        if lease:
+            return
+        leases = self._by_token[lease.token]
+        if not lease.is_over:
+            self._live -= 1
+        if len(leases) > 1:
+            leases.remove(lease)
+            return
+        del self._by_token[lease.token]
+        held = self._by_holder[lease.holder]
+        del held[lease.token]
+        if not held:
+            del self._by_holder[lease.holder]
+
+    def extend(self, lease: Lease, deadline: float) -> None:
+        """Have it end at another time. The heap is touched only if that is sooner."""
+        lease.deadline = deadline
+        if lease.is_over:
+            lease.is_over = False
+            self._live += 1
+            self._watch(lease)
+        elif deadline < lease.timer:
+            self._watch(lease)
+
+    def next_deadline(self) -> float | None:
+        heap = self._heap
+        while heap:
+            timer, _, lease = heap[0]
+            if not lease or lease.is_over or timer != lease.timer:
+                heappop(heap)  # done, or another entry counts
+            elif lease.deadline > timer:
+                lease.timer = lease.deadline
+                heapreplace(heap, (lease.deadline, self._next(), lease))
+            else:
+                return timer
+        return None
+
+    def take_over(self, now: float) -> list[Lease]:
+        """Mark those over whose time is up, and say which they are."""
+        over = []
+        while (deadline := self.next_deadline()) is not None and deadline <= now:
+            _, _, lease = heappop(self._heap)
+            lease.is_over = True
+            self._live -= 1
+            over.append(lease)
+        return over
+
+    def clear(self) -> None:
+        self._by_token.clear()
+        self._by_holder.clear()
+        self._heap.clear()
+        self._live = 0
+
+    def _watch(self, lease: Lease) -> None:
+        lease.timer = lease.deadline
+        heappush(self._heap, (lease.deadline, self._next(), lease))
+        if len(self._heap) > 4 * self._live + 64:
+            live = [entry for entry in self._heap if entry[2] and entry[0] == entry[2].timer]
+            self._heap = [entry for entry in live if not entry[2].is_over]
+            heapify(self._heap)
+
+    def _next(self) -> int:
+        self._counter += 1
+        return self._counter

@@ -1,0 +1,83 @@
+"""Small sums on ranges of offsets. Where order matters, a list keeps the one it was given."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import chain, starmap
+
+from ..group_model import Ranges
+
+
+def count_in(ranges: Ranges) -> int:
+    """How many offsets there are."""
+    if len(ranges) == 1:
+        start, stop = ranges[0]
+        return stop - start
+    return sum([stop - start for start, stop in ranges])
+
+
+def offsets_in(ranges: Ranges) -> Iterable[int]:
+    return chain.from_iterable(starmap(range, ranges))
+
+
+def append_offsets(ranges: Ranges, offsets: Iterable[int]) -> None:
+    """Put offsets behind, one by one; those that follow on another become one range."""
+    start, stop = ranges.pop() if ranges else (-1, -1)
+    append = ranges.append
+    for offset in offsets:
+        if offset == stop:
+            stop += 1
+        else:
+            if stop > start:
+                append((start, stop))
+            start, stop = offset, offset + 1
+    if stop > start:
+        append((start, stop))
+
+
+def append_range(ranges: Ranges, start: int, stop: int) -> None:
+    if ranges and ranges[-1][1] == start:
+        ranges[-1] = (ranges[-1][0], stop)
+    else:
+        ranges.append((start, stop))
+
+
+def joined(parts: Iterable[Ranges]) -> Ranges:
+    """One list, in the order given; neighbours merged."""
+    whole: Ranges = []
+    for part in parts:
+        if part:
+            if whole and whole[-1][1] == part[0][0]:
+                start, _ = whole.pop()
+                whole.append((start, part[0][1]))
+                whole.extend(part[1:])
+            else:
+                whole.extend(part)
+    return whole
+
+
+def ranges_of(offsets: Iterable[int]) -> Ranges:
+    ranges: Ranges = []
+    append_offsets(ranges, offsets)
+    return ranges
+
+
+def without(ranges: Ranges, taken: Ranges) -> Ranges:
+    """What is left of `ranges`, in their order, when the ascending `taken` are left out."""
+    if not taken:
+        return list(ranges)
+    left: Ranges = []
+    for start, stop in ranges:
+        at = max(0, bisect_right(taken, (start, start)) - 1)
+        while at < len(taken) and taken[at][0] < stop:
+            first, last = taken[at]
+            at += 1
+            if last <= start:
+                continue
+            if first > start:
+                left.append((start, first))
+            start = last
+        if start < stop:
+            left.append((start, stop))
+    return left

@@ -1,0 +1,176 @@
+"""Queues without an event loop: handlers in threads, and messages that any thread may settle."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import flintmq
+from flintmq.blocking import BlockingClient, BlockingDelivery
+from flintmq.errors import InvalidRequest, TopicDeleted
+from flintmq.testing import ManualClock
+
+from .conftest import Worker, advance, wait_until
+
+
+def publish(mq: BlockingClient, count: int) -> None:
+    mq.publish_batch("jobs", [b"%d" % number for number in range(count)])
+
+
+def test_a_handler_runs_in_a_bounded_number_of_threads(mq: BlockingClient) -> None:
+    publish(mq, 12)
+    running: set[str] = set()
+    gate = threading.Event()
+
+    def handle(message: BlockingDelivery) -> None:
+        running.add(threading.current_thread().name)
+        assert gate.wait(30)
+
+    subscription = mq.subscribe("jobs", "workers")
+    run = Worker(lambda: subscription.run(handle, concurrency=3))
+    wait_until(lambda: len(running) == 3)
+    assert mq.group_stats("jobs", "workers").settled == 0
+    gate.set()
+    wait_until(lambda: mq.group_stats("jobs", "workers").settled == 12)
+
+    subscription.close()
+    run.result()
+    assert len(running) == 3
+
+
+def test_a_handler_may_settle_the_message_itself_and_use_the_connection(
+    mq: BlockingClient,
+) -> None:
+    publish(mq, 2)
+
+    def handle(message: BlockingDelivery) -> None:
+        mq.publish("done", message.value)
+        message.ack() if message.offset else message.reject("the first")
+
+    subscription = mq.subscribe("jobs", "workers").open()
+    run = Worker(lambda: subscription.run(handle))
+    wait_until(lambda: mq.group_stats("jobs", "workers").lag == 0)
+    subscription.close()
+    run.result()
+
+    assert [letter.reason for letter in mq.dead_letters("jobs", "workers")] == ["the first"]
+    assert mq.topic_stats("done").message_count == 2
+
+
+def test_a_handler_that_raises_does_not_end_the_run(
+    timed_mq: BlockingClient, clock: ManualClock
+) -> None:
+    publish(timed_mq, 1)
+    seen: list[int] = []
+
+    def handle(message: BlockingDelivery) -> None:
+        seen.append(message.delivery_count)
+        raise RuntimeError("no")
+
+    subscription = timed_mq.subscribe("jobs", "workers").open()
+    run = Worker(lambda: subscription.run(handle, retries=1, backoff=10, jitter=0))
+    wait_until(lambda: timed_mq.group_stats("jobs", "workers").delayed == 1)
+    advance(timed_mq, clock, 10.1)
+    wait_until(lambda: timed_mq.group_stats("jobs", "workers").dead_letters == 1)
+    subscription.close()
+    run.result()
+
+    assert seen == [1, 2]
+
+
+def test_handlers_that_run_at_the_end_are_waited_for(mq: BlockingClient) -> None:
+    publish(mq, 1)
+    begun, gate = threading.Event(), threading.Event()
+
+    def handle(message: BlockingDelivery) -> None:
+        begun.set()
+        assert gate.wait(30)
+
+    subscription = mq.subscribe("jobs", "workers").open()
+    run = Worker(lambda: subscription.run(handle))
+    assert begun.wait(30)
+    subscription.close()
+    assert not run.is_done()
+    gate.set()
+    run.result()
+
+    (message,) = mq.poll("jobs", "workers")  # it was given back when the subscription closed
+    assert message.delivery_count == 2
+
+
+def test_a_dead_subscription_raises_out_of_run(mq: BlockingClient) -> None:
+    with mq.subscribe("jobs", "workers") as subscription:
+        run = Worker(lambda: subscription.run(lambda message: None))
+        mq.delete_topic("jobs")
+        with pytest.raises(TopicDeleted):
+            run.result()
+
+
+def test_async_handlers_are_refused(mq: BlockingClient) -> None:
+    async def handle(message: Any) -> None: ...
+
+    with pytest.raises(InvalidRequest, match="a handler is a plain function"):
+        mq.subscribe("jobs", "workers").run(handle)
+
+
+def test_threads_that_share_a_subscription_split_its_messages(mq: BlockingClient) -> None:
+    publish(mq, 200)
+    subscription = mq.subscribe("jobs", "workers").open()
+
+    def consume() -> list[bytes]:
+        mine = []
+        for message in subscription:
+            with message.process():
+                mine.append(message.value)
+        return mine
+
+    workers = [Worker(consume) for _ in range(4)]
+    wait_until(lambda: mq.group_stats("jobs", "workers").lag == 0)
+    subscription.close()
+    together = sorted(int(value) for worker in workers for value in worker.result())
+
+    assert together == list(range(200))
+
+
+def test_many_threads_poll_a_group(mq: BlockingClient) -> None:
+    publish(mq, 500)
+
+    def consume() -> list[bytes]:
+        mine: list[bytes] = []
+        while batch := mq.poll("jobs", "workers", max=7):
+            mine += batch.values
+            batch.ack()
+        return mine
+
+    workers = [Worker(consume) for _ in range(4)]
+    together = sorted(int(value) for worker in workers for value in worker.result())
+
+    assert together == list(range(500))
+    assert mq.group_stats("jobs", "workers").lag == 0
+
+
+def test_a_process_block_swallows_an_exception_and_passes_an_interrupt(
+    mq: BlockingClient,
+) -> None:
+    publish(mq, 2)
+    first, second = mq.poll("jobs", "workers")
+    with first.process(backoff=60):
+        raise RuntimeError("no")
+    with pytest.raises(KeyboardInterrupt), second.process():
+        raise KeyboardInterrupt
+
+    (again,) = mq.poll("jobs", "workers")
+    assert (again.offset, again.delivery_count) == (1, 1)
+
+
+def test_what_a_poll_returns_looks_the_same(mq: BlockingClient) -> None:
+    publish(mq, 2)
+    batch = mq.poll("jobs", "workers")
+
+    assert isinstance(batch, flintmq.BlockingDeliveries)
+    assert repr(batch) == "BlockingDeliveries(2 messages)"
+    assert batch == list(batch)
+    mq.ack(iter(batch))
+    assert mq.group_stats("jobs", "workers").lag == 0

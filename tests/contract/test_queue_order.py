@@ -1,0 +1,252 @@
+"""Which message is next: priorities with a reserved part for the oldest, keys, or the log."""
+
+from __future__ import annotations
+
+import pytest
+
+import flintmq
+from flintmq.testing import ManualClock
+from tests.conftest import Background
+
+from .queues import numbered, one, polled
+
+# --- priorities
+
+
+async def test_the_worked_example_of_the_reference(mq: flintmq.Client) -> None:
+    await mq.publish("orders", b"low")
+    await mq.publish_batch("orders", [b"%d" % n for n in range(1, 6)], priority=7)
+
+    offsets = [(await one(mq)).offset for _ in range(6)]
+    assert offsets == [1, 2, 3, 0, 4, 5]
+
+
+RESERVED = {
+    1: (0, 0, 0, 1),
+    3: (0, 0, 0, 1),
+    4: (1, 1, 1, 2),
+    5: (1, 1, 1, 2),
+    8: (2, 2, 2, 3),
+    10: (2, 2, 2, 3),
+    16: (4, 4, 4, 5),
+    64: (16, 16, 16, 17),
+    256: (64, 64, 64, 65),
+}
+
+
+@pytest.mark.parametrize("max", RESERVED)
+async def test_a_part_of_every_poll_is_reserved_for_the_oldest(
+    mq: flintmq.Client, max: int
+) -> None:
+    await mq.publish_batch("orders", [b"low"] * 300)
+    await mq.publish_batch("orders", [b"high"] * 4 * max, priority=7)
+
+    for poll, reserved in enumerate(RESERVED[max]):
+        values = await polled(mq, max=max)
+        assert values.count(b"low") == reserved, f"poll {poll}"
+        assert values == sorted(values), "the higher priority comes first all the same"
+
+
+async def test_a_poll_that_finds_nothing_does_not_move_the_reserved_turn(
+    mq: flintmq.Client,
+) -> None:
+    for _ in range(3):
+        assert await polled(mq) == []
+    await mq.publish("orders", b"low")
+    await mq.publish_batch("orders", [b"high"] * 5, priority=7)
+
+    assert [(await one(mq)).value for _ in range(4)] == [b"high"] * 3 + [b"low"]
+
+
+async def test_eight_priorities_come_highest_first_and_each_in_the_order_of_offsets(
+    mq: flintmq.Client,
+) -> None:
+    await mq.publish_batch(
+        "orders", [b"%d" % n for n in range(64)], priority=[n % 8 for n in range(64)]
+    )
+    found = await mq.poll("orders", "g")
+    expected = sorted(range(64), key=lambda n: (-(n % 8), n))
+    assert [message.offset for message in found] == expected
+    assert [message.priority for message in found] == [n % 8 for n in expected]
+
+
+async def test_a_higher_priority_published_later_overtakes(mq: flintmq.Client) -> None:
+    await numbered(mq, 3)
+    assert await polled(mq, max=1) == [b"0"]
+    await mq.publish("orders", b"urgent", priority=5)
+    await mq.publish("orders", b"more so", priority=6)
+
+    assert await polled(mq, max=3) == [b"more so", b"urgent", b"1"]
+
+
+async def test_what_is_given_back_keeps_its_priority_and_its_place(
+    mq: flintmq.Client, clock: ManualClock
+) -> None:
+    await mq.publish_batch("orders", [b"%d" % n for n in range(6)], priority=[0, 3, 0, 3, 7, 7])
+    found = await mq.poll("orders", "g")
+    assert found.values == [b"4", b"5", b"1", b"3", b"0", b"2"]
+    await found[2].nack()
+    await found[4].nack(delay=1)
+    await found[1].nack(delay=1)
+    await mq.publish("orders", b"new", priority=3)
+    await clock.advance(1)
+    assert await polled(mq) == [b"5", b"1", b"new", b"0"]
+    await clock.advance(100)  # and what expired
+
+    assert await polled(mq) == [b"4", b"5", b"1", b"3", b"new", b"0", b"2"]
+
+
+async def test_the_low_ones_are_not_starved_by_a_stream_of_high_ones(mq: flintmq.Client) -> None:
+    await mq.publish_batch("orders", [b"low"] * 10)
+    served = 0
+    for _ in range(40):
+        await mq.publish("orders", b"high", priority=7)
+        message = await one(mq)
+        served += message.value == b"low"
+        await message.ack()
+    assert served == 10
+
+
+@pytest.mark.parametrize("priority", [-1, 8, 2.5, True])
+async def test_there_are_eight_priorities(mq: flintmq.Client, priority: int) -> None:
+    with pytest.raises(flintmq.InvalidRequest):
+        await mq.publish("orders", b"x", priority=priority)
+
+
+# --- by the log
+
+
+async def test_order_log_does_not_look_at_priorities(mq: flintmq.Client) -> None:
+    await mq.publish_batch("orders", [b"%d" % n for n in range(8)], priority=[*range(8)])
+    found = await mq.poll("orders", "g", 5, order="log")
+    assert found.values == [b"0", b"1", b"2", b"3", b"4"]
+    await found[1].nack()
+
+    assert await polled(mq) == [b"1", b"5", b"6", b"7"]
+
+
+# --- by key
+
+
+async def _keyed(mq: flintmq.Client, keys: str) -> None:
+    await mq.publish_batch(
+        "orders", [f"{key}{n}".encode() for n, key in enumerate(keys)], key=list(keys)
+    )
+
+
+async def test_of_a_key_one_message_is_out_at_a_time_and_keys_go_in_parallel(
+    mq: flintmq.Client,
+) -> None:
+    await _keyed(mq, "aabbca")
+    found = await mq.poll("orders", "g", order="key")
+    assert found.values == [b"a0", b"b2", b"c4"]
+    assert await polled(mq) == []
+    await found[0].ack()
+    await found[2].ack()
+    assert await polled(mq) == [b"a1"]
+    await found[1].ack()
+    assert await polled(mq) == [b"b3"]
+
+
+async def test_who_waits_gets_the_next_of_a_key_as_soon_as_it_is_free(
+    mq: flintmq.Client, background: Background
+) -> None:
+    await _keyed(mq, "aa")
+    first = await one(mq, order="key")
+    waiting = await background.waiting(mq.poll("orders", "g", wait=100))
+    await first.ack()
+    assert (await waiting).values == [b"a1"]
+
+
+@pytest.mark.parametrize("way_back", ["nack", "delay", "expiry", "close", "release"])
+async def test_a_key_stays_in_order_when_its_message_comes_back(
+    mq: flintmq.Client, clock: ManualClock, way_back: str
+) -> None:
+    await _keyed(mq, "abaab")
+    await mq.poll("orders", "other", order="key")
+    if way_back in ("close", "release"):
+        async with mq.subscribe("orders", "g", order="key") as deliveries:
+            if way_back == "close":
+                await deliveries.read_batch()
+    else:
+        found = await mq.poll("orders", "g", order="key", lease=10)
+        assert found.values == [b"a0", b"b1"]
+        if way_back == "nack":
+            await found.nack()
+        elif way_back == "delay":
+            await found.nack(delay=5)
+            assert await polled(mq) == []  # the others of the key wait for it
+        await clock.advance(11 if way_back == "expiry" else 5.1)
+    got = []
+    while found := await mq.poll("orders", "g"):
+        assert len({message.key for message in found}) == len(found)
+        got += found.values
+        await found.ack()
+    assert [value for value in got if value.startswith(b"a")] == [b"a0", b"a2", b"a3"]
+    assert [value for value in got if value.startswith(b"b")] == [b"b1", b"b4"]
+
+
+async def test_a_key_goes_on_when_its_message_is_dead(mq: flintmq.Client) -> None:
+    await mq.create_topic("orders", max_deliveries=2)
+    await _keyed(mq, "aa")
+    for _ in range(2):
+        message = await one(mq, order="key")
+        assert message.value == b"a0"
+        await message.nack()
+    assert await polled(mq) == [b"a1"]
+
+
+async def test_a_key_goes_on_when_its_message_has_expired(
+    mq: flintmq.Client, clock: ManualClock
+) -> None:
+    await mq.publish("orders", b"short", key="a", ttl=5)
+    await mq.publish("orders", b"long", key="a")
+    message = await one(mq, order="key", lease=3)
+    assert message.value == b"short"
+    await clock.advance(6)
+
+    assert await polled(mq) == [b"long"]
+
+
+async def test_messages_without_a_key_wait_for_nobody(mq: flintmq.Client) -> None:
+    await numbered(mq, 5)
+    assert await polled(mq, order="key") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_a_delayed_message_holds_its_key_up_only_once_it_is_due(
+    mq: flintmq.Client, clock: ManualClock
+) -> None:
+    await mq.publish("orders", b"later", key="a", delay=5)
+    await mq.publish("orders", b"now", key="a")
+    message = await one(mq, order="key")
+    assert message.value == b"now"
+    await clock.advance(5.1)
+    assert await polled(mq) == []  # one at a time
+    await message.ack()
+    assert await polled(mq) == [b"later"]
+
+
+async def test_members_share_keys_and_never_one_key_at_once(mq: flintmq.Client) -> None:
+    await _keyed(mq, "abcd" * 20)
+    out: dict[str, bytes] = {}
+    seen: dict[str, list[int]] = {key: [] for key in "abcd"}
+    held: list[flintmq.Delivery] = []
+    async with (
+        mq.subscribe("orders", "g", prefetch=1, order="key") as one_member,
+        mq.subscribe("orders", "g", prefetch=2, order="key") as other,
+    ):
+        while sum(map(len, seen.values())) < 80:
+            for member in (one_member, other):
+                message = await member.read(timeout=0)
+                if message is None:
+                    continue
+                key = str(message.key)
+                assert key not in out
+                out[key] = message.value
+                held.append(message)
+            for message in held[:2]:
+                del out[str(message.key)]
+                seen[str(message.key)].append(message.offset or 0)
+                await message.ack()
+            del held[:2]
+    assert all(offsets == sorted(offsets) for offsets in seen.values())

@@ -1,0 +1,622 @@
+"""Queue groups at the seam: members take, settle and lose messages, in memory and durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from flintmq.batch import BatchBuilder
+from flintmq.broker_api import Grant
+from flintmq.engine.broker import Broker
+from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.member import Member
+from flintmq.errors import GroupExists, LeaseLost
+from flintmq.group_model import Ranges
+from flintmq.serde.filters import compile_filter
+from flintmq.testing import ManualClock, SimulatedFileSystem
+from tests.engine.stepping import small_sizes
+
+
+class Desk:
+    """A broker and a clock, and the few calls these tests make."""
+
+    def __init__(self, disk: SimulatedFileSystem | None) -> None:
+        self.clock = ManualClock()
+        self.disk = disk
+        self.broker: Broker = self._new()
+
+    def _new(self) -> Broker:
+        if self.disk is None:
+            return Broker(self.clock)
+        broker = DurableBroker(self.disk, clock=self.clock, journal_file_bytes=2048)
+        self.clock._others.clear()
+        self.clock.wait_also_for(self._step)
+        return broker
+
+    async def _step(self) -> bool:
+        return isinstance(self.broker, DurableBroker) and self.broker.step()
+
+    async def open(self) -> Desk:
+        if isinstance(self.broker, DurableBroker):
+            await self.broker.open(threaded=False)
+        return self
+
+    async def run(self, work: Any) -> Any:
+        """Begin something, and let everything happen that does not take time."""
+        task = asyncio.ensure_future(work)
+        await self.clock.settle()
+        assert task.done(), "it waits for time to pass"
+        return task.result()
+
+    def later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(work)
+
+    async def publish(self, topic: str, *values: bytes, **columns: Any) -> int:
+        rows = BatchBuilder()
+        for value in values:
+            rows.append_row(value, **columns)
+        receipt = await self.run(
+            self.broker.publish(topic, rows, qos=1, auto_create=True, timeout=None)
+        )
+        return int(receipt.offset)
+
+    async def join(self, topic: str = "t", group: str = "g", **options: Any) -> Member:
+        keywords = {"order": None, "filter": None, "start": None, "auto_create": True, **options}
+        keywords.setdefault("holder", "me")
+        member = await self.run(self.broker.join_group(topic, group, **keywords))
+        assert isinstance(member, Member)
+        return member
+
+    async def take(self, member: Member, count: int = 10, lease: float = 30.0) -> Grant | None:
+        grant = await self.run(member.take(count, lease, 0))
+        assert grant is None or isinstance(grant, Grant)
+        return grant
+
+    async def values(self, member: Member, count: int = 10) -> list[bytes]:
+        grant = await self.take(member, count)
+        return [] if grant is None else list(grant.rows.values)
+
+    async def crash(self) -> None:
+        """The process dies with everything written and nothing else; and comes back."""
+        assert self.disk is not None
+        self.disk = self.disk.crash("everything")
+        self.broker = self._new()
+        await self.open()
+
+
+@pytest.fixture(params=["memory", "durable"])
+async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
+    with small_sizes():
+        made = Desk(SimulatedFileSystem() if request.param == "durable" else None)
+        yield await made.open()
+
+
+@pytest.fixture
+async def durable() -> AsyncIterator[Desk]:
+    with small_sizes():
+        yield await Desk(SimulatedFileSystem()).open()
+
+
+def whole(grant: Grant | None) -> Ranges:
+    assert grant is not None
+    return [(offset, offset + 1) for offset in grant.rows.offsets if offset is not None]
+
+
+async def test_members_of_a_group_split_the_messages(desk: Desk) -> None:
+    await desk.publish("t", b"0", b"1", b"2", b"3")
+    one, other = await desk.join(holder="one"), await desk.join(holder="other")
+
+    assert await desk.values(one, 2) == [b"0", b"1"]
+    assert await desk.values(other, 10) == [b"2", b"3"]
+    assert await desk.values(one) == []
+
+
+async def test_every_group_sees_the_whole_topic(desk: Desk) -> None:
+    await desk.publish("t", b"0", b"1")
+
+    assert await desk.values(await desk.join(group="a")) == [b"0", b"1"]
+    assert await desk.values(await desk.join(group="b")) == [b"0", b"1"]
+
+
+async def test_a_group_that_waits_on_an_empty_topic_misses_nothing(desk: Desk) -> None:
+    waiting, other = await desk.join(group="late"), await desk.join(group="fast")
+    await desk.publish("t", b"0")
+    grant = await desk.take(other)
+    await desk.run(other.ack([(grant.token, whole(grant))] if grant else []))
+
+    assert await desk.values(waiting) == [b"0"]
+
+
+async def test_a_taker_that_waits_gets_what_is_published(desk: Desk) -> None:
+    member = await desk.join()
+    taken = desk.later(member.take(10, 30.0, None))
+    await desk.clock.settle()
+    await desk.publish("t", b"0", b"1")
+
+    grant = await taken
+    assert grant.rows.values == [b"0", b"1"]
+
+
+async def test_takers_are_served_in_their_order(desk: Desk) -> None:
+    member = await desk.join()
+    first = desk.later(member.take(1, 30.0, None))
+    second = desk.later(member.take(1, 30.0, None))
+    await desk.clock.settle()
+    await desk.publish("t", b"0")
+    await desk.clock.settle()
+    assert first.done()
+    assert not second.done()
+    await desk.publish("t", b"1")
+
+    assert (await second).rows.values == [b"1"]
+
+
+async def test_a_take_that_waits_in_vain_ends_with_nothing(desk: Desk) -> None:
+    member = await desk.join()
+    taken = desk.later(member.take(1, 30.0, 2.0))
+    await desk.clock.advance(1.9)
+    assert not taken.done()
+    await desk.clock.advance(0.2)
+
+    assert await taken is None
+
+
+@pytest.mark.parametrize("turns", range(8))
+@pytest.mark.parametrize("auto_ack", [False, True])
+async def test_a_take_that_is_cancelled_at_any_turn_loses_nothing(
+    desk: Desk, turns: int, auto_ack: bool
+) -> None:
+    member = await desk.join()
+    taken = desk.later(member.take(10, 30.0, None, auto_ack=auto_ack))
+    await desk.clock.settle()
+    rows = BatchBuilder()
+    rows.append(b"0")
+    published = desk.later(desk.broker.publish("t", rows, qos=1, auto_create=True, timeout=None))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+        await desk._step()
+    taken.cancel()
+    await desk.clock.settle()
+    await published
+    if taken.cancelled():
+        grant = await desk.run(member.take(10, 30.0, 0, auto_ack=auto_ack))
+        assert grant is not None
+        assert grant.counts == {}, "nobody has seen it before"
+    else:
+        grant = taken.result()
+
+    assert grant.rows.values == [b"0"]
+
+
+async def test_what_is_acknowledged_does_not_come_again(desk: Desk) -> None:
+    await desk.publish("t", b"0", b"1", b"2")
+    member = await desk.join()
+    grant = await desk.take(member)
+    assert grant is not None
+    await desk.run(member.ack([(grant.token, [(0, 1), (2, 3)])]))
+    await desk.clock.advance(31)
+
+    assert await desk.values(member) == [b"1"]
+
+
+async def test_a_lease_that_ran_out_goes_to_another_with_a_higher_token(desk: Desk) -> None:
+    await desk.publish("t", b"0")
+    one, other = await desk.join(holder="one"), await desk.join(holder="other")
+    first = await desk.take(one)
+    await desk.clock.advance(29)
+    assert await desk.values(other) == []
+    await desk.clock.advance(2)
+    second = await desk.take(other)
+    assert first is not None
+    assert second is not None
+
+    assert second.token > first.token
+    assert second.counts == {0: 2}
+    with pytest.raises(LeaseLost) as lost:
+        await desk.run(one.ack([(first.token, [(0, 1)])]))
+    assert lost.value.offsets == [0]
+    await desk.run(other.ack([(second.token, [(0, 1)])]))
+    assert await desk.values(one) == []
+
+
+async def test_a_late_settle_counts_until_another_has_the_message(desk: Desk) -> None:
+    await desk.publish("t", b"0")
+    member = await desk.join()
+    grant = await desk.take(member)
+    assert grant is not None
+    await desk.clock.advance(31)
+    await desk.run(member.ack([(grant.token, [(0, 1)])]))
+
+    assert await desk.values(member) == []
+
+
+async def test_a_nacked_message_comes_again_at_once_or_when_its_delay_is_over(desk: Desk) -> None:
+    await desk.publish("t", b"0", b"1")
+    member = await desk.join()
+    grant = await desk.take(member)
+    assert grant is not None
+    await desk.run(member.nack([(grant.token, [(0, 1)])], 0))
+    await desk.run(member.nack([(grant.token, [(1, 2)])], 5))
+
+    assert await desk.values(member) == [b"0"]
+    await desk.clock.advance(4.9)
+    assert await desk.values(member) == []
+    await desk.clock.advance(0.2)
+    assert await desk.values(member) == [b"1"]
+
+
+async def test_an_extended_lease_lasts_longer(desk: Desk) -> None:
+    await desk.publish("t", b"0")
+    member = await desk.join()
+    grant = await desk.take(member)
+    assert grant is not None
+    await desk.clock.advance(20)
+    await desk.run(member.extend([(grant.token, [(0, 1)])], 30))
+    await desk.clock.advance(20)
+    assert await desk.values(member) == []
+    await desk.clock.advance(11)
+
+    assert await desk.values(member) == [b"0"]
+
+
+async def test_a_member_that_leaves_gives_its_leases_back_at_once(desk: Desk) -> None:
+    await desk.publish("t", b"0")
+    one, other = await desk.join(holder="one"), await desk.join(holder="other")
+    await desk.take(one)
+    await desk.run(one.close())
+
+    assert await desk.values(other) == [b"0"]
+
+
+async def test_a_message_is_delivered_five_times_and_then_a_dead_letter(desk: Desk) -> None:
+    await desk.publish("t", b"poison", headers={"h": "x"}, key="k")
+    member = await desk.join()
+    for number in range(1, 6):
+        grant = await desk.take(member)
+        assert grant is not None
+        assert grant.counts == ({0: number} if number > 1 else {})
+        await desk.run(member.nack([(grant.token, [(0, 1)])], 0))
+
+    assert await desk.values(member) == []
+    letters = await desk.run(desk.broker.dead_letters("t", "g", 10))
+    assert letters.values == [b"poison"]
+    (letter,) = letters
+    assert letter.key == "k"
+    assert letter.headers["h"] == "x"
+    assert letter.headers["flint-dead-topic"] == "t"
+    assert letter.headers["flint-dead-deliveries"] == "5"
+    stats = await desk.run(desk.broker.group_stats("t", "g"))
+    assert (stats.lag, stats.dead_letters) == (0, 1)
+
+
+async def test_leases_that_run_out_end_in_dead_letters_too(desk: Desk) -> None:
+    await desk.publish("t", b"poison")
+    member = await desk.join()
+    for _ in range(5):
+        assert await desk.values(member) == [b"poison"]
+        await desk.clock.advance(31)
+
+    assert (await desk.run(desk.broker.dead_letters("t", "g", 10))).values == [b"poison"]
+    assert await desk.values(member) == []
+
+
+async def test_a_dead_letter_goes_back_to_its_group_alone(desk: Desk) -> None:
+    await desk.publish("t", b"0", b"1")
+    member, other = await desk.join(), await desk.join(group="other")
+    grant = await desk.take(member)
+    assert grant is not None
+    await desk.run(member.reject([(grant.token, [(0, 2)])], "no"))
+    assert await desk.values(other) == [b"0", b"1"]
+
+    assert await desk.run(desk.broker.redrive("t", "g", [1], None)) == 1
+    assert await desk.values(member) == [b"1"]
+    assert await desk.run(desk.broker.redrive("t", "g", None, None)) == 1
+    assert await desk.run(desk.broker.redrive("t", "g", None, None)) == 0
+    again = await desk.take(member)
+    assert again is not None
+    assert again.rows.values == [b"0"]
+    assert again.counts == {}
+    assert again.rows[0].headers == {}
+    assert await desk.values(other) == []
+
+
+async def test_higher_priorities_go_first_and_the_oldest_is_not_forgotten(desk: Desk) -> None:
+    await desk.publish("t", b"low")
+    await desk.publish("t", b"1", b"2", b"3", b"4", b"5", priority=7)
+    member = await desk.join()
+
+    order = [(await desk.values(member, 1))[0] for _ in range(6)]
+    assert order == [b"1", b"2", b"3", b"low", b"4", b"5"]
+
+
+async def test_messages_of_one_key_come_one_at_a_time(desk: Desk) -> None:
+    for number in range(4):
+        await desk.publish("t", b"a%d" % number, key="a")
+        await desk.publish("t", b"b%d" % number, key="b")
+    member = await desk.join(order="key")
+    grant = await desk.take(member)
+    assert grant is not None
+    assert grant.rows.values == [b"a0", b"b0"]
+    assert await desk.values(member) == []
+    await desk.run(member.ack([(grant.token, [(1, 2)])]))
+    assert await desk.values(member) == [b"b1"]
+    await desk.run(member.nack([(grant.token, [(0, 1)])], 0))
+
+    assert await desk.values(member) == [b"a0"]
+
+
+async def test_a_delayed_message_comes_when_it_is_due_also_to_a_group_made_later(
+    desk: Desk,
+) -> None:
+    due = desk.clock.now_ms() + 5000
+    member = await desk.join()
+    await desk.publish("t", b"later", deliver_at=due)
+    await desk.publish("t", b"now")
+    assert await desk.values(member) == [b"now"]
+    await desk.clock.advance(4.9)
+    assert await desk.values(member) == []
+    await desk.clock.advance(0.15)
+    assert await desk.values(member) == [b"later"]
+
+    assert await desk.values(await desk.join(group="other")) == [b"later", b"now"]
+
+
+async def test_a_taker_that_waits_gets_a_delayed_message_on_time(desk: Desk) -> None:
+    member = await desk.join()
+    await desk.publish("t", b"later", deliver_at=desk.clock.now_ms() + 5000)
+    taken = desk.later(member.take(10, 30.0, None))
+    await desk.clock.advance(4.99)
+    assert not taken.done()
+    await desk.clock.advance(0.02)
+
+    assert (await taken).rows.values == [b"later"]
+
+
+async def test_a_cancelled_delayed_message_never_comes(desk: Desk) -> None:
+    member = await desk.join()
+    await desk.publish("t", b"0", b"1", deliver_at=desk.clock.now_ms() + 5000)
+    assert await desk.run(desk.broker.cancel("t", [(0, 1)])) == 1
+    assert await desk.run(desk.broker.cancel("t", [(0, 1)])) == 0
+    await desk.clock.advance(6)
+
+    assert await desk.values(member) == [b"1"]
+    assert await desk.values(await desk.join(group="other")) == [b"1"]
+
+
+async def test_expired_messages_are_not_delivered_and_are_counted(desk: Desk) -> None:
+    member = await desk.join()
+    await desk.publish("t", b"stays")
+    await desk.publish("t", b"short", expiry=desk.clock.now_ms() + 1000)
+    await desk.clock.advance(2)
+
+    assert await desk.values(member) == [b"stays"]
+    stats = await desk.run(desk.broker.group_stats("t", "g"))
+    assert stats.drops == {"expired": 1}
+
+
+async def test_what_the_filter_rejects_is_settled_without_delivery(desk: Desk) -> None:
+    member = await desk.join(filter=compile_filter('headers.region == "eu"'))
+    for region in ("eu", "us", "eu", "us"):
+        await desk.publish("t", region.encode(), headers={"region": region})
+
+    assert await desk.values(member) == [b"eu", b"eu"]
+    stats = await desk.run(desk.broker.group_stats("t", "g"))
+    assert stats.drops == {"filtered": 2}
+    assert stats.lag == 2
+
+
+async def test_options_belong_to_the_group(desk: Desk) -> None:
+    await desk.join(order="log", start="latest")
+    await desk.join()
+    with pytest.raises(GroupExists) as told:
+        await desk.join(order="key", start="earliest")
+
+    assert set(told.value.differing) == {"order", "start"}
+
+
+async def test_a_name_is_a_queue_or_a_cursor(desk: Desk) -> None:
+    await desk.join(group="queue")
+    await desk.run(
+        desk.broker.open_reader("t", name="cursor", start=None, filter=None, auto_create=True)
+    )
+    with pytest.raises(GroupExists):
+        await desk.join(group="cursor")
+    with pytest.raises(GroupExists):
+        await desk.run(
+            desk.broker.open_reader("t", name="queue", start=None, filter=None, auto_create=True)
+        )
+
+
+async def test_a_rate_limit_paces_deliveries_and_a_taker_waits_for_its_token(desk: Desk) -> None:
+    await desk.run(desk.broker.create_topic("t", {"rate_limit": 0.5}))
+    await desk.publish("t", b"0", b"1", b"2")
+    member = await desk.join()
+    assert await desk.values(member) == [b"0"]
+    taken = desk.later(member.take(10, 30.0, None))
+    await desk.clock.advance(1.9)
+    assert not taken.done()
+    await desk.clock.advance(0.2)
+
+    assert (await taken).rows.values == [b"1"]
+
+
+async def test_a_paused_group_hands_nothing_out(desk: Desk) -> None:
+    await desk.publish("t", b"0")
+    member = await desk.join()
+    await desk.run(desk.broker.pause_group("t", "g", True))
+    taken = desk.later(member.take(10, 30.0, None))
+    await desk.clock.advance(5)
+    assert not taken.done()
+    await desk.run(desk.broker.pause_group("t", "g", False))
+    await desk.clock.settle()
+
+    assert (await taken).rows.values == [b"0"]
+
+
+async def test_a_group_that_is_reset_begins_anew(desk: Desk) -> None:
+    await desk.publish("t", b"0", b"1", b"2")
+    member = await desk.join()
+    grant = await desk.take(member)
+    assert grant is not None
+    await desk.run(member.ack([(grant.token, [(0, 2)])]))
+    await desk.run(desk.broker.reset_group("t", "g", 1))
+    with pytest.raises(LeaseLost):
+        await desk.run(member.ack([(grant.token, [(2, 3)])]))
+
+    assert await desk.values(member) == [b"1", b"2"]
+
+
+async def test_peeking_leases_nothing_and_what_is_in_flight_is_listed(desk: Desk) -> None:
+    await desk.publish("t", b"0", b"1", b"2")
+    member = await desk.join(holder="worker")
+    await desk.take(member, 1)
+    await desk.clock.advance(3)
+
+    assert (await desk.run(desk.broker.peek("t", "g", 10))).values == [b"1", b"2"]
+    (flying,) = await desk.run(desk.broker.in_flight("t", "g", 10))
+    assert (flying.offset, flying.holder, flying.age, flying.expires_in) == (0, "worker", 3, 27)
+    assert await desk.values(member) == [b"1", b"2"]
+
+
+async def test_retention_drops_unsettled_messages_unless_the_topic_keeps_them(desk: Desk) -> None:
+    for name, keeps in (("drops", False), ("keeps", True)):
+        options = {"retention_count": 2, "keep_until_settled": keeps}
+        await desk.run(desk.broker.create_topic(name, options))
+        await desk.join(name)
+        await desk.publish(name, b"0", b"1", b"2")
+        await desk.publish(name, b"3")
+
+    assert await desk.values(await desk.join("drops")) == [b"2", b"3"]
+    member = await desk.join("keeps")
+    grant = await desk.take(member)
+    assert grant is not None
+    assert grant.rows.values == [b"0", b"1", b"2", b"3"]
+    await desk.run(member.ack([(grant.token, [(0, 4)])]))
+    stats = await desk.run(desk.broker.topic_stats("keeps"))
+    assert stats.message_count == 2
+
+
+async def test_auto_ack_settles_before_handing_out(desk: Desk) -> None:
+    await desk.publish("t", b"0", b"1")
+    member = await desk.join()
+    grant = await desk.run(member.take(1, 30.0, 0, auto_ack=True))
+
+    assert grant.rows.values == [b"0"]
+    assert (await desk.run(desk.broker.group_stats("t", "g"))).lag == 1
+
+
+# --- what lasts
+
+
+async def crash_or_close(desk: Desk, how: str) -> None:
+    if how == "crash":
+        await desk.crash()
+    else:
+        await desk.run(desk.broker.close())
+        desk.broker = desk._new()
+        await desk.open()
+
+
+@pytest.fixture(params=["crash", "close"])
+def end(request: pytest.FixtureRequest, durable: Desk) -> Callable[[], Any]:
+    return lambda: crash_or_close(durable, request.param)
+
+
+async def test_what_was_settled_stays_settled(durable: Desk, end: Callable[[], Any]) -> None:
+    await durable.publish("t", b"0", b"1", b"2", b"3")
+    member = await durable.join(order="log")
+    grant = await durable.take(member)
+    assert grant is not None
+    await durable.run(member.ack([(grant.token, [(0, 1), (2, 3)])]))
+    await end()
+    again = await durable.take(await durable.join())
+    assert again is not None
+
+    assert again.rows.values == [b"1", b"3"]
+    assert again.counts == {1: 2, 3: 2}
+    assert again.token > grant.token
+
+
+async def test_nack_delays_and_delayed_messages_last(durable: Desk, end: Callable[[], Any]) -> None:
+    await durable.publish("t", b"nacked", b"plain")
+    await durable.publish("t", b"delayed", deliver_at=durable.clock.now_ms() + 8000)
+    await durable.publish("t", b"cancelled", deliver_at=durable.clock.now_ms() + 8000)
+    await durable.run(durable.broker.cancel("t", [(3, 4)]))
+    member = await durable.join()
+    grant = await durable.take(member, 1)
+    assert grant is not None
+    await durable.run(member.nack([(grant.token, [(0, 1)])], 5))
+    await end()
+    member = await durable.join()
+    assert await durable.values(member) == [b"plain"]
+    await durable.clock.advance(5.1)
+    assert await durable.values(member) == [b"nacked"]
+    await durable.clock.advance(3)
+
+    assert await durable.values(member) == [b"delayed"]
+
+
+async def test_a_process_that_dies_of_a_message_every_time_ends_with_a_dead_letter(
+    durable: Desk,
+) -> None:
+    await durable.publish("t", b"poison")
+    for _ in range(5):
+        assert await durable.values(await durable.join()) == [b"poison"]
+        await durable.crash()
+    assert await durable.values(await durable.join()) == []
+
+    assert (await durable.run(durable.broker.dead_letters("t", "g", 10))).values == [b"poison"]
+
+
+async def test_counts_are_those_of_deliveries_also_when_their_records_come_back_late(
+    durable: Desk,
+) -> None:
+    await durable.publish("t", b"0")
+    member = await durable.join()
+    for number in range(1, 4):
+        grant = await durable.take(member)
+        assert grant is not None
+        assert grant.counts.get(0, 1) == number
+        await durable.run(member.nack([(grant.token, [(0, 1)])], 0))
+
+
+async def test_groups_their_options_and_their_letters_last(
+    durable: Desk, end: Callable[[], Any]
+) -> None:
+    await durable.publish("t", b"0", b"1", headers={"region": "eu"})
+    member = await durable.join(filter=compile_filter('headers.region == "eu"'), order="log")
+    grant = await durable.take(member, 1)
+    assert grant is not None
+    await durable.run(member.reject([(grant.token, [(0, 1)])], "no"))
+    await durable.run(durable.broker.pause_group("t", "g", True))
+    await end()
+    (info,) = await durable.run(durable.broker.groups("t"))
+    assert (info.order, info.filter, info.paused) == ("log", 'headers.region == "eu"', True)
+    assert await durable.values(await durable.join()) == []
+    await durable.run(durable.broker.pause_group("t", "g", False))
+    assert await durable.run(durable.broker.redrive("t", "g", None, None)) == 1
+
+    assert await durable.values(await durable.join()) == [b"1", b"0"]
+
+
+@pytest.mark.parametrize("priority", [0, 7])
+async def test_a_nack_delay_that_ends_while_the_process_is_down_brings_the_message_once(
+    durable: Desk, priority: int
+) -> None:
+    await durable.publish("t", b"0", b"1", b"2", priority=priority)
+    member = await durable.join()
+    grant = await durable.take(member)
+    assert grant is not None
+    await durable.run(member.nack([(grant.token, [(1, 2)])], 5))
+    await durable.clock.advance(6)
+    await durable.crash()
+    await durable.clock.advance(0.1)
+    member, other = await durable.join(), await durable.join(holder="other")
+
+    first = await durable.take(member)
+    assert first is not None
+    assert first.rows.values == [b"0", b"1", b"2"]
+    assert await durable.values(other) == [], "nobody else gets them"

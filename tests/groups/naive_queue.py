@@ -1,0 +1,160 @@
+"""A queue in a hundred lines: a dict of messages that is sorted on every poll. What Queue must do,
+without what makes it fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Entry:
+    """A message as one group sees it."""
+
+    offset: int
+    priority: int
+    key: int
+    state: str = "ready"  # ready, scheduled, selected, leased, limbo, delayed
+    count: int = 0
+    token: int = 0
+    holder: str = ""
+    deadline: float = 0.0
+    due_ms: int = 0
+    late: int = 0  # the token whose lease ran out
+
+    @property
+    def is_started(self) -> bool:
+        return self.count > 0 or self.state in ("selected", "leased", "limbo", "delayed")
+
+
+class NaiveQueue:
+    def __init__(self, order: str) -> None:
+        self.order = order
+        self.entries: dict[int, Entry] = {}  # those that are not settled
+        self.settled: set[int] = set()
+        self.floor = 0
+        self.polls = 0
+
+    def add(self, entry: Entry) -> None:
+        self.entries[entry.offset] = entry
+
+    def ready(self) -> list[Entry]:
+        return [entry for entry in self.entries.values() if entry.state == "ready"]
+
+    def by_priority(self) -> list[Entry]:
+        if self.order != "priority":
+            return sorted(self.ready(), key=lambda entry: entry.offset)
+        return sorted(self.ready(), key=lambda entry: (-entry.priority, entry.offset))
+
+    def select(self, wanted: int) -> list[int]:
+        if self.order == "priority":
+            ranked = self.by_priority()
+            reserved = min(wanted // 4 + ((self.polls + 1) % 4 == 0), wanted)
+            first = ranked[: wanted - reserved]
+            rest = sorted(ranked[wanted - reserved :], key=lambda entry: entry.offset)
+            picked = first + rest[:reserved]
+            picked.sort(key=lambda entry: (-entry.priority, entry.offset))
+        elif self.order == "log":
+            picked = self.by_priority()[:wanted]
+        else:
+            busy = {entry.key for entry in self.entries.values() if entry.is_started}
+            picked = []
+            for entry in self.by_priority():
+                if len(picked) == wanted:
+                    break
+                if not entry.key or entry.is_started or entry.key not in busy:
+                    busy.add(entry.key)
+                    picked.append(entry)
+        self.polls += bool(picked)
+        for entry in picked:
+            entry.state = "selected"
+        return [entry.offset for entry in picked]
+
+    def put_back(self, offsets: list[int]) -> None:
+        for offset in offsets:
+            self.entries[offset].state = "ready"
+
+    def grant(self, offsets: list[int], token: int, holder: str, deadline: float) -> None:
+        for offset in offsets:
+            entry = self.entries[offset]
+            entry.state, entry.token, entry.holder = "leased", token, holder
+            entry.deadline, entry.late = deadline, 0
+            entry.count += 1
+
+    def held(self, token: int, offsets: list[int]) -> list[Entry]:
+        """Those that a token can settle."""
+        entries = [self.entries[offset] for offset in offsets if offset in self.entries]
+        return [
+            entry
+            for entry in entries
+            if (entry.state == "leased" and entry.token == token)
+            or (entry.state == "ready" and entry.late == token)
+        ]
+
+    def finish(self, token: int, offsets: list[int]) -> list[int]:
+        held = self.held(token, offsets)
+        for entry in held:
+            entry.state, entry.late = "limbo", 0
+        return [entry.offset for entry in held]
+
+    def give_back(
+        self, token: int, offsets: list[int], due_ms: int | None, uncounted: bool = False
+    ) -> list[int]:
+        held = self.held(token, offsets)
+        for entry in held:
+            entry.state, entry.late = "ready", 0
+            entry.count -= uncounted
+            if due_ms is not None:
+                entry.state, entry.due_ms = "delayed", due_ms
+        return [entry.offset for entry in held]
+
+    def extend(self, token: int, offsets: list[int], deadline: float) -> list[int]:
+        held = self.held(token, offsets)
+        for entry in held:
+            entry.state, entry.late, entry.deadline, entry.token = "leased", 0, deadline, token
+        return [entry.offset for entry in held]
+
+    def expire(self, now: float) -> list[int]:
+        over = [e for e in self.entries.values() if e.state == "leased" and e.deadline <= now]
+        for entry in over:
+            entry.state, entry.late = "ready", entry.token
+        return sorted(entry.offset for entry in over)
+
+    def release_holder(self, holder: str) -> list[int]:
+        held = [e for e in self.entries.values() if e.state == "leased" and e.holder == holder]
+        for entry in held:
+            entry.state = "ready"
+        return sorted(entry.offset for entry in held)
+
+    def take_due(self, now_ms: int) -> int:
+        due = [e for e in self.entries.values() if e.state == "delayed" and e.due_ms <= now_ms]
+        for entry in due:
+            entry.state = "ready"
+        return len(due)
+
+    def settle(self, offsets: list[int]) -> int:
+        fresh = {offset for offset in offsets if offset >= self.floor} - self.settled
+        for offset in fresh:
+            self.entries.pop(offset, None)
+        self.settled |= fresh
+        self._move_floor()
+        return len(fresh)
+
+    def drop_before(self, offset: int) -> int:
+        lost = set(range(self.floor, offset)) - self.settled
+        self.entries = {o: entry for o, entry in self.entries.items() if o >= offset}
+        self.floor = max(self.floor, offset)
+        self._move_floor()
+        return len(lost)
+
+    def crash(self) -> None:
+        """Leases go, counts and nack delays stay."""
+        self.polls = 0
+        for entry in self.entries.values():
+            entry.late = 0
+            if entry.state in ("selected", "leased", "limbo"):
+                entry.state = "ready"
+
+    def _move_floor(self) -> None:
+        while self.floor in self.settled:
+            self.floor += 1
+        self.settled = {offset for offset in self.settled if offset >= self.floor}
