@@ -34,14 +34,15 @@ class _Taking:
 
     is_parked = True
 
-    def __init__(self, member: RemoteMember) -> None:
+    def __init__(self, member: RemoteMember, is_settled: bool) -> None:
+        self._is_settled = is_settled
         self.deadline: float | None = None
         self.future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._member = member
 
     def answer(self, frame: Frame) -> None:
         if self.future.done():
-            self._member.give_back(frame)
+            self._member.give_back(frame, self._is_settled)
         else:
             self.future.set_result(frame)
 
@@ -58,6 +59,8 @@ class RemoteMember:
         self._info: GroupInfo | None = None
         self._rejoining: asyncio.Task[None] | None = None
         self._ended: FlintError | None = None
+        self._settled: list[Grant] = []
+        """Of takes with `auto_ack` that were cancelled when it was too late to take them back."""
         self._giving_back: set[asyncio.Task[None]] = set()
 
     @property
@@ -78,6 +81,8 @@ class RemoteMember:
     async def take(
         self, max_rows: int, lease_seconds: float, wait: float | None, *, auto_ack: bool = False
     ) -> Grant | None:
+        if auto_ack and self._settled:
+            return self._settled.pop(0)
         clock = self._broker.clock
         give_up_at = None if wait is None else clock.monotonic() + wait
         while True:
@@ -91,7 +96,7 @@ class RemoteMember:
             return self._grant(frame)
 
     async def _taken(self, control: TakeLeased) -> Frame:
-        taking = _Taking(self)
+        taking = _Taking(self, control.auto_ack)
         self._broker.before_asking()
         link = self._broker.link
         id = link.send(Op.TAKE_LEASED, self._broker.encode(control), (), taking)
@@ -99,7 +104,8 @@ class RemoteMember:
             frame = await taking.future
         except asyncio.CancelledError:
             if taking.future.done() and not taking.future.cancelled():
-                self.give_back(taking.future.result())  # it came in the very same turn
+                # it came in the very same turn
+                self.give_back(taking.future.result(), control.auto_ack)
             else:
                 link.cancel(id)
             raise
@@ -114,12 +120,15 @@ class RemoteMember:
         runs = decode_runs(granted.runs, frame.batches, self._broker.origin)
         return Grant(granted.token, Rows(runs), granted.counts)
 
-    def give_back(self, frame: Frame) -> None:
-        """What was granted to a take that nobody waits for goes back at once."""
+    def give_back(self, frame: Frame, is_settled: bool) -> None:
+        """What was granted to a take that nobody waits for goes back at once; what is settled
+        already is for the next take."""
         if frame.op == Op.ERROR or self._ended is not None:
             return
         grant = self._grant(frame)
-        if grant is not None:
+        if grant is not None and is_settled:
+            self._settled.append(grant)
+        elif grant is not None:
             task = asyncio.get_running_loop().create_task(self._release(grant))
             self._giving_back.add(task)
             task.add_done_callback(self._giving_back.discard)

@@ -73,7 +73,7 @@ def _goes_whole(batch: RecordBatch, start: int, stop: int) -> bool:
 
 def _pieces(run: Run) -> Iterator[tuple[RowSource, int, int, Sequence[int] | None]]:
     """A run as ranges to send, each with the rows that are meant; rare picks one by one."""
-    source, start, stop, _, picks = run
+    source, start, stop, _, picks, _ = run
     if picks is None:
         yield source, start, stop, None
         return
