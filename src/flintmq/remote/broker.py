@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import socket
@@ -29,6 +30,7 @@ from ..wire.frames import HEADER_BYTES, Buffer, Frame
 from ..wire.operations import (
     AbortStage,
     CancelDelayed,
+    CloseStream,
     CommitStage,
     GroupName,
     JoinGroup,
@@ -181,6 +183,28 @@ class RemoteBroker:
             raise MessageTooLarge("a request", size, self.link.frame_bytes_max, "frame_bytes")
         self.before_asking()
         return await self.link.ask(op, msgspec.Raw(encoded), batches, on_answer=on_answer)
+
+    async def ask_stream(self, op: Op, control: Any) -> Frame:
+        """Open a stream. Cancelled, what is opened all the same is closed."""
+        abandoned = False
+        opened: list[int] = []
+
+        def answered(frame: Frame) -> None:
+            if frame.op == Op.REPLY:
+                opened.append(msgspec.msgpack.decode(frame.control)[0])
+                if abandoned:
+                    close()
+
+        def close() -> None:
+            self.link.send(Op.CLOSE_STREAM, encode(CloseStream(opened[0])))
+
+        try:
+            return await self.ask(op, control, (), answered)
+        except asyncio.CancelledError:
+            abandoned = True
+            if opened:
+                close()
+            raise
 
     async def ask_if_connected(self, op: Op, control: Any) -> None:
         """Ask what needs no answer where there is no connection: then there is nothing to do."""

@@ -35,6 +35,9 @@ SILENCE_SECONDS = 10.0
 """How long an answer that should come soon may take before it is asked whether anybody is there."""
 
 
+ENDS_WHEN_CANCELLED = frozenset({Op.FETCH, Op.BACKUP})
+
+
 class SessionLost(Exception):
     """The broker does not know of this request. Never leaves this package."""
 
@@ -306,14 +309,14 @@ class Link:
     ) -> Frame:
         """Send a request and wait for its answer; an error is raised as it was there.
 
-        Cancelled, the broker is told, and what comes of it is nobody's.
+        Cancelled, what was asked is carried out all the same, but for what may wait for ever.
         """
         call = Call(self.loop, on_answer)
         id = self.send(op, encode(control), batches, call)
         try:
             frame = await call.future
         except asyncio.CancelledError:
-            if id in self._waiting:
+            if op in ENDS_WHEN_CANCELLED and id in self._waiting:
                 self.cancel(id)
             raise
         if frame.op == Op.ERROR:

@@ -69,7 +69,7 @@ class RemoteMember:
         return self._info
 
     async def open(self) -> None:
-        frame = await self._broker.ask(Op.JOIN_GROUP, self._joining)
+        frame = await self._broker.ask_stream(Op.JOIN_GROUP, self._joining)
         joined = msgspec.msgpack.decode(frame.control, type=Joined)
         self._number = joined.stream
         self._info = msgspec.convert(joined.info, GroupInfo)

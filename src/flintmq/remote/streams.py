@@ -78,7 +78,7 @@ class RemoteStream:
         self._returning: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        frame = await self._broker.ask(self._op, self._opening)
+        frame = await self._broker.ask_stream(self._op, self._opening)
         opened = msgspec.msgpack.decode(frame.control, type=StreamOpened)
         self._number = opened.stream
         self._begins_at(opened)

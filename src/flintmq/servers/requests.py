@@ -59,6 +59,9 @@ class WithBatches(NamedTuple):
     batches: Sequence[Buffer]
 
 
+ANSWERED = object()
+"""What a request returns that has sent its answer itself."""
+
 Handler = Callable[["Session", Any, Frame], Coroutine[Any, Any, Any]]
 
 
@@ -224,7 +227,9 @@ def _member(session: Session, number: int) -> Member:
 async def seek(session: Session, c: Seek, frame: Frame) -> Any:
     reader = _reader(session, c.stream)
     await reader.seek(start_of(c.to))
-    return await reader.positions()
+    # In this very step: what is taken from there on is sent behind it.
+    session.reply(frame.id, await reader.positions())
+    return ANSWERED
 
 
 async def commit(session: Session, c: Commit, frame: Frame) -> Any:
@@ -419,4 +424,4 @@ HANDLERS: dict[int, tuple[type[Control], Handler]] = {
     Op.CANCEL_DELAYED: (CancelDelayed, cancel_delayed),
 }
 
-__all__ = ["HANDLERS", "Take", "WithBatches"]
+__all__ = ["ANSWERED", "HANDLERS", "Take", "WithBatches"]

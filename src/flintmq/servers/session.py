@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -47,7 +47,7 @@ class Session:
         self._kept: deque[list[Buffer]] = deque()  # the last of what was sent, up to _sent
         self._kept_bytes = 0
         self._acknowledged = 0
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._takes: dict[int, Stream] = {}
         self._stream_count = 0
         self._grace: asyncio.TimerHandle | None = None
@@ -225,26 +225,23 @@ class Session:
                 "wait for replies before asking for more",
             )
 
-    def run(self, request: int, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
-        task = self._tasks[request] = self.loop.create_task(self._answer(request, work))
-        return task
+    def run(self, request: int, work: Coroutine[Any, Any, Any]) -> None:
+        task = self._tasks[request] = self.loop.create_task(work)
+        # Not at the end of the work itself: what is cancelled early never gets there.
+        task.add_done_callback(lambda task: self._answer(request, task))
 
-    async def _answer(self, request: int, work: Awaitable[Any]) -> None:
-        try:
-            answer = await work
-        except asyncio.CancelledError as error:
-            self._tasks.pop(request, None)
-            self.fail(request, error)
-            return
-        except Exception as error:
-            self._tasks.pop(request, None)
-            self.fail(request, error)
-            return
+    def _answer(self, request: int, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(request, None)
-        if isinstance(answer, requests.WithBatches):
-            self.reply(request, answer.control, answer.batches)
+        if task.cancelled():
+            self.fail(request, asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self.fail(request, error)
         else:
-            self.reply(request, answer)
+            answer = task.result()
+            if isinstance(answer, requests.WithBatches):
+                self.reply(request, answer.control, answer.batches)
+            elif answer is not requests.ANSWERED:
+                self.reply(request, answer)
 
     def _take(self, frame: Frame) -> None:
         wanted = self.control(frame, requests.Take)

@@ -79,9 +79,9 @@ def _pieces(run: Run) -> Iterator[tuple[RowSource, int, int, Sequence[int] | Non
         return
     if not picks:
         return
-    start, stop = picks[0], picks[-1] + 1
+    start, stop = min(picks), max(picks) + 1  # a queue picks in the order of its own
     if 4 * len(picks) >= stop - start:
-        yield source, start, stop, None if len(picks) == stop - start else picks
+        yield source, start, stop, picks
         return
     first = previous = picks[0]
     for row in picks[1:]:
