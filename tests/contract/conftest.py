@@ -21,9 +21,10 @@ WAYS = {
     "file": "file://{directory}",
     "file-blocking": "file://{directory}",
     "flint": "memory://",
+    "flint-blocking": "memory://",
     "flint-file": "file://{directory}",
 }
-SLOW = ("file-blocking", "flint-file")
+SLOW = ("file-blocking", "flint-blocking", "flint-file")
 FIRST_FILE_BYTES = 16 * 1024
 """A test's journal begins small: writing zeros ahead is what opening costs."""
 
@@ -63,6 +64,10 @@ def clock(way: str) -> ManualClock:
 
 
 def connect_at(url: str, clock: ManualClock, way: str = "", **options: Any) -> flintmq.Client:
+    if way == "flint-blocking":
+        return connect_over_blocking(
+            url, **{"clock": clock, "make": connect_over_network, **options}
+        )
     if way.startswith("flint"):
         return connect_over_network(url, **{"clock": clock, **options})
     if isinstance(clock, BlockingClock):

@@ -45,6 +45,7 @@ NOT_OF_NETWORKS = {
     "test_objects_go_through_groups_by_reference_in_memory": _OBJECTS,
     "test_filters_work_over_partitions[flint-<lambda>]": _FUNCTION,
     "test_filters_work_over_partitions[flint-file-<lambda>]": _FUNCTION,
+    "test_filters_work_over_partitions[flint-blocking-<lambda>]": _FUNCTION,
 }
 """Promises that are made inside a process only, and why."""
 
