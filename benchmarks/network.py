@@ -81,7 +81,7 @@ async def send(url: str, seconds: float) -> dict[str, float]:
                     publisher.send(VALUE)
                 await asyncio.sleep(0)
             count += 20_000
-            while publisher.sent - publisher.acknowledged > 60_000:
+            while publisher.sent - publisher.acknowledged > 60_000:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         await publisher.flush()
         return {"msgs/s": count / (time.perf_counter() - start)}
@@ -149,7 +149,8 @@ async def _fan_out(url: str, seconds: float, feeds: int, batch: int) -> dict[str
     async def take(feed: flintmq.Feed) -> None:
         nonlocal got
         while not done:
-            got += len((await feed.read_batch(8192, timeout=0.5)).values)
+            rows = await feed.read_batch(8192, timeout=0.5)
+            got += len(rows.values)
 
     tasks = [asyncio.ensure_future(take(feed)) for feed in opened]
     start = time.perf_counter()
@@ -167,7 +168,7 @@ async def _fan_out(url: str, seconds: float, feeds: int, batch: int) -> dict[str
                 for _ in range(1000):
                     publisher.send(VALUE)
                 await asyncio.sleep(0)
-                while publisher.sent - publisher.acknowledged > 20_000:
+                while publisher.sent - publisher.acknowledged > 20_000:  # noqa: ASYNC110
                     await asyncio.sleep(0)
     elapsed = time.perf_counter() - start
     rate = got / elapsed
@@ -239,9 +240,12 @@ def main() -> None:
     for name, (work, wanted) in CASES.items():
         if arguments.only not in name:
             continue
-        with tempfile.TemporaryDirectory() as directory, broker(directory) as url:
-            with asyncio.Runner(loop_factory=loop_factory()) as runner:
-                figures[name] = runner.run(work(url, arguments.seconds))  # type: ignore[arg-type]
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            broker(directory) as url,
+            asyncio.Runner(loop_factory=loop_factory()) as runner,
+        ):
+            figures[name] = runner.run(work(url, arguments.seconds))  # type: ignore[arg-type]
         for unit, figure in figures[name].items():
             shown = f"{figure:,.0f}" if figure > 100 else f"{figure:.3f}"
             print(f"{name:32}{shown:>14}   {wanted} {unit}")
