@@ -98,6 +98,34 @@ async def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing
                 by_name.extend((await reader.read_batch(500)).values)
                 await reader.commit()
 
+    settled: dict[int, int] = {}  # offsets, and the token they were settled under
+    settled_again: list[int] = []
+    unsure: set[int] = set()
+    handed_out = 0
+
+    async def work(mq: flintmq.Client) -> None:
+        nonlocal handed_out
+        async with mq.subscribe("orders", "workers", lease=20, prefetch=256) as deliveries:
+            while True:
+                batch = await deliveries.read_batch(64)
+                tokens = {m.offset: m.token for m in batch if m.offset is not None}
+                handed_out += len(tokens)
+                # What another settled meanwhile may still come out of our own hands, but nothing is
+                # granted once more after it was settled.
+                settled_again.extend(
+                    offset for offset, token in tokens.items() if token > settled.get(offset, token)
+                )
+                try:
+                    await batch.ack()
+                except flintmq.LeaseLost as error:
+                    unsure.update(error.offsets)
+                    for offset in error.offsets:
+                        tokens.pop(offset)
+                except flintmq.OutcomeUnknown:
+                    unsure.update(tokens)
+                    continue
+                settled.update(tokens)
+
     chance = random.Random(7)
     async with (
         flintmq.connect(broker.url, timeout=60) as one,
@@ -107,7 +135,10 @@ async def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing
             asyncio.ensure_future(work)
             for work in (publish(one, 1), publish(two, 2), send(two), publish(one, 3))
         ]
-        readers = [asyncio.ensure_future(work) for work in (read(one), read_by_name(two))]
+        readers = [
+            asyncio.ensure_future(consumer)
+            for consumer in (read(one), read_by_name(two), work(one), work(two))
+        ]
         for _ in range(KILLS):
             await asyncio.sleep(chance.uniform(0.2, 0.5))
             before = len(seen)
@@ -125,6 +156,11 @@ async def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing
             if len(seen) >= stats.next_offset and len(by_name) >= stats.next_offset:
                 break
             await asyncio.sleep(0.01)
+        for _ in range(3000):
+            if (await one.group_stats("orders", "workers")).lag == 0:
+                break
+            await asyncio.sleep(0.01)
+        group = await one.group_stats("orders", "workers")
         for reading in readers:
             assert not reading.done() or reading.exception() is None
             reading.cancel()
@@ -142,4 +178,10 @@ async def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing
     assert [offset for offset, _ in seen] == list(range(len(log)))
     assert [value for _, value in seen] == log
     assert sorted(set(by_name)) == sorted(log)
-    print(f"{KILLS} kills, {len(log)} messages, {len(by_name) - len(log)} read again by name")
+    assert settled_again == [], "what was settled is never delivered again"
+    assert group.lag == 0
+    assert set(settled) | unsure == set(range(len(log))), "every message was worked on"
+    print(
+        f"{KILLS} kills, {len(log)} messages, {len(by_name) - len(log)} read again by name, "
+        f"{handed_out - len(log)} delivered again, {len(unsure)} settled with an unsure outcome"
+    )
