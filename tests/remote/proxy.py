@@ -49,7 +49,7 @@ class Proxy:
             await asyncio.gather(up, down, return_exceptions=True)
             far_writer.transport.abort()
             self._writers.discard(far_writer)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             pass
         finally:
             writer.transport.abort()
@@ -59,11 +59,13 @@ class Proxy:
     async def _pump(
         self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        is_silent = False
         while data := await reader.read(65536):
             if self.delay:
                 await asyncio.sleep(self.delay)
-            if way in self.silent:
-                continue
+            is_silent = is_silent or way in self.silent
+            if is_silent:
+                continue  # for good: no connection goes on behind what it lost
             if self.cut_at is not None and self.cut_at[0] == way:
                 left = self.cut_at[1] - self.passed[way]
                 if len(data) >= left:

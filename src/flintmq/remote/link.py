@@ -108,6 +108,7 @@ class Link:
         self._last_id = 0
         self._connecting: asyncio.Task[None] | None = None
         self._watching: asyncio.TimerHandle | None = None
+        self._watch_is_long = True
         self._giving_up: asyncio.TimerHandle | None = None
         self._lost_because = ""
         self._at = 0
@@ -258,10 +259,17 @@ class Link:
                 del self._waiting[id]
                 why = f"the connection to {self.name} was lost: {self._lost_because}"
                 if id in unsent:
+                    self._take_out(id)
                     request.fail(Disconnected(self.name, self._lost_because))
                 else:
                     request.fail(OutcomeUnknown(why))
         self._give_up_later()
+
+    def _take_out(self, id: int) -> None:
+        """Never send a request that was never written: nobody has counted it."""
+        kept = [entry for entry in self._kept if entry[0] != id]
+        self._sent -= len(self._kept) - len(kept)
+        self._kept = deque(kept)
 
     # --- asking
 
@@ -285,13 +293,13 @@ class Link:
             id = self.next_id()
         parts = encode_frame(op, id, control, batches, received=self._received)
         self._sent += 1
-        self._kept.append((id, parts))
+        self._kept.append((id if waiting is not None else 0, parts))
         if waiting is not None:
             self._waiting[id] = waiting
         if self._connection is not None:
             self._connection.write(parts)
             self._wrote = self._sent
-            if waiting is not None and self._watching is None:
+            if self._watch_is_long and waiting is not None and not waiting.is_parked:
                 self._watch()
         elif waiting is not None:
             if waiting.deadline is None and self._patience is not None:
@@ -361,8 +369,9 @@ class Link:
     def _watch(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
+        self._watch_is_long = all(request.is_parked for request in self._waiting.values())
         seconds = self._ping_seconds
-        if any(not request.is_parked for request in self._waiting.values()):
+        if not self._watch_is_long:
             seconds = min(seconds, SILENCE_SECONDS)
         self._watching = self.loop.call_later(seconds, self._look)
 
