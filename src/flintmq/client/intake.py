@@ -147,6 +147,9 @@ class Intake:
         held, source, row, origin = here.popleft()
         return Delivery(source, row, origin, held)
 
+    async def look(self) -> None:
+        """What is there is on its way already."""
+
     async def wait(self, timeout: float | None) -> bool:
         """Whether there is something to take; False when the time is up."""
         if self._auto and self._ahead and not self._settled and self._failed is None:
