@@ -147,6 +147,9 @@ class Intake:
         held, source, row, origin = here.popleft()
         return Delivery(source, row, origin, held)
 
+    async def look(self) -> None:
+        """What is there is on its way already."""
+
     async def wait(self, timeout: float | None) -> bool:
         """Whether there is something to take; False when the time is up."""
         if self._auto and self._ahead and not self._settled and self._failed is None:
@@ -481,11 +484,16 @@ def _offset(item: Item) -> int:
 def _runs(items: list[Item]) -> list[Run]:
     """Messages one by one as runs of rows: neighbours share one."""
     runs: list[Run] = []
+    first = stop = 0
+    of: tuple[Held, RowSource, Origin] | None = None
     for held, source, row, origin in items:
-        if runs:
-            last = runs[-1]
-            if last.stop == row and last.source is source and last.grip is held:
-                runs[-1] = last._replace(stop=row + 1)
+        if of is not None:
+            if row == stop and of[1] is source and of[0] is held:
+                stop += 1
                 continue
-        runs.append(Run(source, row, row + 1, origin, None, held))
+            runs.append(Run(of[1], first, stop, of[2], None, of[0]))
+        of = held, source, origin
+        first, stop = row, row + 1
+    if of is not None:
+        runs.append(Run(of[1], first, stop, of[2], None, of[0]))
     return runs

@@ -90,10 +90,20 @@ class Broker(QueueVerbs):
     # --- publishing
 
     def publish_nowait(
-        self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
+        self,
+        topic: str,
+        rows: BatchBuilder | RecordBatch,
+        *,
+        qos: int,
+        auto_create: bool,
+        timeout: float | None = None,
     ) -> Receipt | Pending | None:
         found = self._topics.get(topic) or self._topic(topic, auto_create)
         return found.publish(rows, qos)
+
+    def may_gather(self, topic: str) -> bool:
+        found = self._topics.get(topic)
+        return found is not None and found.may_gather()
 
     def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Pending | None:
         found = self._topics.get(topic)
