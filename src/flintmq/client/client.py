@@ -536,8 +536,10 @@ class Client(QueueVerbs):
         return await self._broker.configure_topic(name, checked)
 
     async def delete_topic(self, name: str) -> None:
-        """Remove a topic and what it holds. Its readers and feeds end with TopicDeleted."""
+        """Remove a topic and what it holds. Its readers, feeds and subscriptions end with
+        TopicDeleted."""
         await self._broker.delete_topic(name)
+        await self._pollers.forget(name)
 
     async def topics(self, pattern: str = ">") -> list[str]:
         """The names of the topics that match, sorted."""
