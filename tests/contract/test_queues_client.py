@@ -633,12 +633,6 @@ async def test_partitions_that_are_added_belong_to_the_group(
         pass
 
 
-nobody_tells = pytest.mark.xfail(
-    strict=True, reason="a take that waits does not end when partitions are added"
-)
-
-
-@nobody_tells
 async def test_a_subscription_that_waits_hears_of_added_partitions(
     mq: flintmq.Client, background: Background
 ) -> None:
@@ -655,7 +649,6 @@ async def test_a_subscription_that_waits_hears_of_added_partitions(
         assert message.value == b"new"
 
 
-@nobody_tells
 async def test_a_poll_that_waits_hears_of_added_partitions(
     mq: flintmq.Client, background: Background
 ) -> None:

@@ -168,6 +168,11 @@ class QueueGroup:
                 self._takers.remove(taker)
             self._note_takers()
 
+    def recall(self) -> None:
+        """Have those who wait come back with nothing: there is something new to join."""
+        for taker in self._takers:
+            resolve(taker.woken, False)
+
     def _take_back(self, taker: Taker) -> None:
         """Whoever was to get these has left before they were handed out."""
         handed, taker.handed = taker.handed, None
