@@ -75,17 +75,17 @@ async def test_a_message_that_ends_its_process_every_time_is_a_dead_letter_in_th
     restarts: Restarts, clock: ManualClock
 ) -> None:
     mq = await restarts.start()
-    await numbered(mq, 1)
+    await numbered(mq, 2)
     for _ in range(5):
-        assert await polled(mq) == [b"0"]
+        assert await polled(mq, max=1) == [b"0"]
         mq = await restarts.restart()
-    assert await polled(mq) == []
-    await clock.settle()
-    (letter,) = await mq.dead_letters("orders", "g")
-    assert (letter.message.value, letter.delivery_count) == (b"0", 5)
+    assert await polled(mq, max=1) == [b"1"], "it is not in the way of others"
+    while not (letters := await mq.dead_letters("orders", "g")):
+        await clock.settle()
+    assert [(letter.message.value, letter.delivery_count) for letter in letters] == [(b"0", 5)]
     mq = await restarts.restart()
     assert len(await mq.dead_letters("orders", "g")) == 1
-    assert await polled(mq) == []
+    assert await polled(mq) == [b"1"]
 
 
 async def test_nack_delays_go_on(restarts: Restarts, clock: ManualClock) -> None:

@@ -367,12 +367,13 @@ class EngineModel(RuleBasedStateMachine):
             token, offsets = self.some(chance)
             asked = [entry.offset for entry in self.naive.held(token, offsets)]
             leases = [(token, merged(offsets))]
-            work = {
-                "ack": lambda: self.member.ack(leases),
-                "nack": lambda: self.member.nack(leases, 2.125),
-                "reject": lambda: self.member.reject(leases, "no"),
-            }[what]
-            task = asyncio.ensure_future(work(), loop=self.loop)
+            if what == "ack":
+                work = self.member.ack(leases)
+            elif what == "nack":
+                work = self.member.nack(leases, NACK_DELAYS[1])
+            else:
+                work = self.member.reject(leases, "no")
+            task = asyncio.ensure_future(work, loop=self.loop)
         self.run(self._some_steps(chance.randrange(12)))
         is_done = task.done() and not task.cancelled() and task.exception() is None
         if is_done and what in ("ack", "reject"):
