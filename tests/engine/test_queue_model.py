@@ -370,7 +370,7 @@ class EngineModel(RuleBasedStateMachine):
             if what == "ack":
                 work = self.member.ack(leases)
             elif what == "nack":
-                work = self.member.nack(leases, 2.125)
+                work = self.member.nack(leases, NACK_DELAYS[1])
             else:
                 work = self.member.reject(leases, "no")
             task = asyncio.ensure_future(work, loop=self.loop)

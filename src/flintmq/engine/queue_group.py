@@ -304,6 +304,9 @@ class QueueGroup:
                     self._exhausted(selection.exhausted, "not settled by any of its deliveries")
                 )
             if not selection.ranges:
+                if selection.exhausted:  # others may be ready behind them
+                    budget -= len(selection.exhausted)
+                    continue
                 self._has_more_to_look_at = selection.is_cut
                 return ranges, runs
             picked = rows_of(topic, selection.ranges)
