@@ -235,11 +235,12 @@ class RemoteStream:
             self._put_back()
 
     def fail(self, error: Exception) -> None:
-        """The take that was under way will not be answered."""
-        self._asking = 0
+        """The take that was under way will not be answered, or not for now."""
         if isinstance(error, SessionLost):
+            self._asking = 0
             return  # the stream is opened anew, and then asks anew
         if isinstance(error, Closed):
+            self._asking = 0
             self._ended = error
         else:
             self._error = error
