@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -12,7 +13,7 @@ from flintmq.blocking import BlockingClient, BlockingDelivery
 from flintmq.errors import InvalidRequest, TopicDeleted
 from flintmq.testing import ManualClock
 
-from .conftest import Worker, advance, wait_until
+from .conftest import Worker, advance, run_script, wait_until
 
 
 def publish(mq: BlockingClient, count: int) -> None:
@@ -174,3 +175,66 @@ def test_what_a_poll_returns_looks_the_same(mq: BlockingClient) -> None:
     assert batch == list(batch)
     mq.ack(iter(batch))
     assert mq.group_stats("jobs", "workers").lag == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+@pytest.mark.parametrize("ack", ["manual", "auto"])
+@pytest.mark.parametrize("take", ["deliveries.read_batch(5)", "poll()"])
+def test_no_message_is_lost_however_interrupts_and_messages_meet(take: str, ack: str) -> None:
+    printed = run_script(f"""
+        import os, random, signal, threading, time
+        import flintmq
+
+        COUNT, ACK = 2000, {ack!r}
+        running = True
+
+        with flintmq.connect_sync() as mq:
+            deliveries = mq.subscribe("orders", "push", prefetch=8, ack=ACK).open()
+            poll = lambda: mq.poll("orders", "pull", max=5, wait=1, ack=ACK)
+
+            def publish():
+                for number in range(COUNT):
+                    mq.publish("orders", str(number))
+
+            def interrupt():
+                while running:
+                    time.sleep(random.random() / 500)
+                    os.kill(os.getpid(), signal.SIGINT)
+
+            # Interrupts count only while messages are taken: in between, nothing is to be hit.
+            def on_signal(number, frame):
+                if taking:
+                    raise KeyboardInterrupt
+
+            taking = False
+            signal.signal(signal.SIGINT, on_signal)
+            threads = [threading.Thread(target=publish), threading.Thread(target=interrupt)]
+            for thread in threads:
+                thread.start()
+            got, interrupted = [], 0
+
+            def take():
+                global taking
+                taking = True
+                batch = {take}
+                taking = False
+                return batch
+
+            while len(got) < COUNT:
+                try:
+                    batch = take()
+                except KeyboardInterrupt:
+                    taking = False
+                    interrupted += 1
+                else:
+                    got += map(int, batch.values)
+                    assert all(message.delivery_count == 1 for message in batch)
+                    batch.ack()
+            running = False
+            for thread in threads:
+                thread.join()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            print(sorted(got) == list(range(COUNT)), interrupted > 0)
+    """)
+
+    assert printed == "True True\n"

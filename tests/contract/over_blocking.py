@@ -210,7 +210,9 @@ class OverBlocking:
         if inspect.iscoroutinefunction(ours):
 
             async def run(*args: Any, **kwargs: Any) -> Any:
-                return self._wrapped(await self._run(lambda: found(*_unwrapped(args), **kwargs)))
+                return self._wrapped(
+                    await self._run(lambda: found(*map(_unwrapped, args), **kwargs))
+                )
 
             return run
         if inspect.isfunction(ours):

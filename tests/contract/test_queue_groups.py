@@ -80,6 +80,20 @@ async def test_a_new_group_begins_where_it_was_told(
     assert stats.lag == 7 - first
 
 
+@pytest.mark.parametrize("order", ["priority", "key", "log"])
+async def test_a_group_that_begins_later_in_the_log_does_not_get_what_others_have_yet_to_look_at(
+    mq: flintmq.Client, order: str
+) -> None:
+    assert await polled(mq, "idle") == []
+    await numbered(mq, 6)
+    assert await polled(mq, start="latest", order=order) == []
+    assert await polled(mq, "h", 1, start=4, order=order) == [b"4"]
+    await mq.publish("orders", b"new")
+    assert await polled(mq) == [b"new"]
+    assert await polled(mq, "h") == [b"5", b"new"]
+    assert len(await polled(mq, "idle")) == 7
+
+
 async def test_a_new_group_may_begin_at_a_time(mq: flintmq.Client, clock: ManualClock) -> None:
     await numbered(mq, 2)
     await clock.advance(10)

@@ -19,6 +19,7 @@ from flintmq.engine.durable_broker import CHECKPOINT_RETRY_SECONDS
 from flintmq.errors import StorageFull
 from flintmq.testing import Crashed, SimulatedFileSystem
 from flintmq.testing.simulated_filesystem import Keep
+from tests.engine.queue_story import QueueStory
 from tests.engine.stepping import OWN_SEGMENT_BYTES, Life, Story, small_sizes
 
 EXHAUSTIVE_UP_TO = 8
@@ -110,7 +111,50 @@ async def scarce(story: Story, disk: SimulatedFileSystem) -> None:
     await story.close()
 
 
-WORKS = [beginning, middle, scarce]
+async def queues(story: Story, disk: SimulatedFileSystem) -> None:
+    """Groups that take, settle, delay and bury; letters that go back; checkpoints in between."""
+    assert isinstance(story, QueueStory)
+    life = await story.open(disk)
+    await story.create("orders")
+    await story.join("orders", "g")
+    await story.join("orders", "idle", "log")
+    await story.publish("orders", 6)
+    await story.take("g", 4)
+    await story.ack("g", 2)
+    await story.nack("g", 1, 5.0)
+    await story.reject("g", 1)
+    await story.checkpoint()
+    offset = await story.put("orders", 1, deliver_at=life.clock.now_ms() + 60_000)
+    await story.cancel("orders", offset, life.messages("orders")[-1][1])
+    await story.publish("orders", 3, priority=5)
+    await story.take("g", 5)
+    await story.reject("g", 2)
+    await story.redrive("g")
+    await story.pause("g", True)
+    await story.nack("g", 1, 0)
+    await story.checkpoint()
+    await story.create("again")
+    await story.join("again", "keyed", "key")
+    await story.publish("again", 4, key="k")
+    for _ in range(2):
+        await story.take("keyed", 4)
+        await story.ack("keyed", 1)
+    await story.reset("keyed")
+    await story.pause("g", False)
+    await story.take("keyed", 1)
+    await story.close()
+    await story.open(disk)
+    await story.join("orders", "g")
+    await story.take("g", 20)
+    await story.ack("g", 3)
+    await story.reject("g", 1)
+    await story.checkpoint()
+    await story.ack("g", 1)
+    await story.close()
+
+
+WORKS = [beginning, middle, scarce, queues]
+STORIES: dict[Work, type[Story]] = {queues: QueueStory}
 
 
 def states(disk: SimulatedFileSystem, seed: object) -> Iterator[Keep]:
@@ -128,7 +172,7 @@ def states(disk: SimulatedFileSystem, seed: object) -> Iterator[Keep]:
 async def until_crash(
     work: Work, calls: int, disk: SimulatedFileSystem | None = None
 ) -> tuple[Story, SimulatedFileSystem]:
-    story, disk = Story(), disk or SimulatedFileSystem()
+    story, disk = STORIES.get(work, Story)(), disk or SimulatedFileSystem()
     disk.stop_after(calls)
     with pytest.raises(Crashed):
         await work(story, disk)
@@ -136,7 +180,7 @@ async def until_crash(
 
 
 async def calls_of(work: Work) -> int:
-    disk, story = SimulatedFileSystem(), Story()
+    disk, story = SimulatedFileSystem(), STORIES.get(work, Story)()
     await work(story, disk)
     return disk.call_count
 

@@ -469,6 +469,18 @@ async def test_a_group_that_is_reset_begins_anew(desk: Desk) -> None:
     assert await desk.values(member) == [b"1", b"2"]
 
 
+async def test_what_a_reset_passes_over_is_counted(desk: Desk) -> None:
+    await desk.publish("t", b"0", b"1", b"2")
+    member = await desk.join()
+    grant = await desk.take(member, 1)
+    assert grant is not None
+    await desk.run(member.ack([(grant.token, [(0, 1)])]))
+    await desk.run(desk.broker.reset_group("t", "g", "latest"))
+
+    stats = await desk.run(desk.broker.group_stats("t", "g"))
+    assert (stats.lag, stats.drops) == (0, {"reset": 2})
+
+
 async def test_peeking_leases_nothing_and_what_is_in_flight_is_listed(desk: Desk) -> None:
     await desk.publish("t", b"0", b"1", b"2")
     member = await desk.join(holder="worker")
@@ -620,3 +632,78 @@ async def test_a_nack_delay_that_ends_while_the_process_is_down_brings_the_messa
     assert first is not None
     assert first.rows.values == [b"0", b"1", b"2"]
     assert await durable.values(other) == [], "nobody else gets them"
+
+
+async def test_a_cancel_behind_a_checkpoint_is_replayed_without_miscounting(durable: Desk) -> None:
+    await durable.join()
+    for _ in range(2):
+        await durable.publish("t", b"0", deliver_at=durable.clock.now_ms() + 5_000)
+    await durable.run(durable.broker.checkpoint())  # type: ignore[attr-defined]
+    await durable.publish("t", b"0", deliver_at=durable.clock.now_ms() + 5_000)
+    await durable.run(durable.broker.cancel("t", [(0, 1), (2, 3)]))
+    await durable.crash()
+    stats = await durable.run(durable.broker.group_stats("t", "g"))
+
+    assert (stats.lag, stats.delayed) == (1, 1)
+
+
+async def crash_with_everything_out(durable: Desk, times: int) -> Member:
+    """Take all there is and die of it, so many times; then there is a member again."""
+    for _ in range(times):
+        await durable.take(await durable.join())
+        await durable.crash()
+    return await durable.join()
+
+
+async def test_what_a_process_died_with_time_and_again_is_handed_out_alone(durable: Desk) -> None:
+    await durable.publish("t", b"0", b"1", b"2")
+    member = await crash_with_everything_out(durable, 2)
+    assert len(await durable.values(member)) == 3, "two crashes are nobody's fault"
+    await durable.crash()
+    member, other = await durable.join(), await durable.join(holder="other")
+
+    first = await durable.take(member)
+    assert first is not None
+    assert first.rows.values == [b"0"]
+    assert await durable.values(other) == [], "the others wait until it is clear"
+    waiting = durable.later(other.take(10, 30.0, None))
+    await durable.publish("t", b"3")
+    assert (await waiting).rows.values == [b"3"], "what is new goes on"
+    await durable.run(member.ack([(first.token, whole(first))]))
+    assert await durable.values(other) == [b"1"]
+
+
+async def test_a_suspect_that_is_nacked_is_none_any_more(durable: Desk) -> None:
+    await durable.publish("t", b"0", b"1")
+    member = await crash_with_everything_out(durable, 3)
+    for value in (b"0", b"1"):
+        grant = await durable.take(member)
+        assert grant is not None
+        assert grant.rows.values == [value]
+        await durable.run(member.nack([(grant.token, whole(grant))], 1))
+    await durable.clock.advance(1.1)
+
+    assert await durable.values(member) == [b"0", b"1"]
+
+
+async def test_the_deadly_one_goes_to_the_dead_letters_and_the_others_do_not(
+    durable: Desk,
+) -> None:
+    await durable.publish("t", b"0", b"1", b"deadly", b"3", b"4")
+    lives, done = 0, []
+    while lives < 20:
+        member = await durable.join()
+        grant = await durable.take(member)
+        if grant is None:
+            break
+        if b"deadly" in grant.rows.values:
+            lives += 1
+            await durable.crash()
+        else:
+            done += grant.rows.values
+            await durable.run(member.ack([(grant.token, whole(grant))]))
+    letters = await durable.run(durable.broker.dead_letters("t", "g", 10))
+
+    assert lives == 5
+    assert done == [b"0", b"1", b"3", b"4"]
+    assert letters.values == [b"deadly"]

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from .kill_child import connect
+from .kill_rounds import ROOT
 from .queue_kill_child import GROUPS, KEYED, LONG_LEASE, MIXED, ORDERS, value_of
 from .queue_kill_rounds import QueueRounds, Result
+from .queue_poison_child import COUNT, FORMS, GROUP, TOPIC
+
+MAX_DELIVERIES = 5
+"""The default of a topic."""
 
 
 @pytest.mark.slow
@@ -22,6 +31,39 @@ def test_forty_kills_lose_no_message_and_no_ack(tmp_path: Path) -> None:
     assert result.acked > 200
     assert result.redelivered > 50
     assert min(result.nacked, result.rejected, result.cancelled, result.drained) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_a_message_that_kills_its_process_each_time_goes_to_the_dead_letters_alone(
+    tmp_path: Path, form: str
+) -> None:
+    got: Counter[str] = Counter()
+    lives = 0
+    while True:
+        command = [sys.executable, "-m", f"{__package__}.queue_poison_child", str(tmp_path), form]
+        child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        for line in child.stdout.splitlines():
+            if line.startswith("G "):
+                got[line.split(" ")[1]] += 1
+        if child.returncode != -signal.SIGKILL:
+            break
+        lives += 1
+    assert child.returncode == 0, child.stderr
+    letters, lag = asyncio.run(poison_left(tmp_path))
+
+    assert lives == MAX_DELIVERIES
+    assert letters == [("poison", MAX_DELIVERIES)], "those that were taken beside it live on"
+    assert lag == 0
+    assert len(got) == COUNT
+    assert got["poison"] == MAX_DELIVERIES
+
+
+async def poison_left(directory: Path) -> tuple[list[tuple[str, int]], int]:
+    async with connect(directory) as mq:
+        letters = await mq.dead_letters(TOPIC, GROUP, max=1000)
+        lag = (await mq.group_stats(TOPIC, GROUP)).lag
+        return [(letter.message.value.decode(), letter.delivery_count) for letter in letters], lag
 
 
 # --- the checker finds what it is there to find

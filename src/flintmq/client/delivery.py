@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from ..broker_api import MemberApi
 from ..errors import Closed, InvalidRequest, LeaseLost
 from ..group_model import LEASE_SECONDS_MAX, Lease, Ranges
+from ..groups.ranges import without
 from ..model import SECONDS_MAX, Seconds, seconds
 from ..rows import Message, RowsOf, Run
 
@@ -156,6 +157,8 @@ class Grip:
     def unsettled_of(self, ranges: Ranges) -> Ranges:
         if self.is_fresh():
             return ranges
+        if not self._fates:
+            return without(ranges, sorted((first, end) for first, end, _ in self._ranges))
         offsets = (offset for first, end in ranges for offset in range(first, end))
         return ranges_of(offset for offset in offsets if self.fate(offset) is None)
 

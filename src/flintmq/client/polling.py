@@ -216,12 +216,12 @@ class Poller:
                 await self._wait_for_any(members, asked, wait, taken)
             else:
                 await self._take_shares(members, asked, taken)
+            found, excess = _cut(Deliveries(taken), asked.max_rows)
+            if excess.runs:
+                await self._give_back(excess)
         except BaseException:
             await self._give_back(Deliveries(taken))
             raise
-        found, excess = _cut(Deliveries(taken), asked.max_rows)
-        if excess.runs:
-            await self._give_back(excess)
         if asked.auto and found.runs:
             found = await self._settle(found)
         return found

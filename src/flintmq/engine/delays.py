@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 
 from ..batch import RowSource
 from ..groups.delay_wheel import DelayWheel
+from ..groups.offset_set import OffsetSet
 
 Stored = tuple[int, int]
 """Offset and priority."""
@@ -45,7 +46,11 @@ class Delays:
         self._wheel.forget_before(offset)
 
     def discard(self, offsets: Iterable[int]) -> None:
+        """Take back offsets that wait here."""
         self._wheel.discard(offsets)
+
+    def discard_those_in(self, gone: OffsetSet) -> None:
+        self.discard([offset for _, offset, _ in self._wheel.items() if offset in gone])
 
     def next_due_ms(self) -> int | None:
         stored = self._wheel.next_due_ms()

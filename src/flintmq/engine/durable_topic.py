@@ -81,6 +81,8 @@ class DurableTopic(Topic):
             self.may_expire = self._expiry_seen = self._is_involved = True
         if self.may_expire or self._age_ms is not None:
             self._rearm_sweep()
+        if self.lanes.cancelled:
+            self._delays.discard_those_in(self.lanes.cancelled)
         now_ms = self.clock.now_ms()
         self._deliver_due(now_ms)
         for due_ms, offset, priority in self.log.delayed(now_ms):
@@ -258,6 +260,10 @@ class DurableTopic(Topic):
         if self._proposer.is_recovering:
             group.queue.apply_attempts(counts)
             group.queue.apply_delays(delays)
+
+    def _forget_delays(self, offsets: range) -> None:
+        if not self._proposer.is_recovering:  # else those that a checkpoint wrote are not held yet
+            super()._forget_delays(offsets)
 
     def _apply_delete_group(self, name: str) -> None:
         super()._apply_delete_group(name)

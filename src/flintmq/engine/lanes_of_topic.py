@@ -18,6 +18,8 @@ class ControlLog(Protocol):
     """A log that tells what its messages ask for, without their payloads."""
 
     @property
+    def first_offset(self) -> int: ...
+    @property
     def next_offset(self) -> int: ...
     def control_at(self, offset: int) -> tuple[RowSource | None, int, int]:
         """What holds the control columns of `offset`, its row there, and the row behind the last
@@ -53,8 +55,9 @@ class TopicLanes:
             self._indexes.remove(index)
 
     def fill(self, index: LaneIndex) -> None:
-        """Take in what has been appended since."""
+        """Take in what has been appended since, and is still there."""
         log = self._log
+        index.end = max(index.end, log.first_offset)
         while index.end < log.next_offset:
             control, row, stop = log.control_at(index.end)
             count = min(stop - row, log.next_offset - index.end)

@@ -7,6 +7,7 @@ who wait. Like everything in the engine it happens in single steps of the event 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +17,9 @@ from ..broker_api import Filter, Grant
 from ..clock import Timer
 from ..errors import FilterFailed, FlintError, LeaseLost
 from ..group_model import GroupInfo, GroupStats, InFlight, Lease, Order, Ranges
+from ..groups.offset_set import OffsetSet
 from ..groups.queue import Queue, QueueState
+from ..groups.ranges import without
 from ..rows import Origin, Rows, Run
 from .commands import Attempts
 from .expiry import end_of_life
@@ -26,9 +29,15 @@ from .waiting import again, resolve
 if TYPE_CHECKING:
     from .topic import Topic
 
+_log = logging.getLogger(__name__)
+
 _LOOKED_AT_MAX = 4096
 """How many rows one step looks at that nobody gets, so that a rare match does not hold up the
 loop."""
+
+_ALONE = 2
+"""How many of its last deliveries a message gets alone, where processes have ended with it: with
+whatever was taken beside it, the innocent would go to the dead letters too."""
 
 
 class Dead(NamedTuple):
@@ -83,6 +92,10 @@ class QueueGroup:
         self._counter: Counter[str] = Counter()
         self._drops: Counter[str] = Counter()
         self._at_work: set[asyncio.Task[None]] = set()
+        self._suspects = OffsetSet()
+        """What the process had out when it ended, time and again. One of these may be deadly."""
+        self._alone: int | None = None
+        """The suspect that was handed out last."""
 
     @property
     def info(self) -> GroupInfo:
@@ -210,7 +223,10 @@ class QueueGroup:
             wanted = bucket.take(wanted, now)
             if not wanted:
                 return None
+        is_alone = self._alone is not None and queue.is_out(self._alone)
         ranges, runs = self._pick(wanted)
+        if self._suspects and not taker.auto_ack:
+            ranges, runs = self._apart_from_suspects(ranges, runs, is_alone)
         count = sum(run.row_count for run in runs)
         if bucket is not None and count < wanted:
             bucket.refund(wanted - count)
@@ -227,6 +243,22 @@ class QueueGroup:
         done = self._note_attempts(ranges, counts) if topic.keeper.keeps_counts else None
         return _Handed(Grant(token, Rows(runs), counts), ranges, done)
 
+    def _apart_from_suspects(
+        self, ranges: Ranges, runs: list[Run], is_alone: bool
+    ) -> tuple[Ranges, list[Run]]:
+        """Of what was picked: one suspect if that comes first and no other is out, or none."""
+        suspects = self._suspects
+        if not any(suspects.present(start, stop) for start, stop in ranges):
+            return ranges, runs
+        offsets = list(_each(ranges))
+        if not is_alone and offsets[0] in suspects:
+            self._alone = offsets[0]
+            chosen = [self._alone]
+        else:
+            chosen = [offset for offset in offsets if offset not in suspects]
+        self.queue.put_back(without(ranges, merged(sorted(chosen))))
+        return merged(chosen), rows_of(self.topic, merged(chosen))
+
     def _note_attempts(self, ranges: Ranges, counts: dict[int, int]) -> Done:
         attempts = [(start, stop, 1) for start, stop in ranges]
         attempts += [(offset, offset + 1, count) for offset, count in counts.items()]
@@ -241,6 +273,7 @@ class QueueGroup:
         if queue.floor < first:
             floor = queue.floor
             queue.index.drop_before(first)
+            self._suspects.discard_before(first)
             lost = queue.drop_before(first)
             expired = min(lost, first - floor - topic.missed_between(floor, first))
             self._drops["expired"] += expired
@@ -357,6 +390,7 @@ class QueueGroup:
                 all_lost += lost
             if others:
                 mine, lost = queue.nack(token, others, due_ms)
+                self._suspects.remove_ranges(mine)  # whoever nacks it has survived it
                 delayed += mine
                 all_lost += lost
         self.wake()
@@ -513,14 +547,21 @@ class QueueGroup:
                 self._bury_later(
                     self._exhausted(_each(last), "not settled by any of its deliveries")
                 )
-        queue.take_due(topic.clock.now_ms())
         self.wake()
+        try:
+            self._look()
+        except FlintError as error:  # of the disk: whoever asks next hears it again
+            _log.warning("delays of group %r of %r: %s", self.name, topic.name, error)
+            return
+        queue.take_due(topic.clock.now_ms())
         self._arm()
 
     # --- changes that are applied
 
     def apply_settle(self, ranges: Ranges, reason: str) -> None:
         count = self.queue.apply_settle(ranges)
+        if self._suspects:
+            self._suspects.remove_ranges(ranges)
         if reason:
             self._drops[reason] += count
         else:
@@ -530,7 +571,10 @@ class QueueGroup:
     def apply_reset(self, floor: int) -> None:
         topic, old = self.topic, self.queue.index
         index = topic.lanes.index_from(floor)
+        passed = self.queue.settled.missing(self.queue.floor, floor)
+        self._drops["reset"] += sum(stop - start for start, stop in passed)
         self.queue.apply_reset(floor, index)
+        self._suspects.clear()
         if index is not old:
             topic.forget_index(old)
         self.wake()
@@ -543,9 +587,21 @@ class QueueGroup:
         """The topic was recovered: nobody holds anything, and delays go on."""
         self._counter.clear()
         self._drops.clear()
+        self._find_suspects()
         if self.queue.delayed_count:
             self._look()  # what is due comes by the lane of its priority, which the index knows
         self._arm()
+
+    def _find_suspects(self) -> None:
+        """What was delivered almost as often as it may be, and never came to an end."""
+        most = self.topic.options.max_deliveries
+        if most is not None:
+            state = self.queue.snapshot()
+            for start, stop, count in state.attempts:
+                if count >= max(1, most - _ALONE):
+                    self._suspects.add_range(start, stop)
+            for offset, _ in state.delays:
+                self._suspects.remove_range(offset, offset + 1)  # it was nacked
 
     def end(self, error: FlintError) -> None:
         self.ended = error

@@ -637,7 +637,13 @@ class Topic:
         return stop - start - expired
 
     def _keep_limits(self) -> None:
-        """Drop the oldest until count and bytes are within their limits."""
+        """Drop the oldest until count and bytes are within their limits.
+
+        Where publishers wait or are refused instead, nobody's messages are dropped for the dead
+        letters and redriven ones that are taken in all the same: there is less room for the next.
+        """
+        if not self._drops_oldest:
+            return
         log = self.log
         surplus = log.next_offset - log.first_offset - self._count_max
         if surplus > 0:
@@ -867,10 +873,21 @@ class Topic:
     def _apply_cancel(self, ranges: Ranges) -> None:
         for start, stop in ranges:
             self.lanes.cancelled.add_range(start, stop)
-            self._delays.discard(range(start, stop))
+            self._forget_delays(range(start, stop))
         for group in self.queues.values():
             group.apply_settle(ranges, "cancelled")
         self._arm_delays(self.clock.now_ms())
+
+    def _forget_delays(self, offsets: range) -> None:
+        """Take back those that wait still: since it was decided, their time may have come."""
+        locate, served_ms = self.log.locate, self.lanes.served_ms
+        waiting = []
+        for offset in offsets:
+            if offset >= self.log.first_offset:
+                source, row, _ = locate(offset)
+                if source.deliver_at(row) > served_ms:
+                    waiting.append(offset)
+        self._delays.discard(waiting)
 
     def only_for(self, name: str | None, start: int, stop: int) -> None:
         """These were appended for one group alone: the others are done with them."""

@@ -14,6 +14,7 @@ into; what is added to it afterwards goes to a small heap beside it.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
@@ -69,6 +70,20 @@ class _Bucket:
         self.place += 1
         return entry
 
+    def take_before(self, limit: int) -> list[int]:
+        """Take out the entries below a number, ascending."""
+        if not self:
+            return []
+        self.first()  # sorts
+        cut = bisect_left(self.entries, limit, self.place)
+        taken = self.entries[self.place : cut].tolist()
+        self.place = cut
+        if self.added and self.added[0] < limit:
+            while self.added and self.added[0] < limit:
+                taken.append(heappop(self.added))
+            taken.sort()
+        return taken
+
 
 class DelayWheel:
     """What is due next. An offset may be in it once."""
@@ -121,17 +136,12 @@ class DelayWheel:
             tick = self._ticks[0]
             bucket = self._buckets[tick]
             if tick < last_tick:
-                bucket.first()  # sorts
                 entries = sorted(bucket)
-                self._count -= len(entries)
-                self._close(tick)
             else:
-                entries = []
-                while bucket and bucket.first() >> DUE_SHIFT <= now_ms & TICK_MASK:
-                    entries.append(bucket.pop())
-                self._count -= len(entries)
-                if not bucket:
-                    self._close(tick)
+                entries = bucket.take_before(((now_ms & TICK_MASK) + 1) << DUE_SHIFT)
+            self._count -= len(entries)
+            if tick < last_tick or not bucket:
+                self._close(tick)
             if self._discarded or self._floor:
                 entries = [entry for entry in entries if not self._forget_if_gone(entry)]
             due.extend(
