@@ -84,6 +84,19 @@ class Call:
             self.future.set_exception(error)
 
 
+class _Pinged:
+    """Nobody waits for the answer to a ping: that it comes is enough."""
+
+    is_parked = False
+    deadline: float | None = None
+
+    def answer(self, frame: Frame) -> None:
+        pass
+
+    def fail(self, error: Exception) -> None:
+        pass
+
+
 class Link:
     def __init__(
         self,
@@ -405,7 +418,7 @@ class Link:
         waits = any(not request.is_parked for request in self._waiting.values())
         if not self._pinged and quiet >= (SILENCE_SECONDS if waits else self._ping_seconds) * 0.9:
             self._pinged = True
-            self.send(Op.PING, b"\x90", (), Call(self.loop))
+            self.send(Op.PING, b"\x90", (), _Pinged())
         self._watch()
 
     # --- the end
