@@ -179,6 +179,10 @@ class BrokerApi(Protocol):
         """The options of a topic, if they matter to who publishes there; see concern_clients."""
         ...
 
+    def on_topic_changed(self, callback: Callable[[str, TopicOptions | None], None]) -> None:
+        """Call back whenever a topic was made or configured, or deleted (None)."""
+        ...
+
     def may_gather(self, topic: str) -> bool:
         """Whether nobody could tell publishes to a topic from one publish of all their rows."""
         ...

@@ -6,7 +6,7 @@ It belongs to one event loop. Nothing here polls: what time brings about has a t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import Any
 
@@ -81,6 +81,7 @@ class Broker(QueueVerbs):
         self._staging_view = self._staging  # what is decided; here, that is what is applied
         self._staged_ms = round(staged_seconds * 1000)
         self._staging_timer: Timer | None = None
+        self._topic_listeners: list[Callable[[str, TopicOptions | None], None]] = []
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -100,6 +101,15 @@ class Broker(QueueVerbs):
     ) -> Receipt | Pending | None:
         found = self._topics.get(topic) or self._topic(topic, auto_create)
         return found.publish(rows, qos)
+
+    def on_topic_changed(self, callback: Callable[[str, TopicOptions | None], None]) -> None:
+        self._topic_listeners.append(callback)
+
+    def _tell_of(self, name: str, options: TopicOptions | None) -> None:
+        base, _, partition = name.partition("/")
+        if self._topic_listeners and partition in ("", "0"):
+            for listener in self._topic_listeners:
+                listener(base, options)
 
     def may_gather(self, topic: str) -> bool:
         found = self._topics.get(topic)
@@ -437,6 +447,7 @@ class Broker(QueueVerbs):
             case ConfigureTopics(ids, options, added):
                 for id in ids:
                     self._by_id[id].configure(options)
+                    self._tell_of(self._by_id[id].name, options)
                 self._create(added, options)
             case DeleteTopics(ids):
                 self._delete([self._by_id[id] for id in ids])
@@ -460,6 +471,7 @@ class Broker(QueueVerbs):
         for id, name in topics:
             self._last_topic_id = max(self._last_topic_id, id)
             self._topics[name] = self._by_id[id] = self._new_topic(id, name, options)
+            self._tell_of(name, options)
 
     def _new_topic(self, id: int, name: str, options: TopicOptions) -> Topic:
         return Topic(
@@ -484,6 +496,7 @@ class Broker(QueueVerbs):
                 feed.end(TopicDeleted(name))
         for topic in row:
             topic.end(TopicDeleted(name))
+        self._tell_of(name, None)
 
     def _options(self, options: TopicOptions, changes: dict[str, Any]) -> TopicOptions:
         wanted = changed_options(options, changes)

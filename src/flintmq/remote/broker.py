@@ -295,6 +295,9 @@ class RemoteBroker:
 
     # --- publishing
 
+    def on_topic_changed(self, callback: Callable[[str, TopicOptions | None], None]) -> None:
+        raise InvalidRequest("a broker far away tells its clients only what they have to know")
+
     def may_gather(self, topic: str) -> bool:
         return not self._is_careful(topic)
 

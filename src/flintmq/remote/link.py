@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 
 BACKOFF_SECONDS = (0.05, 2.0)
 CONNECT_SECONDS = 10.0
+SHORT_LIVED_SECONDS = 0.005
 SILENCE_SECONDS = 10.0
 """How long an answer that should come soon may take before it is asked whether anybody is there."""
 
@@ -55,7 +56,8 @@ class Waiting(Protocol):
     """When to give up while there is no connection, on the loop's clock."""
 
     def answer(self, frame: Frame) -> None: ...
-    def fail(self, error: Exception) -> None: ...
+    def fail(self, error: Exception) -> None:
+        """There will be no answer; or, where it is parked, none for now."""
 
 
 class Call:
@@ -80,6 +82,19 @@ class Call:
     def fail(self, error: Exception) -> None:
         if not self.future.done():
             self.future.set_exception(error)
+
+
+class _Pinged:
+    """Nobody waits for the answer to a ping: that it comes is enough."""
+
+    is_parked = False
+    deadline: float | None = None
+
+    def answer(self, frame: Frame) -> None:
+        pass
+
+    def fail(self, error: Exception) -> None:
+        pass
 
 
 class Link:
@@ -109,6 +124,8 @@ class Link:
         self._connecting: asyncio.Task[None] | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._watch_is_long = True
+        self._up_since = 0.0
+        self._short_lived = 0
         self._giving_up: asyncio.TimerHandle | None = None
         self._lost_because = ""
         self._at = 0
@@ -127,6 +144,10 @@ class Link:
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
+
+    @property
+    def patience(self) -> float | None:
+        return self._patience
 
     @property
     def is_up(self) -> bool:
@@ -167,6 +188,7 @@ class Link:
 
     def _take_up(self, connection: Connection, opened: Opened) -> None:
         self._connection = connection
+        self._up_since = self.loop.time()
         connection.frame_bytes_max = opened.frame_bytes_max
         self.frame_bytes_max = opened.frame_bytes_max
         self._ping_seconds = opened.ping_seconds
@@ -198,6 +220,9 @@ class Link:
         self._on_new_session()
 
     def _lost(self, error: Exception | None) -> None:
+        if self._connection is not None:
+            lived = self.loop.time() - self._up_since
+            self._short_lived = self._short_lived + 1 if lived < SHORT_LIVED_SECONDS else 0
         self._connection = None
         if self._goodbye is not None and not self._goodbye.done():
             self._goodbye.set_result(None)
@@ -220,7 +245,9 @@ class Link:
     async def _come_back(self) -> None:
         """Connect again, at once and then less and less often, to each server in turn."""
         least, most = BACKOFF_SECONDS
-        pause = 0.0
+        # One that is lost as soon as it is made, again and again, is not made again at once.
+        pause = least * 2 ** min(self._short_lived - 3, 10) if self._short_lived > 3 else 0.0
+        pause = min(most, pause)
         try:
             while not self._is_closing:
                 if pause:
@@ -256,9 +283,12 @@ class Link:
         unsent = {request for request, _ in list(self._kept)[never_left:]}
         for id, request in list(self._waiting.items()):
             if request.deadline is not None and request.deadline <= now:
-                del self._waiting[id]
+                if request.is_parked:
+                    request.deadline = None  # should its answer come after all, it is taken
+                else:
+                    del self._waiting[id]
                 why = f"the connection to {self.name} was lost: {self._lost_because}"
-                if id in unsent:
+                if id in unsent and not request.is_parked:
                     self._take_out(id)
                     request.fail(Disconnected(self.name, self._lost_because))
                 else:
@@ -388,7 +418,7 @@ class Link:
         waits = any(not request.is_parked for request in self._waiting.values())
         if not self._pinged and quiet >= (SILENCE_SECONDS if waits else self._ping_seconds) * 0.9:
             self._pinged = True
-            self.send(Op.PING, b"\x90", (), Call(self.loop))
+            self.send(Op.PING, b"\x90", (), _Pinged())
         self._watch()
 
     # --- the end

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..broker_api import Grant
-from ..errors import Closed, FlintError
+from ..errors import Closed, Disconnected, FlintError, OutcomeUnknown
 from ..group_model import GroupInfo, Lease
 from ..rows import Rows
 from ..wire.frames import Frame
@@ -59,6 +59,7 @@ class RemoteMember:
         self._info: GroupInfo | None = None
         self._rejoining: asyncio.Task[None] | None = None
         self._ended: FlintError | None = None
+        self._trouble: FlintError | None = None
         self._settled: list[Grant] = []
         """Of takes with `auto_ack` that were cancelled when it was too late to take them back."""
         self._giving_back: set[asyncio.Task[None]] = set()
@@ -182,6 +183,10 @@ class RemoteMember:
                 raise self._ended
             assert self._rejoining is not None
             await asyncio.wait([self._rejoining])
+            if self._trouble is not None:
+                trouble, self._trouble = self._trouble, None
+                self.reopen()
+                raise trouble
         return self._number
 
     def reopen(self) -> None:
@@ -194,6 +199,8 @@ class RemoteMember:
             self._number = msgspec.msgpack.decode(frame.control, type=Joined).stream
         except SessionLost:
             return
+        except (Disconnected, OutcomeUnknown) as error:
+            self._trouble = error  # whoever asks hears it, and we try again
         except FlintError as error:
             self._ended = error
 

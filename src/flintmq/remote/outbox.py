@@ -17,6 +17,7 @@ from ..batch import OBJECTS, PRODUCER, BatchBuilder, RecordBatch
 from ..batch.format import U32, pad
 from ..errors import (
     Closed,
+    Disconnected,
     FlintError,
     InvalidRequest,
     MalformedFrame,
@@ -143,7 +144,10 @@ class Lot:
         return receipt
 
     def fail(self, error: Exception) -> None:
-        if isinstance(error, Draining) or (isinstance(error, SessionLost) and self.qos):
+        if isinstance(error, Draining):
+            self.outbox.hold(self)
+            return
+        if isinstance(error, SessionLost) and self.qos:
             self.outbox.again.append(self)
             return
         if isinstance(error, SessionLost):
@@ -305,6 +309,20 @@ class Outbox:
         again, self.again = self.again, []
         for lot in sorted(again, key=lambda lot: lot.number):
             self._transmit(lot)
+
+    def hold(self, lot: Lot) -> None:
+        """The broker is about to stop: keep it for the next, as long as its time allows."""
+        self.again.append(lot)
+        loop = self.link.loop
+        if lot.deadline is None and self.link.patience is not None:
+            lot.deadline = loop.time() + self.link.patience
+        if lot.deadline is not None:
+            loop.call_at(lot.deadline, self._give_up, lot)
+
+    def _give_up(self, lot: Lot) -> None:
+        if lot in self.again:
+            self.again.remove(lot)
+            lot.fail(Disconnected(self.link.name, "the broker has stopped"))
 
     def cancel(self, lot: Lot, piece: int | None) -> None:
         if lot in self.again:

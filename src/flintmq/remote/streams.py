@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..batch import EXPIRY
-from ..errors import Closed, FlintError, TopicDeleted
+from ..errors import Closed, Disconnected, FlintError, OutcomeUnknown, TopicDeleted
 from ..model import Missed, Start
 from ..rows import Message, Rows, Run
 from ..wire.frames import Frame
@@ -65,7 +65,7 @@ class RemoteStream:
         self._gap: Missed | None = None
         self._error: Exception | None = None
         self._ended: FlintError | None = None
-        self._count = 0
+        self._count = self._count_before = 0
         self._asking = 0
         self._asked_rows = 0
         self._wanted = 1
@@ -235,11 +235,12 @@ class RemoteStream:
             self._put_back()
 
     def fail(self, error: Exception) -> None:
-        """The take that was under way will not be answered."""
-        self._asking = 0
+        """The take that was under way will not be answered, or not for now."""
         if isinstance(error, SessionLost):
+            self._asking = 0
             return  # the stream is opened anew, and then asks anew
         if isinstance(error, Closed):
+            self._asking = 0
             self._ended = error
         else:
             self._error = error
@@ -300,19 +301,28 @@ class RemoteStream:
             self._reopening = self._link.loop.create_task(self._open_again())
 
     async def _open_again(self) -> None:
-        try:
-            frame = await self._broker.ask(self._op, self._opening_again())
-            opened = msgspec.msgpack.decode(frame.control, type=StreamOpened)
-            await self._go_on_from(opened)
+        self._count_before += self._count
+        self._count = 0
+        while self._ended is None:
+            try:
+                frame = await self._broker.ask(self._op, self._opening_again())
+                opened = msgspec.msgpack.decode(frame.control, type=StreamOpened)
+                await self._go_on_from(opened)
+            except SessionLost:
+                return  # lost once more; that opens it anew
+            except (Disconnected, OutcomeUnknown) as error:
+                self._error = error  # whoever reads hears it; we go on trying
+                self._heard(True)
+                continue
+            except FlintError as error:
+                self._ended = error
+                self._heard(True)
+                return
             self._number = opened.stream
-        except SessionLost:
-            return  # lost once more; that opens it anew
-        except FlintError as error:
-            self._ended = error
-            self._heard(True)
-            return
+            break
         if self._ended is not None:
-            await self._broker.ask(Op.CLOSE_STREAM, CloseStream(self._number))
+            if self._number is not None:
+                await self._broker.ask_if_connected(Op.CLOSE_STREAM, CloseStream(self._number))
         elif self._parked or self._callbacks or self._lookers:
             self._ask(None if self._parked or self._callbacks else 0)
 
@@ -459,7 +469,7 @@ class RemoteReader(RemoteStream):
 
     @property
     def missed(self) -> int:
-        return self._count
+        return self._count_before + self._count
 
     async def seek(self, to: Start | Mapping[int, int]) -> None:
         fields = start_fields(to)
@@ -507,7 +517,7 @@ class RemoteFeed(RemoteStream):
 
     @property
     def dropped(self) -> int:
-        return self._count
+        return self._count_before + self._count
 
 
 def _only(run: Run, rows: Any) -> Run:

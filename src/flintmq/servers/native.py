@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..broker_api import BrokerApi
-from ..errors import Disconnected, MalformedFrame, TopicNotFound
+from ..errors import Disconnected, MalformedFrame
 from ..model import TopicOptions
 from ..wire.frames import Frame
 from ..wire.operations import KnownTopic, Op, Open, Opened, encode
@@ -49,8 +49,12 @@ class NativeServer:
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; where. Port 0 takes any that is free. Raises what names host, port and cause."""
-        for name in await self.broker.topics(">"):
-            await self._look_at(name)
+        if not self._servers:
+            self.broker.on_topic_changed(self._topic_changed)
+            for name in await self.broker.topics(">"):
+                known = known_topic(name, (await self.broker.topic_info(name)).options)
+                if known is not None:
+                    self.known[name] = known
         loop = asyncio.get_running_loop()
         try:
             server = await loop.create_server(
@@ -133,27 +137,19 @@ class NativeServer:
 
     # --- what clients know of topics
 
-    async def topic_changed(self, name: str) -> None:
+    def _topic_changed(self, name: str, options: TopicOptions | None) -> None:
         """Tell every client what it has to know of a topic that was made, changed or deleted."""
         before = self.known.get(name)
-        await self._look_at(name)
-        after = self.known.get(name)
-        if before != after:
-            control = encode(after or KnownTopic(name, None))
-            for session in list(self.sessions.values()):
-                session.send(Op.TOPIC_CHANGED, 0, control)
-
-    async def _look_at(self, name: str) -> None:
-        try:
-            options = (await self.broker.topic_info(name)).options
-        except TopicNotFound:
-            self.known.pop(name, None)
+        after = None if options is None else known_topic(name, options)
+        if before == after or not self._servers:
             return
-        known = known_topic(name, options)
-        if known is None:
-            self.known.pop(name, None)
+        if after is None:
+            del self.known[name]
         else:
-            self.known[name] = known
+            self.known[name] = after
+        control = encode(after or KnownTopic(name, None))
+        for session in list(self.sessions.values()):
+            session.send(Op.TOPIC_CHANGED, 0, control)
 
     # --- the end
 
@@ -178,10 +174,11 @@ class NativeServer:
             server.close()
         if self._sweeping is not None:
             self._sweeping.cancel()
-        for session in list(self.sessions.values()):
-            await session.finish()
         for connection in list(self.connections):
-            connection.close()
+            connection.close()  # first: what ends now ends for us, and clients come back elsewhere
+        for session in list(self.sessions.values()):
+            session.silence()
+            await session.finish()
         for _ in range(100):
             if not self.connections:
                 break

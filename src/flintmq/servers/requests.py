@@ -108,16 +108,12 @@ async def abort_stage(session: Session, c: AbortStage, frame: Frame) -> None:
 
 async def create_topic(session: Session, c: SetTopic, frame: Frame) -> Any:
     _refuse_objects(c)
-    info = await session.server.broker.create_topic(c.name, c.options)
-    await session.server.topic_changed(c.name)
-    return info
+    return await session.server.broker.create_topic(c.name, c.options)
 
 
 async def configure_topic(session: Session, c: SetTopic, frame: Frame) -> Any:
     _refuse_objects(c)
-    info = await session.server.broker.configure_topic(c.name, c.options)
-    await session.server.topic_changed(c.name)
-    return info
+    return await session.server.broker.configure_topic(c.name, c.options)
 
 
 def _refuse_objects(c: SetTopic) -> None:
@@ -129,7 +125,6 @@ def _refuse_objects(c: SetTopic) -> None:
 
 async def delete_topic(session: Session, c: Name, frame: Frame) -> None:
     await session.server.broker.delete_topic(c.name)
-    await session.server.topic_changed(c.name)
 
 
 async def topics(session: Session, c: Name, frame: Frame) -> Any:

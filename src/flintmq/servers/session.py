@@ -52,6 +52,7 @@ class Session:
         self._stream_count = 0
         self._grace: asyncio.TimerHandle | None = None
         self._ended = False
+        self._is_silent = False
 
     # --- the connection
 
@@ -95,6 +96,10 @@ class Session:
             self.server.forget(self)
             self.server.run(self._close_everything())
 
+    def silence(self) -> None:
+        """Send nothing any more: to the client, the connection is lost."""
+        self._is_silent = True
+
     async def finish(self) -> None:
         if not self._ended:
             self._ended = True
@@ -119,7 +124,7 @@ class Session:
     # --- sending
 
     def send(self, op: int, id: int, control: bytes, batches: Sequence[Buffer] = ()) -> None:
-        if self._ended and self.connection is None:
+        if self._is_silent or (self._ended and self.connection is None):
             return
         parts = encode_frame(op, id, control, batches, received=self.received)
         self._sent += 1
