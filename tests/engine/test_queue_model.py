@@ -57,6 +57,10 @@ class Naive(NaiveQueue):
         self.rows: list[tuple[int, int, int, int]] = []  # priority, key, due_ms, expiry_ms
         self.dead: list[tuple[int, int]] = []  # offset, deliveries
         self.paused = False
+        self.settles_later = False
+        """Whether what has expired is settled by way of the journal: its key is free after that."""
+        self.suspects: set[int] = set()  # what a process has ended with, time and again
+        self.alone = -1
 
     def publish(self, rows: list[tuple[int, int, int, int]], now_ms: int) -> None:
         for row in rows:
@@ -74,6 +78,9 @@ class Naive(NaiveQueue):
     def take(self, wanted: int, token: int, now: float, now_ms: int, lease: float) -> list[int]:
         """What is handed out. What has expired or was delivered often enough is passed over."""
         taken: list[int] = []
+        expired: list[int] = []
+        out = self.entries.get(self.alone)
+        is_alone = out is not None and out.state == "leased"
         while not self.paused and len(taken) < wanted:
             picked = self.select(wanted - len(taken))
             if not picked:
@@ -81,14 +88,30 @@ class Naive(NaiveQueue):
             for offset in picked:
                 if self.entries[offset].count >= MAX_DELIVERIES:
                     self.bury(offset)
-                elif self.is_expired(offset, now_ms):
-                    self.settle([offset])
-                else:
+                elif not self.is_expired(offset, now_ms):
                     taken.append(offset)
+                elif self.settles_later:
+                    expired.append(offset)
+                else:
+                    self.settle([offset])
             if not any(row[3] for row in self.rows) and taken:
                 break  # nothing here expires: one look is enough
+        self.settle(expired)
+        taken = self.apart_from_suspects(taken, is_alone)
         self.grant(taken, token, "", now + lease)
         return taken
+
+    def apart_from_suspects(self, taken: list[int], is_alone: bool) -> list[int]:
+        """A suspect is handed out alone, one at a time."""
+        self.suspects &= set(self.entries)
+        if not self.suspects & set(taken):
+            return taken
+        chosen = [offset for offset in taken if offset not in self.suspects]
+        if not is_alone and taken[0] in self.suspects:
+            self.alone = taken[0]
+            chosen = [self.alone]
+        self.put_back([offset for offset in taken if offset not in chosen])
+        return chosen
 
     def bury(self, offset: int) -> None:
         if offset >= self.floor and offset in self.entries:
@@ -101,7 +124,16 @@ class Naive(NaiveQueue):
         for offset in last:
             self.bury(offset)
         self.give_back(token, [offset for offset in held if offset not in last], due_ms)
+        self.suspects -= set(held)
         return held
+
+    def crash(self) -> None:
+        super().crash()
+        self.suspects = {
+            offset
+            for offset, entry in self.entries.items()
+            if entry.count >= max(1, MAX_DELIVERIES - 2) and entry.state != "delayed"
+        }
 
     def next_event(self, now: float, now_ms: int) -> float | None:
         """When time brings something about."""
@@ -125,6 +157,7 @@ class Naive(NaiveQueue):
     def reset(self, floor: int, now_ms: int) -> None:
         self.entries.clear()
         self.settled.clear()
+        self.suspects.clear()
         self.floor = floor
         for offset in range(floor, len(self.rows)):
             self._enter(offset, now_ms)
@@ -140,6 +173,7 @@ class EngineModel(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.stack.enter_context(small_sizes())
         self.naive = Naive(self.order)
+        self.naive.settles_later = self.durable
         self.granted: list[tuple[int, list[int]]] = []
         self.keeps: int | None = None
         self.holder = 0
@@ -224,15 +258,26 @@ class EngineModel(RuleBasedStateMachine):
         now, now_ms = self.clock.monotonic(), self.clock.now_ms()
         expected = self.naive.take(wanted, token, now, now_ms, lease)
         if grant is None:
-            assert expected == []
+            assert expected == [], self.picture()
             return
         offsets = list(grant.rows.offsets)
-        assert offsets == expected
+        assert offsets == expected, f"{offsets} not {expected}; {self.picture()}"
         assert grant.rows.values == [b"%d" % offset for offset in offsets]
         counts = {o: grant.counts.get(o, 1) for o in offsets}
         assert counts == {o: self.naive.entries[o].count for o in offsets}
         assert all(token > before for before, _ in self.granted)
         self.granted.append((token, offsets))
+
+    def picture(self) -> str:
+        """For a failure: the engine's state beside the model's."""
+        topic = self.desk.broker._topics["t"]
+        now_ms, queue = self.clock.now_ms(), self.group.queue
+        rows = [(p, k, due and due - now_ms, e and e - now_ms) for p, k, due, e in self.naive.rows]
+        return (
+            f"log {topic.log.first_offset}..{topic.log.next_offset} rows {rows} "
+            f"engine floor {queue.floor} {queue.snapshot()} delayed {topic._delays.stored} "
+            f"model floor {self.naive.floor} {list(self.naive.entries.values())}"
+        )
 
     def some(self, chance: Random) -> tuple[int, list[int]]:
         """Some of what was granted together, settled since or not."""
