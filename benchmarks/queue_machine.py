@@ -5,8 +5,9 @@
 No broker, no messages, no disk: offsets are picked, leased, finished and settled by batches of 256,
 as HermesMQ's own `q_drain` does with 20,000 at priorities i % 8 (its Rust: 175 to 232 thousand/s on
 the machines we develop on). The bare loop does as little as can be called the same: slices of a
-range and a dict of leases for plain ones, a heap and a dict for priorities, a sorted list for
-delays. Both take turns, and the best of several rounds counts; nothing is asserted about speed.
+range and a dict of leases for plain ones, a heap and a dict for priorities, a dict of owners for
+keys, a sorted list for delays. Both take turns, and the best of several rounds counts; nothing is
+asserted about speed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from heapq import heapify, heappop
 from random import Random
 from time import perf_counter
 
+from flintmq.group_model import Order
 from flintmq.groups import DelayWheel, LaneIndex, Queue
 
 BATCH = 256
@@ -28,12 +30,16 @@ PRIORITIES = bytes(number % 8 for number in range(ROWS))
 NOW_MS = 1_700_000_000_000
 
 
-def backlog(count: int, *, with_priorities: bool) -> Queue:
+def backlog(count: int, *, with_priorities: bool = False, order: Order = "priority") -> Queue:
     index = LaneIndex()
-    queue = Queue(index, order="priority", floor=0)
+    queue = Queue(index, order=order, floor=0)
     for base in range(0, count, ROWS):
         index.add(base, ROWS, PRIORITIES if with_priorities else None)
     return queue
+
+
+def thousand_keys(start: int, stop: int) -> list[int]:
+    return [1 + offset * 7919 % 1_000 for offset in range(start, stop)]
 
 
 def drain(queue: Queue, count: int, batch: int = BATCH) -> float:
@@ -41,7 +47,7 @@ def drain(queue: Queue, count: int, batch: int = BATCH) -> float:
     done = 0
     start = perf_counter()
     while done < count:
-        ranges = queue.select(batch, max_deliveries=5).ranges
+        ranges = queue.select(batch, max_deliveries=5, key_hashes=thousand_keys).ranges
         token = queue.grant(ranges, "anna", now=0.0, seconds=600.0)
         mine, _ = queue.finish(token, ranges)
         done += queue.apply_settle(mine)
@@ -69,6 +75,18 @@ def bare_priorities(count: int) -> float:
         token += 1
         leases[token] = [heappop(heap)[1] for _ in range(min(BATCH, len(heap)))]
         settled.update(leases.pop(token))
+    return perf_counter() - start
+
+
+def bare_keys(count: int) -> float:
+    keys = thousand_keys(0, count)
+    owners: dict[int, int] = {}
+    start = perf_counter()
+    for offset in range(0, count, BATCH):
+        for number, key in enumerate(keys[offset : offset + BATCH], offset):
+            owners[key] = number
+        for key in keys[offset : offset + BATCH]:
+            owners.pop(key, None)
     return perf_counter() - start
 
 
@@ -112,8 +130,8 @@ class Line:
 
 def lines(*, quick: bool) -> list[Line]:
     few, many, million = (2_000, 100_000, 10_000) if quick else (20_000, 10_000_000, 1_000_000)
-    deep = backlog(many, with_priorities=False)
-    deep_ones = backlog(many, with_priorities=False)
+    deep = backlog(many)
+    deep_ones = backlog(many)
     entries = dues(million)
     # A part of the deep backlog for each round: there is enough for all of them.
     part = few // 4 if quick else few
@@ -122,7 +140,7 @@ def lines(*, quick: bool) -> list[Line]:
         Line(
             f"plain, {few:,}",
             few,
-            lambda: drain(backlog(few, with_priorities=False), few),
+            lambda: drain(backlog(few), few),
             lambda: bare_plain(few),
         ),
         Line(
@@ -131,11 +149,17 @@ def lines(*, quick: bool) -> list[Line]:
             lambda: drain(backlog(few, with_priorities=True), few),
             lambda: bare_priorities(few),
         ),
+        Line(
+            f"1,000 keys in order, {few:,}",
+            few,
+            lambda: drain(backlog(few, order="key"), few),
+            lambda: bare_keys(few),
+        ),
         Line(f"plain, of {many:,}", part, lambda: drain(deep, part), lambda: bare_plain(part)),
         Line(
             f"plain, one by one, of {few:,}",
             singles,
-            lambda: drain(backlog(few, with_priorities=False), singles, 1),
+            lambda: drain(backlog(few), singles, 1),
             lambda: bare_plain(singles, 1),
         ),
         Line(

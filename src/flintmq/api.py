@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 from .client.client import Client
 from .clock import Clock
 from .errors import InvalidRequest
-from .model import Seconds
+from .model import Seconds, timeout_seconds
 from .serde.codec import DECODED_BYTES_MAX, Codec
 from .storage.fsync_policy import FsyncPolicy
+
+OnFull = Literal["block", "raise"]
 
 
 def connect(
@@ -22,6 +25,7 @@ def connect(
     decoded_bytes_max: int = DECODED_BYTES_MAX,
     clock: Clock | None = None,
     fsync: str = "always",
+    on_full: OnFull = "block",
 ) -> Client:
     """Connect to a broker: `async with flintmq.connect("memory://") as mq`.
 
@@ -33,6 +37,11 @@ def connect(
     `file:///path` keeps everything in a directory, across restarts and crashes; one process at a
     time. `fsync` says when the disk is waited for: `always` (before every receipt), `every_n:<n>`,
     `interval:<ms>` or `never`.
+
+    `flint://host:port` is a broker elsewhere, or several hosts with commas, of which one will do.
+    A connection that is lost is made again by itself; `timeout` is how long calls wait for that.
+    `on_full` says what a publish does when too much is not acknowledged: `block`, or `raise`
+    QueueFull.
     """
     if not isinstance(url, str):
         raise InvalidRequest(f"a broker URL is a str such as 'memory://', not {url!r}")
@@ -51,7 +60,20 @@ def connect(
         return _durable(
             url, rest, FsyncPolicy.parse(fsync), auto_create, timeout, decoded_bytes_max, clock
         )
-    raise InvalidRequest(f"unknown broker URL {url!r}; this version runs memory:// and file://")
+    if scheme == "flint" and separator:
+        from .remote.broker import RemoteBroker
+
+        codec = Codec(decoded_bytes_max)
+        far = RemoteBroker(
+            url,
+            clock=clock,
+            decoder=codec,
+            timeout=timeout_seconds(timeout),
+            auto_create=auto_create,
+            on_full=on_full,
+        )
+        return Client(far, codec, auto_create=auto_create, timeout=timeout)
+    raise InvalidRequest(f"unknown broker URL {url!r}; there are memory://, file:// and flint://")
 
 
 def _durable(

@@ -11,7 +11,7 @@ cancelled while it waits has taken nothing, and nothing can be lost between the 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from .batch import BatchBuilder, RecordBatch, RowSource
 from .clock import Clock
@@ -51,6 +51,10 @@ class FeedApi(Protocol):
 
     def take(self, max_rows: int) -> Rows: ...
     def take_one(self) -> Message | None: ...
+    async def look(self) -> None:
+        """Find out what is there, where that takes a journey; then take has it."""
+        ...
+
     async def wait(self, timeout: float | None) -> bool:
         """Whether there is something to take; False when the time is up."""
         ...
@@ -73,6 +77,10 @@ class ReaderApi(Protocol):
 
     def take(self, max_rows: int) -> Rows: ...
     def take_one(self) -> Message | None: ...
+    async def look(self) -> None:
+        """Find out what is there, where that takes a journey; then take has it."""
+        ...
+
     async def wait(self, timeout: float | None) -> bool:
         """Whether there is something to take; False when the time is up."""
         ...
@@ -115,7 +123,8 @@ class MemberApi(Protocol):
         self, max_rows: int, lease_seconds: float, wait: float | None, *, auto_ack: bool = False
     ) -> Grant | None:
         """Up to `max_rows` messages; waits for the first up to `wait` seconds (None: for ever),
-        never for more. None once the time is up. Those who wait are served in their order.
+        never for more. None once the time is up, or earlier where partitions were added, so
+        that they can be joined. Those who wait are served in their order.
 
         With `auto_ack` they are settled before they are handed out, and nothing is leased.
         Cancelled, nothing was taken.
@@ -145,6 +154,23 @@ class MemberApi(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsRows(Protocol):
+    """A broker that puts the partitions of a topic together itself, as it is far away."""
+
+    async def open_row(
+        self,
+        topic: str,
+        *,
+        partitions: Sequence[int] | None,
+        name: str | None,
+        start: Start | None,
+        filter: Filter | None,
+    ) -> ReaderApi:
+        """A reader of these partitions, or of all there are and will be."""
+        ...
+
+
 class BrokerApi(Protocol):
     @property
     def clock(self) -> Clock: ...
@@ -153,13 +179,28 @@ class BrokerApi(Protocol):
         """The options of a topic, if they matter to who publishes there; see concern_clients."""
         ...
 
+    def on_topic_changed(self, callback: Callable[[str, TopicOptions | None], None]) -> None:
+        """Call back whenever a topic was made or configured, or deleted (None)."""
+        ...
+
+    def may_gather(self, topic: str) -> bool:
+        """Whether nobody could tell publishes to a topic from one publish of all their rows."""
+        ...
+
     def publish_nowait(
-        self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
+        self,
+        topic: str,
+        rows: BatchBuilder | RecordBatch,
+        *,
+        qos: int,
+        auto_create: bool,
+        timeout: float | None = None,
     ) -> Receipt | Awaitable[Receipt] | None:
         """Publish at once, or None where that would mean to wait. The rows become the broker's.
 
         Where only the disk is waited for, the place of the rows is decided and the receipt follows:
-        what is published next comes behind them.
+        what is published next comes behind them. `timeout` is for a broker that is far away and
+        learns there that it has to wait.
         """
         ...
 

@@ -18,6 +18,8 @@
       DecodeFailed                    the value is not what it should be; the reader can go on
       FilterFailed                    mend the filter; the reader can go on behind the message
       Closed                          open it again
+      Disconnected                    the broker is not there, or went away; nothing was done
+      MalformedFrame                  bytes that are no frame of ours: another protocol, or a fault
       Corrupt                         the bytes are damaged; never served as data
         UnsupportedFormat             not damaged: written by a newer FlintMQ
       StorageFull                     free disk space; publishing then goes on by itself
@@ -226,6 +228,18 @@ class Closed(FlintError):
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is closed")
         self.what = what
+
+
+class Disconnected(FlintError):
+    """There is no connection to the broker. What was asked for was not done."""
+
+    def __init__(self, servers: str, cause: str) -> None:
+        super().__init__(f"no connection to {servers}: {cause}")
+        self.servers, self.cause = servers, cause
+
+
+class MalformedFrame(FlintError):
+    """The bytes are no frame, or one beyond the limits. The connection they came by is closed."""
 
 
 class Corrupt(FlintError):

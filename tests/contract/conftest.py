@@ -13,13 +13,18 @@ from flintmq.engine.durable_broker import DurableBroker
 from flintmq.testing import ManualClock
 
 from .over_blocking import NOT_OF_THREADS, BlockingClock, connect_over_blocking
+from .over_network import NOT_OF_NETWORKS, connect_over_network
 
 WAYS = {
     "memory": "memory://",
     "memory-blocking": "memory://",
     "file": "file://{directory}",
     "file-blocking": "file://{directory}",
+    "flint": "memory://",
+    "flint-blocking": "memory://",
+    "flint-file": "file://{directory}",
 }
+SLOW = ("file-blocking", "flint-blocking", "flint-file")
 FIRST_FILE_BYTES = 16 * 1024
 """A test's journal begins small: writing zeros ahead is what opening costs."""
 
@@ -32,14 +37,18 @@ class Connect(Protocol):
 
 @pytest.fixture(
     params=[
-        # the quick run leaves the last way out: its parts are tested by the other three
-        pytest.param(way, marks=[pytest.mark.slow] if way == "file-blocking" else [])
+        # the quick run leaves these out: their parts are tested by the others
+        pytest.param(way, marks=[pytest.mark.slow] if way in SLOW else [])
         for way in sorted(WAYS)
     ]
 )
 def way(request: pytest.FixtureRequest) -> str:
     if request.param.endswith("-blocking") and request.node.originalname in NOT_OF_THREADS:
         pytest.skip(NOT_OF_THREADS[request.node.originalname])
+    if request.param.startswith("flint"):
+        for known in (request.node.originalname, request.node.name, request.node.path.name):
+            if known in NOT_OF_NETWORKS:
+                pytest.skip(NOT_OF_NETWORKS[known])
     return str(request.param)
 
 
@@ -54,7 +63,13 @@ def clock(way: str) -> ManualClock:
     return BlockingClock() if way.endswith("-blocking") else ManualClock()
 
 
-def connect_at(url: str, clock: ManualClock, **options: Any) -> flintmq.Client:
+def connect_at(url: str, clock: ManualClock, way: str = "", **options: Any) -> flintmq.Client:
+    if way == "flint-blocking":
+        return connect_over_blocking(
+            url, **{"clock": clock, "make": connect_over_network, **options}
+        )
+    if way.startswith("flint"):
+        return connect_over_network(url, **{"clock": clock, **options})
     if isinstance(clock, BlockingClock):
         return connect_over_blocking(url, **{"clock": clock, **options})
     client = flintmq.connect(url, **{"clock": clock, **options})
@@ -64,13 +79,13 @@ def connect_at(url: str, clock: ManualClock, **options: Any) -> flintmq.Client:
 
 
 @pytest.fixture
-async def connect(url: str, clock: ManualClock) -> AsyncIterator[Connect]:
+async def connect(url: str, clock: ManualClock, way: str) -> AsyncIterator[Connect]:
     opened: list[flintmq.Client] = []
 
     def connect_here(**options: Any) -> flintmq.Client:
         # Every broker has a directory of its own, as every memory:// is a broker of its own.
         place = f"{url}-{len(opened)}" if url.startswith("file:") else url
-        client = connect_at(place, clock, **options)
+        client = connect_at(place, clock, way, **options)
         opened.append(client)
         return client
 

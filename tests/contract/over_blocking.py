@@ -19,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from types import TracebackType
 from typing import Any, Self, cast
+from unittest.mock import patch
 
 import flintmq
 from flintmq.blocking import BlockingClient, connect_sync
@@ -29,6 +30,8 @@ from flintmq.client.delivery import Process
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.testing import ManualClock
 from flintmq.testing.manual_clock import _ManualTimer, settle
+
+from .over_network import Served
 
 PATIENCE_SECONDS = 60.0
 ASYNC_OF: dict[type, type] = {
@@ -91,7 +94,10 @@ class BlockingClock(ManualClock):
 async def _settled(broker: BrokerApi) -> None:
     """In the connection's loop: until every task waits, and nothing is on its way to the disk."""
     await settle()
-    while isinstance(broker, DurableBroker) and await broker.settled():
+    served = getattr(getattr(broker, "open", None), "__self__", None)
+    while (isinstance(broker, DurableBroker) and await broker.settled()) or (
+        isinstance(served, Served) and await served.settled()
+    ):
         await settle()
 
 
@@ -102,8 +108,15 @@ class Interrupted(BaseException):
 _current = threading.local()
 
 
-def connect_over_blocking(url: str, *, clock: BlockingClock, **options: Any) -> flintmq.Client:
-    client = connect_sync(url, clock=clock, **options)
+def connect_over_blocking(
+    url: str,
+    *,
+    clock: BlockingClock,
+    make: Callable[..., flintmq.Client] = flintmq.connect,
+    **options: Any,
+) -> flintmq.Client:
+    with patch("flintmq.blocking.client.connect", make):
+        client = connect_sync(url, clock=clock, **options)
     thread = client._thread
     clock.threads[thread] = lambda: _settled(client._client._broker)
     submit = thread._submit

@@ -26,7 +26,7 @@ async def test_a_read_cancelled_right_when_a_message_comes_leaves_it_to_be_read(
         await asyncio.wait([reading])
         await publishing
         got = [] if reading.cancelled() else [reading.result()]
-        got.append(reader.read_nowait())
+        got.append(await reader.read(timeout=0))
         assert [message.value for message in got if message is not None] == [b"x"]
 
 
@@ -43,7 +43,7 @@ async def test_the_same_holds_for_a_feed(
         await asyncio.wait([reading])
         await publishing
         got = [] if reading.cancelled() else list(reading.result().values)
-        got += feed.read_batch_nowait().values
+        got += (await feed.read_batch(timeout=0)).values
         assert got == [b"x", b"y"]
 
 
@@ -128,7 +128,9 @@ async def test_tasks_that_are_cancelled_at_any_turn_share_every_message_once(
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    got += reader.read_batch_nowait(10_000).values
+    for source in (other, reader):
+        while rows := await source.read_batch(10_000, timeout=0):
+            got += rows.values
     assert sorted(map(int, got)) == list(range(published))
 
 
@@ -149,14 +151,14 @@ async def test_publishes_that_are_cancelled_are_either_there_once_or_not_at_all(
             elif action == 1 and tasks:
                 chance.choice(list(tasks.values())).cancel()
             elif action == 2:
-                read += reader.read_batch_nowait(chance.randrange(1, 3)).values
+                read += (await reader.read_batch(chance.randrange(1, 3), timeout=0)).values
             else:
                 await asyncio.sleep(0)
         while not all(task.done() for task in tasks.values()):
-            read += reader.read_batch_nowait().values
+            read += (await reader.read_batch(timeout=0)).values
             await asyncio.sleep(0)
         await clock.settle()
-        read += reader.read_batch_nowait().values
+        read += (await reader.read_batch(timeout=0)).values
         done = [value for value, task in tasks.items() if not task.cancelled()]
         if way == "memory":
             assert read == done

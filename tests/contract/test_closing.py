@@ -58,7 +58,7 @@ async def test_a_closed_reader_says_so(mq: flintmq.Client) -> None:
     async with mq.reader("orders", name="n") as reader:
         pass
     with pytest.raises(flintmq.Closed):
-        reader.read_nowait()
+        (await reader.read(timeout=0))
     for call in (reader.read, reader.read_batch, reader.position, reader.lag, reader.commit):
         with pytest.raises(flintmq.Closed):
             await call()

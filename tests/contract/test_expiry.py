@@ -11,7 +11,7 @@ from tests.conftest import Background
 
 async def _values(mq: flintmq.Client) -> list[bytes]:
     async with mq.reader("orders") as reader:
-        return list(reader.read_batch_nowait(100_000).values)
+        return list((await reader.read_batch(100_000, timeout=0)).values)
 
 
 async def test_a_message_lives_as_long_as_its_ttl(mq: flintmq.Client, clock: ManualClock) -> None:
@@ -71,7 +71,7 @@ async def test_expired_messages_behind_living_ones_are_passed_over(
         rows = await reader.read_batch(30)
         assert list(rows.values) == [b"%d" % n for n in range(0, 60, 2)]
         assert [message.offset for message in rows] == list(range(0, 60, 2))
-        message = reader.read_nowait()
+        message = await reader.read(timeout=0)
         assert message is not None
         assert message.offset == 60
         assert len(await reader.read_batch(1000)) == 69

@@ -22,7 +22,7 @@ async def test_a_filtered_reader_gets_what_passes(mq: flintmq.Client) -> None:
     async with mq.reader("orders", filter=_even) as reader:
         assert list((await reader.read_batch()).values) == [b"0", b"2", b"4", b"6", b"8"]
         assert await reader.position() == 10
-        assert reader.read_nowait() is None
+        assert (await reader.read(timeout=0)) is None
 
 
 async def test_a_filter_sees_everything_of_a_message(mq: flintmq.Client) -> None:
@@ -57,7 +57,7 @@ async def test_a_limit_counts_what_passes_and_loses_nothing_between_calls(
         await mq.publish_batch("orders", [b"%d" % i for i in range(n, n + 3)])
     async with mq.reader("orders", filter=_even) as reader:
         read: list[bytes] = []
-        while rows := reader.read_batch_nowait(step):
+        while rows := (await reader.read_batch(step, timeout=0)):
             assert len(rows) <= step
             read += rows.values
     assert read == [b"%d" % n for n in range(0, 300, 2)]

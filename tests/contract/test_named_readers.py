@@ -21,7 +21,7 @@ async def test_readers_of_one_name_split_the_messages(mq: flintmq.Client) -> Non
         got_a = list((await a.read_batch(3)).values)
         got_b = list((await b.read_batch(3)).values)
         got_a += (await a.read_batch(100)).values
-        assert b.read_nowait() is None
+        assert (await b.read(timeout=0)) is None
         assert got_a + got_b == [b"%d" % n for n in (0, 1, 2, 6, 7, 8, 9, 3, 4, 5)]
         assert await a.position() == await b.position() == 10
 
@@ -52,12 +52,10 @@ async def test_many_tasks_of_one_name_get_each_message_once_and_in_order(
         async with mq.reader("orders", name="shared") as reader:
             while sum(map(len, got)) < 1000:
                 way = chance.randrange(4)
-                if way == 0:
-                    rows = list(reader.read_batch_nowait(chance.randrange(1, 20)))
-                elif way == 1:
+                if way == 0 or way == 1:
                     rows = list(await reader.read_batch(chance.randrange(1, 20), timeout=0))
                 else:
-                    message = await reader.read(timeout=0) if way == 2 else reader.read_nowait()
+                    message = await reader.read(timeout=0)
                     rows = [] if message is None else [message]
                 mine += [int(message.value) for message in rows]
                 await asyncio.sleep(0)

@@ -17,7 +17,7 @@ REFUSING = ("drop_new", "block", "reject")
 
 async def _values(mq: flintmq.Client) -> list[bytes]:
     async with mq.reader("orders") as reader:
-        return list(reader.read_batch_nowait(100_000).values)
+        return list((await reader.read_batch(100_000, timeout=0)).values)
 
 
 # --- drop_oldest
@@ -205,7 +205,7 @@ async def test_block_gives_up_after_its_timeout_and_has_published_nothing(
     async with mq.reader("orders") as reader:
         await reader.read()
         await background.settle()
-        assert reader.read_nowait() is None
+        assert (await reader.read(timeout=0)) is None
 
 
 async def test_the_connection_says_how_long_a_publish_waits_unless_the_call_does(
@@ -285,7 +285,7 @@ async def test_publishing_at_once_after_room_was_made_does_not_jump_the_line(
     await _full(mq)
     async with mq.reader("orders") as reader:
         first = await background.waiting(mq.publish("orders", b"first"))
-        assert reader.read_nowait() is not None  # wakes `first`, who has not run yet
+        assert (await reader.read(timeout=0)) is not None  # wakes `first`, who has not run yet
         second = background.start(mq.publish("orders", b"second"))
         assert (await first).offset == 1
         await reader.read()
@@ -372,7 +372,7 @@ async def test_everything_that_makes_room_wakes_the_publisher(
     filtering = await background.waiting(mq.publish("orders", b"3"))
     async with mq.reader("orders", filter=lambda message: False) as none:
         await fast.seek("latest")
-        assert none.read_nowait() is None
+        assert (await none.read(timeout=0)) is None
         assert (await filtering).offset == 3
 
     configuring = await background.waiting(mq.publish("orders", b"4"))

@@ -248,7 +248,7 @@ async def test_the_time_to_wait_is_for_all_parts_together(
             mq.publish_batch("orders", [b"a", b"b"], key=[KEYS[0], KEYS[1]], timeout=10)
         )
         await clock.advance(6)
-        while (message := reader.read_nowait()) is not None and message.partition != 0:
+        while (message := (await reader.read(timeout=0))) is not None and message.partition != 0:
             await reader.seek({1: 0})  # partition 1 stays full
         await clock.advance(3.9)
         assert not publishing.done()
@@ -618,11 +618,9 @@ async def test_many_members_of_a_name_get_each_message_once(mq: flintmq.Client, 
         async with mq.reader("orders", name="shared") as reader:
             while sum(map(len, got)) < 600:
                 way = chance.randrange(3)
-                if way == 0:
-                    mine += reader.read_batch_nowait(chance.randrange(1, 20))
-                elif way == 1:
+                if way == 0 or way == 1:
                     mine += await reader.read_batch(chance.randrange(1, 20), timeout=0)
-                elif (message := reader.read_nowait()) is not None:
+                elif (message := (await reader.read(timeout=0))) is not None:
                     mine.append(message)
                 await asyncio.sleep(0)
 
@@ -823,8 +821,8 @@ async def test_a_filter_that_raises_in_one_partition_loses_nothing_of_the_others
         failures: list[tuple[str, int | None]] = []
         for _ in range(6):
             try:
-                message = reader.read_nowait() if len(got) % 2 else None
-                rows = [message] if message else reader.read_batch_nowait()
+                message = (await reader.read(timeout=0)) if len(got) % 2 else None
+                rows = [message] if message else (await reader.read_batch(timeout=0))
             except flintmq.FilterFailed as error:
                 failures.append((error.topic, error.offset))
                 continue
@@ -881,7 +879,7 @@ async def test_deleting_ends_readers_feeds_and_publishers_of_every_partition(
             with pytest.raises(flintmq.TopicDeleted):
                 await waiting
         with pytest.raises(flintmq.TopicDeleted):
-            reader.read_nowait()
+            (await reader.read(timeout=0))
     assert await mq.topics() == []
     with pytest.raises(flintmq.TopicNotFound):
         await mq.topic_stats("orders")
@@ -972,7 +970,7 @@ async def test_a_reader_that_never_waits_goes_on_with_added_partitions_too(
         await mq.publish("orders", b"new", partition=4)
         seen = set()
         for _ in range(10):
-            seen |= {message.partition for message in reader.read_batch_nowait(10)}
+            seen |= {message.partition for message in (await reader.read_batch(10, timeout=0))}
             await background.settle()
         assert 4 in seen
 

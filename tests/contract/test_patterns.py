@@ -36,7 +36,7 @@ async def test_a_pattern_matches_for_feeds_as_for_lists(
     async with mq.live(pattern) as feed:
         for name in NAMES:
             await mq.publish(name, name)
-        assert [message.topic for message in feed.read_batch_nowait()] == matched
+        assert [message.topic for message in (await feed.read_batch(timeout=0))] == matched
     assert await mq.topics(pattern) == sorted(matched)
 
 
@@ -44,10 +44,10 @@ async def test_a_topic_that_is_made_later_is_matched_too(mq: flintmq.Client) -> 
     async with mq.live("orders.*") as feed:
         await mq.create_topic("orders.new")
         await mq.publish("orders.new", b"x")
-        assert len(feed.read_batch_nowait()) == 1
+        assert len(await feed.read_batch(timeout=0)) == 1
         await mq.delete_topic("orders.new")
         await mq.publish("orders.new", b"y")
-        assert len(feed.read_batch_nowait()) == 1
+        assert len(await feed.read_batch(timeout=0)) == 1
 
 
 async def test_a_feed_that_comes_later_is_found_by_a_topic_in_use(mq: flintmq.Client) -> None:
@@ -56,9 +56,9 @@ async def test_a_feed_that_comes_later_is_found_by_a_topic_in_use(mq: flintmq.Cl
         await mq.publish("orders.eu", b"1")
         async with mq.live(">") as second:
             await mq.publish("orders.eu", b"2")
-            assert len(second.read_batch_nowait()) == 1
+            assert len(await second.read_batch(timeout=0)) == 1
         await mq.publish("orders.eu", b"3")
-        assert len(first.read_batch_nowait()) == 3
+        assert len(await first.read_batch(timeout=0)) == 3
 
 
 async def test_a_feed_gets_a_message_once_however_many_ways_its_pattern_matches(
@@ -66,7 +66,7 @@ async def test_a_feed_gets_a_message_once_however_many_ways_its_pattern_matches(
 ) -> None:
     async with mq.live("*.>") as wide, mq.live(">") as widest:
         await mq.publish("a.b.c", b"x")
-        assert len(wide.read_batch_nowait()) == len(widest.read_batch_nowait()) == 1
+        assert len(await wide.read_batch(timeout=0)) == len(await widest.read_batch(timeout=0)) == 1
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.contract.conftest import Connect
 
 async def _all(mq: flintmq.Client, topic: str = "orders") -> flintmq.Rows:
     async with mq.reader(topic) as reader:
-        return reader.read_batch_nowait(100_000)
+        return await reader.read_batch(100_000, timeout=0)
 
 
 async def test_a_receipt_says_where_the_message_went(mq: flintmq.Client) -> None:

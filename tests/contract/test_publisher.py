@@ -14,7 +14,7 @@ from tests.contract.conftest import Connect
 
 async def _values(mq: flintmq.Client, topic: str = "orders") -> list[bytes]:
     async with mq.reader(topic) as reader:
-        return list(reader.read_batch_nowait(100_000).values)
+        return list((await reader.read_batch(100_000, timeout=0)).values)
 
 
 def _place(publisher: flintmq.Publisher) -> tuple[str, int | None, int] | None:

@@ -214,7 +214,7 @@ async def test_read_batch_returns_at_most_max_over_any_batches(mq: flintmq.Clien
     for step in (1, 7, 64, 999, 5000):
         async with mq.reader("orders") as reader:
             read: list[bytes] = []
-            while rows := reader.read_batch_nowait(step):
+            while rows := (await reader.read_batch(step, timeout=0)):
                 assert len(rows) == min(step, len(published) - len(read))
                 read += rows.values
             assert read == published
@@ -230,7 +230,7 @@ async def test_a_max_that_is_no_count_is_refused_and_nothing_is_read(
             with pytest.raises(flintmq.InvalidRequest, match="max"):
                 await consumer.read_batch(maximum)
             with pytest.raises(flintmq.InvalidRequest, match="max"):
-                consumer.read_batch_nowait(maximum)
+                (await consumer.read_batch(maximum, timeout=0))
         assert await reader.position() == 0
 
 
@@ -414,9 +414,9 @@ async def test_a_reader_is_opened_with_async_with_or_await(mq: flintmq.Client) -
     await _ten(mq)
     reader = mq.reader("orders")
     with pytest.raises(flintmq.InvalidRequest, match="not open"):
-        reader.read_nowait()
+        (await reader.read(timeout=0))
     assert await reader is reader
-    assert reader.read_nowait() is not None
+    assert (await reader.read(timeout=0)) is not None
     await reader.close()
 
 

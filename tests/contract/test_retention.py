@@ -10,7 +10,7 @@ from flintmq.testing import ManualClock
 
 async def _values(mq: flintmq.Client) -> list[bytes]:
     async with mq.reader("orders") as reader:
-        return list(reader.read_batch_nowait(100_000).values)
+        return list((await reader.read_batch(100_000, timeout=0)).values)
 
 
 async def test_by_count_the_oldest_go(mq: flintmq.Client) -> None:
@@ -139,7 +139,7 @@ async def test_a_reader_that_is_overtaken_goes_on_with_what_is_left(mq: flintmq.
     await mq.create_topic("orders", retention_count=2)
     async with mq.reader("orders") as reader:
         await mq.publish("orders", b"0")
-        assert reader.read_nowait() is not None
+        assert (await reader.read(timeout=0)) is not None
         await mq.publish_batch("orders", [b"1", b"2", b"3", b"4"])
 
         rows = await reader.read_batch()

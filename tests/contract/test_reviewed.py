@@ -46,7 +46,7 @@ async def test_a_match_far_behind_is_found_without_waiting(mq: flintmq.Client) -
         found = await reader.read_batch(10, timeout=0)
         assert found.values == [b"y"]
         await reader.seek("earliest")
-        message = reader.read_nowait()
+        message = await reader.read(timeout=0)
         assert message is not None
         assert message.key == "y"
 

@@ -303,7 +303,7 @@ async def test_deleting_ends_readers_that_wait_and_readers_that_do_not(
         with pytest.raises(flintmq.TopicDeleted):
             await reader.read(timeout=1)
         with pytest.raises(flintmq.TopicDeleted):
-            reader.read_nowait()
+            (await reader.read(timeout=0))
         with pytest.raises(flintmq.TopicDeleted):
             await reader.lag()
         await reader.close()
@@ -386,6 +386,6 @@ async def test_each_who_hears_of_a_deletion_gets_an_error_of_their_own(
         errors.append(caught.value)
     for reader in readers:
         with pytest.raises(flintmq.TopicDeleted) as caught:
-            reader.read_nowait()
+            (await reader.read(timeout=0))
         errors.append(caught.value)
     assert len(set(map(id, errors))) == 4

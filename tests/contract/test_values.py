@@ -46,7 +46,7 @@ class OrderModel(pydantic.BaseModel):
 
 async def _all(mq: flintmq.Client, topic: str = "orders") -> flintmq.Rows:
     async with mq.reader(topic) as reader:
-        return reader.read_batch_nowait(100_000)
+        return await reader.read_batch(100_000, timeout=0)
 
 
 def _without(mark: bytes) -> Callable[[bytes], bytes]:

@@ -17,7 +17,7 @@ LAYERS = [
     },
     {"groups", "raft", "serde"},
     {"wire"},
-    {"storage", "client"},
+    {"storage", "client", "remote"},
     {"engine"},
     {"cluster", "servers", "spark"},
     {"api", "daemon", "testing", "blocking"},

@@ -12,7 +12,7 @@ from flintmq.groups import LOG, LaneIndex
 from flintmq.groups.lanes import END, TRIM_BLOCKS
 from flintmq.groups.ranges import offsets_in
 
-MANY = settings(max_examples=200, deadline=None)
+MANY = settings(max_examples=80, deadline=None)
 
 plain = st.tuples(st.integers(1, 60).map(bytes), st.just(()))
 mixed = st.lists(st.integers(0, 7), min_size=1, max_size=40).map(bytes)
@@ -88,8 +88,8 @@ def test_the_priority_of_an_offset_is_found_again(batches: Any) -> None:
         assert [index.priority_of(offset) for offset in lanes[lane]] == [lane] * len(lanes[lane])
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(mixed, min_size=30, max_size=60), st.data())
+@settings(max_examples=25, deadline=None)
+@given(st.lists(mixed, min_size=20, max_size=40), st.data())
 def test_blocks_that_every_group_has_passed_are_let_go(rows: list[bytes], data: Any) -> None:
     index = LaneIndex()
     groups = [index.cursor(0), index.cursor(0)]

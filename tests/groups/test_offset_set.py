@@ -84,6 +84,7 @@ def test_what_is_missing_and_what_is_present_make_up_a_range(
 
     assert plain(ours.missing(start, start + length)) == asked - theirs
     assert plain(ours.present(start, start + length)) == asked & theirs
+    assert ours.count_before(start) == len([offset for offset in theirs if offset < start])
     assert all((offset in ours) == (offset in theirs) for offset in (start, start + length))
     first = ours.first_missing(start)
     assert first not in theirs

@@ -412,14 +412,14 @@ class ByKeyInSmallSteps(InSmallSteps, ByKey):
 
 def leftovers(ours: Queue) -> list[str]:
     """What a queue holds on to though everything is settled."""
-    parts = {name: part for name, part in vars(ours).items() if name not in ("_index", "_cursors")}
+    parts = {name: part for name, part in vars(ours).items() if name != "_ready"}
     kept = {name for name, part in parts.items() if hasattr(part, "__len__") and len(part)}
-    kept |= {f"returned {lane}" for lane, returned in enumerate(ours._returned) if returned}
+    kept |= {f"returned {lane}" for lane, returned in enumerate(ours._ready.returned) if returned}
     if ours._counts:
         kept.add("_counts")
     if list(ours._table) or ours._table._by_token:
         kept.add("_table")
-    return sorted(kept - {"order", "_returned"})
+    return sorted(kept - {"order"})
 
 
 MODELS = [ByPriority, ByLog, ByKey, ByPriorityInSmallSteps, ByLogInSmallSteps, ByKeyInSmallSteps]

@@ -12,7 +12,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Self
 
-from ..api import connect
+from ..api import OnFull, connect
 from ..batch import BatchBuilder, HeaderValue, Key
 from ..broker_api import Filter
 from ..client.client import Batches, Client, batch_pairs
@@ -35,6 +35,7 @@ def connect_sync(
     decoded_bytes_max: int = DECODED_BYTES_MAX,
     clock: Clock | None = None,
     fsync: str = "always",
+    on_full: OnFull = "block",
 ) -> BlockingClient:
     """Connect to a broker without an event loop: `with flintmq.connect_sync() as mq`.
 
@@ -52,6 +53,7 @@ def connect_sync(
             decoded_bytes_max=decoded_bytes_max,
             clock=clock,
             fsync=fsync,
+            on_full=on_full,
         )
         thread.wait_for(client.__aenter__)
     except BaseException:
@@ -344,7 +346,8 @@ class BlockingClient(BlockingQueueVerbs):
         return self._thread.wait_for(self._client.configure_topic, name, **options)
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic and what it holds. Its readers and feeds end with TopicDeleted."""
+        """Remove a topic and what it holds. Its readers, feeds and subscriptions end with
+        TopicDeleted."""
         return self._thread.wait_for(self._client.delete_topic, name)
 
     def topics(self, pattern: str = ">") -> list[str]:

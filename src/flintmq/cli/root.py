@@ -18,6 +18,7 @@ LOG_COMMANDS = {
     "repair": ("log_repair", "Save what can be saved of a damaged directory."),
 }
 COMMANDS = {
+    "serve": ("serve", "Run a broker."),
     "log": ("log", "Look at a data directory, check and mend it."),
     "backup": ("backup", "Copy a data directory."),
     "restore": ("restore", "Make a data directory from a backup."),
@@ -66,6 +67,7 @@ root = LazyGroup(
 
 \b
 Examples:
+  flintmq serve --data-dir /var/lib/flint
   flintmq log ls /var/lib/flint
   flintmq backup /var/lib/flint /mnt/backup/flint-monday
 

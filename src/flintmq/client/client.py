@@ -155,7 +155,14 @@ class Client(QueueVerbs):
         if topic_options is not None or settings is not UNSAID:
             plan = encoder.plan(topic, topic_options, settings)
         if type(value) is bytes and options is PLAIN and plan is encoder.default:
-            if qos == 1 and partition is None and producer is None:
+            if (
+                qos == 1
+                and partition is None
+                and producer is None
+                and sequence is None
+                and timeout is None
+                and auto_create is None
+            ):
                 quick = self._broker.publish_value_nowait(topic, value)
                 if quick is not None:
                     return quick if isinstance(quick, Receipt) else await quick
@@ -349,7 +356,9 @@ class Client(QueueVerbs):
         check_qos(qos)
         may_create = self._auto_create if auto_create is None else auto_create
         if options is None and partition is None and batch_compression == "none" and not identity:
-            begun = self._broker.publish_nowait(topic, rows, qos=qos, auto_create=may_create)
+            begun = self._broker.publish_nowait(
+                topic, rows, qos=qos, auto_create=may_create, timeout=self._patience(timeout)
+            )
             if isinstance(begun, Receipt):
                 return begun
             if begun is not None:
@@ -527,8 +536,10 @@ class Client(QueueVerbs):
         return await self._broker.configure_topic(name, checked)
 
     async def delete_topic(self, name: str) -> None:
-        """Remove a topic and what it holds. Its readers and feeds end with TopicDeleted."""
+        """Remove a topic and what it holds. Its readers, feeds and subscriptions end with
+        TopicDeleted."""
         await self._broker.delete_topic(name)
+        await self._pollers.forget(name)
 
     async def topics(self, pattern: str = ">") -> list[str]:
         """The names of the topics that match, sorted."""

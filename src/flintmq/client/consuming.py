@@ -110,6 +110,13 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
         if rows is None:
             rows = self._no_rows()
         gap = rows.gap
+        if left == 0:
+            await self._stream.look()
+            looked: R = self._stream.take(max)
+            looked.gap = gap = looked.gap or gap
+            if looked.runs:
+                return looked
+            rows = looked
         while left is None or left > 0 or self._api.is_ready():
             if not await self._api.wait(left):
                 break

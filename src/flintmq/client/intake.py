@@ -105,7 +105,6 @@ class Intake:
         self._parked: set[asyncio.Future[bool]] = set()
         self._timer: Timer | None = None
         self._errands: set[asyncio.Task[None]] = set()
-        self._settling: asyncio.Task[None] | None = None
         self._growing: asyncio.Task[None] | None = None
         self._failed: Exception | None = None
         self._is_dead = False
@@ -148,6 +147,9 @@ class Intake:
         held, source, row, origin = here.popleft()
         return Delivery(source, row, origin, held)
 
+    async def look(self) -> None:
+        """What is there is on its way already."""
+
     async def wait(self, timeout: float | None) -> bool:
         """Whether there is something to take; False when the time is up."""
         if self._auto and self._ahead and not self._settled and self._failed is None:
@@ -180,30 +182,30 @@ class Intake:
     async def _settle_ahead(self) -> None:
         """ack="auto": settle as many as are asked for, so that they can be handed out.
 
-        Who asked may be cancelled meanwhile: then they are for whoever asks next.
+        In one call to one member: where that need not wait, they are handed out in the same step.
+        Whoever asked may be cancelled meanwhile: then they are for whoever asks next.
         """
-        if self._settling is None:
-            count = min(self._wanted, len(self._ahead))
-            items = [self._ahead.popleft() for _ in range(count)]
-            self._settling = asyncio.get_running_loop().create_task(self._settle(items))
-        await asyncio.shield(self._settling)
-
-    async def _settle(self, items: list[Item]) -> None:
+        ahead = self._ahead
+        member = ahead[0][0].member
+        items: list[Item] = []
+        while ahead and len(items) < self._wanted and ahead[0][0].member is member:
+            items.append(ahead.popleft())
+        by_grip: dict[Held, list[int]] = {}
+        for item in items:
+            by_grip.setdefault(item[0], []).append(_offset(item))
+        lots = [(held, ranges_of(offsets)) for held, offsets in by_grip.items()]
         try:
-            by_grip: dict[Held, list[int]] = {}
-            for held, source, row, _ in items:
-                by_grip.setdefault(held, []).append(source.base_offset + row)
-            lots = [(held, ranges_of(offsets)) for held, offsets in by_grip.items()]
-            try:
-                await settle_lots(lots, "auto", acking)
-            except LeaseLost:
-                items = [item for item in items if item[0].fate(_offset(item)) == "auto"]
+            await settle_lots(lots, "auto", acking)
+        except LeaseLost:
+            items = [item for item in items if item[0].fate(_offset(item)) == "auto"]
+        except asyncio.CancelledError:
             self._settled += items
+            self._wake()
+            raise
         except Exception as error:
             self._fail(error)
-        finally:
-            self._settling = None
-            self._wake()
+            return
+        self._settled += items
 
     # --- failing
 
@@ -459,8 +461,6 @@ class Intake:
             task.cancel()
         if self._growing is not None:
             under_way.append(self._growing)
-        if self._settling is not None:
-            under_way.append(self._settling)
         if under_way:
             await asyncio.wait(under_way)
         self._give_back(self._ahead)

@@ -114,6 +114,10 @@ class PartitionedReader:
         for reader in self._order:
             reader.on_ready(callback)
 
+    async def look(self) -> None:
+        for reader in self._order:
+            await reader.look()
+
     async def wait(self, timeout: float | None) -> bool:
         self._look_for_more()
         if self.is_ready():

@@ -59,6 +59,12 @@ class Pollers:
         if poller is not None:
             await poller.put_back(found)
 
+    async def forget(self, topic: str, group: str | None = None) -> None:
+        """A topic or group is gone: nothing of it is to be kept for the next poll."""
+        for place in [place for place in self._pollers if place[0] == topic]:
+            if group is None or place[1] == group:
+                await self._pollers.pop(place).close()
+
     async def close(self) -> None:
         """Leave all groups; what was polled and not settled is given back."""
         pollers, self._pollers = self._pollers, {}
@@ -216,12 +222,12 @@ class Poller:
                 await self._wait_for_any(members, asked, wait, taken)
             else:
                 await self._take_shares(members, asked, taken)
+            found, excess = _cut(Deliveries(taken), asked.max_rows)
+            if excess.runs:
+                await self._give_back(excess)
         except BaseException:
             await self._give_back(Deliveries(taken))
             raise
-        found, excess = _cut(Deliveries(taken), asked.max_rows)
-        if excess.runs:
-            await self._give_back(excess)
         if asked.auto and found.runs:
             found = await self._settle(found)
         return found

@@ -254,7 +254,7 @@ class Publisher:
             return False
         count = batch.row_count
         receipt = self._broker.publish_nowait(
-            name, batch, qos=self._qos, auto_create=self._auto_create
+            name, batch, qos=self._qos, auto_create=self._auto_create, timeout=self._timeout
         )
         if receipt is None:
             return False

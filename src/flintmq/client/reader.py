@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from ..broker_api import BrokerApi, Filter, ReaderApi
+from ..broker_api import BrokerApi, Filter, ReaderApi, ReadsRows
 from ..errors import Closed, InvalidRequest
 from ..model import Missed, Seconds, Start
 from ..rows import Message, Metadata, Rows
@@ -52,12 +52,21 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
                 f"start={self._start}: each partition has offsets of its own; "
                 "start otherwise, then seek({partition: offset})"
             )
+        wanted = self._wanted(count)
+        if isinstance(self._broker, ReadsRows):
+            return await self._broker.open_row(
+                self.topic,
+                partitions=None if self._partitions is None else wanted,
+                name=self.name,
+                start=self._start,
+                filter=self._filter,
+            )
         reader = PartitionedReader(
             self._clock,
             lambda number, start: self._open_plain(partition_name(self.topic, number), start),
             self._partition_count if self._partitions is None else None,
         )
-        await reader.open(self._wanted(count), self._start)
+        await reader.open(wanted, self._start)
         return reader
 
     async def _open_plain(self, topic: str, start: Start | None) -> ReaderApi:

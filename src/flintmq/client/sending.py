@@ -88,10 +88,12 @@ class Sender:
             if batch_compression != "none":
                 await self._check_sizes(name, part)
             batch = sealed(part, batch_compression, identity)
+            left = None if deadline is None else max(0.0, deadline - clock.monotonic())
             try:
-                receipt = self._broker.publish_nowait(name, batch, qos=qos, auto_create=auto_create)
+                receipt = self._broker.publish_nowait(
+                    name, batch, qos=qos, auto_create=auto_create, timeout=left
+                )
                 if receipt is None:
-                    left = None if deadline is None else max(0.0, deadline - clock.monotonic())
                     receipt = await self._broker.publish(
                         name, batch, qos=qos, auto_create=auto_create, timeout=left
                     )

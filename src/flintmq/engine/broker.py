@@ -6,7 +6,7 @@ It belongs to one event loop. Nothing here polls: what time brings about has a t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import Any
 
@@ -81,6 +81,7 @@ class Broker(QueueVerbs):
         self._staging_view = self._staging  # what is decided; here, that is what is applied
         self._staged_ms = round(staged_seconds * 1000)
         self._staging_timer: Timer | None = None
+        self._topic_listeners: list[Callable[[str, TopicOptions | None], None]] = []
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -90,10 +91,29 @@ class Broker(QueueVerbs):
     # --- publishing
 
     def publish_nowait(
-        self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
+        self,
+        topic: str,
+        rows: BatchBuilder | RecordBatch,
+        *,
+        qos: int,
+        auto_create: bool,
+        timeout: float | None = None,
     ) -> Receipt | Pending | None:
         found = self._topics.get(topic) or self._topic(topic, auto_create)
         return found.publish(rows, qos)
+
+    def on_topic_changed(self, callback: Callable[[str, TopicOptions | None], None]) -> None:
+        self._topic_listeners.append(callback)
+
+    def _tell_of(self, name: str, options: TopicOptions | None) -> None:
+        base, _, partition = name.partition("/")
+        if self._topic_listeners and partition in ("", "0"):
+            for listener in self._topic_listeners:
+                listener(base, options)
+
+    def may_gather(self, topic: str) -> bool:
+        found = self._topics.get(topic)
+        return found is not None and found.may_gather()
 
     def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Pending | None:
         found = self._topics.get(topic)
@@ -300,6 +320,8 @@ class Broker(QueueVerbs):
             await self._introduce_groups(row, self._topics[added_name])
         for topic in self._row(name):
             topic.bell.ring()  # readers of all partitions look whether there are more
+            for group in topic.queues.values() if added else ():
+                group.recall()  # and so do members
         return self._info(name, self._row(name))
 
     def _check_growth(self, name: str, ours: int | None, wanted: int | None) -> None:
@@ -425,6 +447,7 @@ class Broker(QueueVerbs):
             case ConfigureTopics(ids, options, added):
                 for id in ids:
                     self._by_id[id].configure(options)
+                    self._tell_of(self._by_id[id].name, options)
                 self._create(added, options)
             case DeleteTopics(ids):
                 self._delete([self._by_id[id] for id in ids])
@@ -448,6 +471,7 @@ class Broker(QueueVerbs):
         for id, name in topics:
             self._last_topic_id = max(self._last_topic_id, id)
             self._topics[name] = self._by_id[id] = self._new_topic(id, name, options)
+            self._tell_of(name, options)
 
     def _new_topic(self, id: int, name: str, options: TopicOptions) -> Topic:
         return Topic(
@@ -472,6 +496,7 @@ class Broker(QueueVerbs):
                 feed.end(TopicDeleted(name))
         for topic in row:
             topic.end(TopicDeleted(name))
+        self._tell_of(name, None)
 
     def _options(self, options: TopicOptions, changes: dict[str, Any]) -> TopicOptions:
         wanted = changed_options(options, changes)

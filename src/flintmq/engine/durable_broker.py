@@ -437,7 +437,13 @@ class DurableBroker(Broker):
         return super().publish_value_nowait(topic, value)
 
     def publish_nowait(
-        self, topic: str, rows: BatchBuilder | RecordBatch, *, qos: int, auto_create: bool
+        self,
+        topic: str,
+        rows: BatchBuilder | RecordBatch,
+        *,
+        qos: int,
+        auto_create: bool,
+        timeout: float | None = None,
     ) -> Receipt | Pending | None:
         found = self._topics.get(topic)
         if found is None:

@@ -189,6 +189,9 @@ class Feed:
     def is_ready(self) -> bool:
         return bool(self._queue) or self._ended is not None
 
+    async def look(self) -> None:
+        """What is there is in this process."""
+
     async def wait(self, timeout: float | None) -> bool:
         if self._queue or self._ended is not None:
             return True

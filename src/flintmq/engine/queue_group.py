@@ -169,6 +169,11 @@ class QueueGroup:
                 self._takers.remove(taker)
             self._note_takers()
 
+    def recall(self) -> None:
+        """Have those who wait come back with nothing: there is something new to join."""
+        for taker in self._takers:
+            resolve(taker.woken, False)
+
     def _take_back(self, taker: Taker) -> None:
         """Whoever was to get these has left before they were handed out."""
         handed, taker.handed = taker.handed, None
@@ -302,6 +307,9 @@ class QueueGroup:
                     self._exhausted(selection.exhausted, "not settled by any of its deliveries")
                 )
             if not selection.ranges:
+                if selection.exhausted:  # others may be ready behind them
+                    budget -= len(selection.exhausted)
+                    continue
                 self._has_more_to_look_at = selection.is_cut
                 return ranges, runs
             picked = rows_of(topic, selection.ranges)

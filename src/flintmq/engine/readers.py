@@ -205,6 +205,9 @@ class Reader:
         self._callbacks.append(callback)
         self._topic.bell.listeners.add(callback)
 
+    async def look(self) -> None:
+        """What is there is in this process."""
+
     async def wait(self, timeout: float | None) -> bool:
         self._check_open()
         topic = self._topic

@@ -241,6 +241,12 @@ class Topic:
                 rows, count = _head_of(rows, room), room
         return self._take_in(rows, count, now_ms, dropped)
 
+    def may_gather(self) -> bool:
+        """Whether publishes may be joined: none of them can be refused, or has to wait, alone."""
+        return not (
+            self._is_involved or self._publishers or any(feed.refuses for feed in self.feeds)
+        )
+
     def publish_value(self, value: bytes) -> Receipt | Pending | None:
         """The quick way for one plain value; None where the topic has more to think about."""
         if self._is_involved or self._publishers or self.feeds or len(value) > self._bytes_max:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from itertools import chain
+from itertools import chain, compress, islice
 
 from ..group_model import Ranges
 from .ranges import append_range, count_in
@@ -22,6 +22,9 @@ FULL = (1 << CHUNK) - 1
 
 ONES = re.compile("1+")
 ZEROS = b"0" * CHUNK
+BIT_OF = bytes(byte == ord("1") for byte in range(256))
+"""From the text of a bitmap to its bits, for bytes.translate."""
+
 FEW = 6
 """So many ranges are added one by one; for more, whole bitmaps are made first."""
 
@@ -246,11 +249,18 @@ class OffsetSet:
         # Mostly the lowest chunk has enough.
         first = self._lowest_number()
         for number in chain((first,), _others(self._chunks, first)):
-            for start, stop in _runs(self._chunks[number], number << SHIFT):
-                found.extend(range(start, min(stop, start + wanted - len(found))))
-                if len(found) >= wanted:
-                    return found
+            found.extend(
+                islice(_offsets(self._chunks[number], number << SHIFT), wanted - len(found))
+            )
+            if len(found) >= wanted:
+                break
         return found
+
+    def count_before(self, offset: int) -> int:
+        """How many there are below an offset."""
+        last = offset >> SHIFT
+        count = sum([chunk.bit_count() for number, chunk in self._chunks.items() if number < last])
+        return count + (self._chunks.get(last, 0) & ((1 << (offset & LAST)) - 1)).bit_count()
 
     def take_lowest(self, wanted: int, before: int | None = None) -> Ranges:
         """Take out the lowest offsets, as many as are wanted and lie before an offset."""
@@ -328,6 +338,13 @@ def _runs(bits: int, base: int) -> Iterator[tuple[int, int]]:
 # The masks that were made last. On its way through a queue the same list is asked for half a dozen
 # times in a row, and making masks is most of the work.
 _last: tuple[Ranges, Masks] = ([], [])
+
+
+def _offsets(bits: int, base: int) -> Iterator[int]:
+    """The offsets of a bitmap, from the lowest on."""
+    low = (bits & -bits).bit_length() - 1
+    flags = bin(bits >> low)[:1:-1].encode().translate(BIT_OF)
+    return compress(range(base + low, base + low + len(flags)), flags)
 
 
 def _masks_of(ranges: Ranges) -> Masks:

@@ -28,29 +28,24 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..group_model import PRIORITIES, Order, Ranges
+from ..group_model import Order, Ranges
 from .delay_wheel import DelayWheel
 from .delivery_counts import DeliveryCounts
 from .key_gate import KeyGate
-from .lanes import END, LANES, LOG, LaneIndex
+from .lanes import END, LOG, LaneIndex
 from .leases import Lease, LeaseTable
 from .offset_set import OffsetSet
 from .ranges import append_range, count_in, joined, offsets_in, ranges_of, without
+from .ready import Ready
 
 KEY_BUDGET = 8_192
 """How many rows one select looks at for their keys."""
 
 STEP = 1_024
-UNKNOWN_BUDGET = 65_536
+UNKNOWN_BUDGET = 16_384
 """How many rows one select looks at to find out what a restart left open."""
 
 KeyHashes = Callable[[int, int], Sequence[int]]
-
-# The lanes that are in use, highest priority first, by a bit for each.
-LANES_OF = [
-    tuple(lane for lane in range(PRIORITIES - 1, -1, -1) if used >> lane & 1)
-    for used in range(1 << PRIORITIES)
-]
 
 
 class Selection(NamedTuple):
@@ -82,6 +77,13 @@ class LeaseInfo(NamedTuple):
 
 
 class Queue:
+    """See the top of this file for the places of an offset.
+
+    The caller's turns: `select`, then `grant`, `apply_settle` or `put_back` for all that was
+    selected; `finish`, then `apply_settle`, or `unfinish` if that came to nothing. After anything
+    that gives back or settles, `has_ready` may have become true.
+    """
+
     def __init__(self, index: LaneIndex, *, order: Order, floor: int, first_token: int = 1) -> None:
         self.order = order
         self.floor = floor
@@ -90,8 +92,6 @@ class Queue:
         self.poll_count = 0
         """How many selects found something."""
         self._counts = DeliveryCounts()
-        self._returned = [OffsetSet() for _ in range(LANES)]
-        self._returned_lanes = 0  # which of them were ever used, a bit for each
         self._selected = OffsetSet()
         self._leased = OffsetSet()
         self._limbo = OffsetSet()
@@ -104,11 +104,16 @@ class Queue:
         self._table = LeaseTable()
         self._gate = KeyGate() if order == "key" else None
         self._unknown_until = 0
-        self._begin(index)
+        self._ready = Ready(index, floor, is_by_priority=order == "priority")
+        self._add_due_before()
 
     def _begin(self, index: LaneIndex) -> None:
-        self._index = index
-        self._cursors = index.cursor(self.floor)
+        self._ready.begin(index, self.floor)
+        self._add_due_before()
+
+    def _add_due_before(self) -> None:
+        """Messages that were delayed, and due before this queue began."""
+        index = self._ready.index
         if index.end < self.floor:  # what the lanes are yet to take in lies before it in part
             self._unknown_until = max(self._unknown_until, self.floor)
         for priority, ranges in index.due_from(self.floor):
@@ -136,7 +141,7 @@ class Queue:
             if floor in self.settled:
                 floor = self.settled.first_missing(floor)
                 self.settled.discard_before(floor)
-        self.floor = self._cursors.floor = floor
+        self.floor = self._ready.cursors.floor = floor
         if self._gate is not None:
             self._free_keys(ranges)
         return newly
@@ -148,12 +153,15 @@ class Queue:
             self._lose_late(self._late_selected, ranges)
         if selected < unfinished:
             self._forget_leases(ranges)
-            self._take_returned(ranges)
+            self._withdraw(ranges)
             self._forget_delays(ranges)
             self._unknown_until = max(self._unknown_until, max(stop for _, stop in ranges))
 
     def apply_attempts(self, attempts: Iterable[tuple[int, int, int]]) -> None:
-        """Delivery counts, (start, stop, count), as they were journaled."""
+        """Delivery counts, (start, stop, count), as they were journaled.
+
+        For replay and for followers. Who granted them has counted already, and may have counted on.
+        """
         for start, stop, count in attempts:
             for first, last in self.settled.missing(max(start, self.floor), stop):
                 self._counts.set(first, last, count)
@@ -162,14 +170,17 @@ class Queue:
                     self._counts.take_one(self._limbo.present(first, last))
 
     def apply_delays(self, delays: Iterable[tuple[int, int]]) -> None:
-        """Nack delays, (offset, due_ms), as they were journaled. The last one counts."""
+        """Nack delays, (offset, due_ms), as they were journaled. The last one counts.
+
+        For replay and for followers, like the counts.
+        """
         again: list[int] = []
         for offset, due_ms in delays:
             if self._is_gone(offset) or self.is_out(offset):
                 continue
             if offset in self._delayed and offset not in self._replayed_delays:
                 again.append(offset)
-            self._take_returned([(offset, offset + 1)])
+            self._withdraw([(offset, offset + 1)])
             self._delayed.add_range(offset, offset + 1)
             self._replayed_delays[offset] = due_ms
             self._unknown_until = max(self._unknown_until, offset + 1)
@@ -192,7 +203,7 @@ class Queue:
         for places in (self._limbo, self._selected):
             places.discard_before(offset)
         self._forget_leases(gone)
-        self._take_returned(gone)
+        self._withdraw(gone)
         self._forget_delays(gone)
         self._wheel.forget_before(offset)
         if self._late_selected:
@@ -205,7 +216,7 @@ class Queue:
         if self.settled:
             self.floor = self.settled.first_missing(offset)
             self.settled.discard_before(self.floor)
-        self._cursors.floor = self.floor
+        self._ready.cursors.floor = self.floor
         self._unknown_until = max(self._unknown_until, self.floor)
         if self._gate is not None:
             self._free_keys(gone)
@@ -232,13 +243,11 @@ class Queue:
         self.apply_attempts(state.attempts)
         self.apply_delays(state.delays)
         self._unknown_until = max(self._unknown_until, self.settled.end())
-        self._begin(self._index)
+        self._begin(self._ready.index)
 
     def _clear(self) -> None:
         for places in (self._selected, self._leased, self._limbo, self._delayed, self.settled):
             places.clear()
-        for returned in self._returned:
-            returned.clear()
         self._counts.clear()
         self._wheel.clear()
         self._replayed_delays.clear()
@@ -254,11 +263,7 @@ class Queue:
 
     def has_ready(self) -> bool:
         """Whether `select` is worth a try. It may find that everything left is settled."""
-        if self.order == "priority":
-            if self._cursors.has_more(0):
-                return True
-            return any(self._returned[lane] for lane in LANES_OF[self._returned_lanes])
-        return self._cursors.has_more(LOG) or bool(self._returned[LOG])
+        return bool(self._ready)
 
     def select(
         self,
@@ -276,7 +281,7 @@ class Queue:
         if self.order == "priority":
             ranges = self._draw_by_priority(wanted)
         elif self._gate is None:
-            ranges = self._draw(LOG, wanted)
+            ranges = self._ready.draw(LOG, wanted)
         else:
             assert key_hashes is not None, "order by key needs to know the keys"
             ranges, is_cut = self._draw_by_key(wanted, self._gate, key_hashes)
@@ -331,8 +336,8 @@ class Queue:
         while self._unknown_until and not self._pass_unknown(wanted):
             pass
         parts: list[Ranges] = []
-        for lane in self._busy_lanes() if self.order == "priority" else (LOG,):
-            offsets = self._lowest(lane, wanted)
+        for lane in self._ready.lanes():
+            offsets = self._ready.lowest(lane, wanted)
             parts.append(ranges_of(offsets))
             wanted -= len(offsets)
             if wanted <= 0:
@@ -341,73 +346,14 @@ class Queue:
 
     # --- drawing from the lanes
 
-    def _busy_lanes(self) -> list[int]:
-        """The priorities that have something ready, highest first."""
-        lanes = LANES_OF[self._index.used | self._returned_lanes]
-        head, returned = self._cursors.head, self._returned
-        return [lane for lane in lanes if returned[lane] or head(lane) != END]
-
     def _draw_by_priority(self, wanted: int) -> Ranges:
-        """HermesMQ's rule: most by priority, a reserved part the oldest whatever their priority.
-
-        Both come from the heads of lanes; so together they are the first few of each lane.
-        """
-        lanes = self._busy_lanes()
-        if not lanes:
-            return []
-        if len(lanes) == 1:
-            return self._draw(lanes[0], wanted)
+        """A quarter is reserved for the oldest, and one more in every fourth poll."""
         reserved = min(wanted // 4 + ((self.poll_count + 1) % 4 == 0), wanted)
-        drawn: dict[int, list[Ranges]] = {lane: [] for lane in lanes}
-        left = wanted - reserved
-        for lane in lanes:
-            if not left:
-                break
-            ranges = self._draw(lane, left)
-            drawn[lane].append(ranges)
-            left -= count_in(ranges)
-        lanes = [lane for lane in lanes if self._returned[lane] or self._cursors.head(lane) != END]
-        left = wanted - sum([count_in(ranges) for parts in drawn.values() for ranges in parts])
-        if len(lanes) == 1:
-            drawn[lanes[0]].append(self._draw(lanes[0], left))
-        elif lanes:
-            lowest = {lane: self._lowest(lane, left) for lane in lanes}
-            oldest = sorted([offset for offsets in lowest.values() for offset in offsets])[:left]
-            for lane, offsets in lowest.items():
-                count = len([offset for offset in offsets if offset <= oldest[-1]])
-                if count:
-                    drawn[lane].append(self._draw(lane, count))
-        return joined([ranges for parts in drawn.values() for ranges in parts])
-
-    def _draw(self, lane: int, wanted: int) -> Ranges:
-        """The lowest of a lane, off it."""
-        returned = self._returned[lane]
-        cursors = self._cursors
-        if not returned:
-            ranges = cursors.take(lane, wanted)
-        else:
-            ranges = []
-            while wanted > 0:
-                head = cursors.head(lane)
-                first = returned.first()
-                if first is not None and first < head:
-                    some = returned.take_lowest(wanted, head)
-                elif head != END:
-                    some = cursors.take(lane, wanted, END if first is None else first)
-                else:
-                    break
-                wanted -= count_in(some)
-                ranges = joined([ranges, some])
-        if lane and lane != LOG:
-            self._priority_of.update(dict.fromkeys(offsets_in(ranges), lane))
-        return ranges
-
-    def _lowest(self, lane: int, wanted: int) -> list[int]:
-        """The lowest of a lane, left where they are."""
-        offsets = self._cursors.peek(lane, wanted)
-        if self._returned[lane]:
-            return sorted(self._returned[lane].lowest(wanted) + offsets)[:wanted]
-        return offsets
+        drawn = self._ready.draw_by_priority(wanted, reserved)
+        for lane, ranges in drawn:
+            if lane:
+                self._priority_of.update(dict.fromkeys(offsets_in(ranges), lane))
+        return joined([ranges for _, ranges in drawn])
 
     def _draw_by_key(
         self, wanted: int, gate: KeyGate, key_hashes: KeyHashes
@@ -415,7 +361,7 @@ class Queue:
         """From the log, what no other message of its key is in the way of."""
         picked: list[int] = []
         looked = 0
-        cursors, returned = self._cursors, self._returned[LOG]
+        cursors, returned = self._ready.cursors, self._ready.returned[LOG]
         while len(picked) < wanted:
             if looked >= KEY_BUDGET:
                 return ranges_of(picked), True
@@ -449,34 +395,39 @@ class Queue:
         until, budget, is_over = self._unknown_until, UNKNOWN_BUDGET, True
         if self._replayed_delays:
             self._load_delays()
-        cursors = self._cursors
-        for lane in LANES_OF[self._index.used] if self.order == "priority" else (LOG,):
-            returned = self._returned[lane]
+        cursors = self._ready.cursors
+        for lane in self._ready.lanes():
+            returned = self._ready.returned[lane]
             while (head := cursors.head(lane)) < until:
+                if len(returned) >= wanted and returned.count_before(head) >= wanted:
+                    is_over = False
+                    break
+                if budget <= 0:
+                    return False
+                # A long stretch that is settled is passed in one step.
                 open_at = self.settled.first_missing(max(head, self.floor))
                 if open_at > head:
                     cursors.skip_to(lane, open_at)
-                    budget -= 1
-                elif len(returned) >= wanted and returned.lowest(wanted)[-1] < head:
-                    is_over = False
-                    break
-                else:
-                    for start, stop in cursors.take(lane, STEP, until):
-                        self._stage(lane, start, stop)
-                    budget -= STEP
-                if budget <= 0:
-                    return False
+                self._stage(lane, cursors.take(lane, STEP, until))
+                budget -= STEP
         if is_over:
             self._unknown_until = 0
         return True
 
-    def _stage(self, lane: int, start: int, stop: int) -> None:
-        for first, last in self.settled.missing(start, stop):
-            if self._gate is None and self._delayed:
-                for open_first, open_last in self._delayed.missing(first, last):
-                    self._add_returned(lane, open_first, open_last)
-            else:
-                self._add_returned(lane, first, last)  # what is delayed must own its key
+    def _stage(self, lane: int, ranges: Ranges) -> None:
+        """These were passed in a lane: those that are not settled are ready."""
+        missing, settled = self.settled.missing, self.settled
+        ready: Ranges = []
+        for start, stop in ranges:
+            if stop - start > 1:
+                ready += missing(start, stop)
+            elif start not in settled:
+                ready.append((start, stop))
+        if self._delayed and self._gate is None:  # with keys, a delayed one must own its key
+            not_delayed = self._delayed.missing
+            ready = [run for start, stop in ready for run in not_delayed(start, stop)]
+        if ready:
+            self._ready.add(lane, ready)
 
     # --- coming back
 
@@ -484,41 +435,28 @@ class Queue:
         """These are ready again."""
         if self.order != "priority":
             if self._gate is None:
-                self._returned[LOG].add_ranges(ranges)
+                self._ready.add(LOG, ranges)
             else:
                 for offset in offsets_in(ranges):
                     first: int | None = offset
                     if not self.count_of(offset) and self._gate.owns(offset):
                         first = self._gate.step_back(offset, self._is_gone)
                     if first is not None:
-                        self._returned[LOG].add_range(first, first + 1)
+                        self._ready.add(LOG, [(first, first + 1)])
         elif not self._priority_of:
-            self._returned_lanes |= 1
-            self._returned[0].add_ranges(ranges)
+            self._ready.add(0, ranges)
         else:
             lanes: dict[int, Ranges] = {}
             known = self._priority_of
             for offset in offsets_in(ranges):
                 append_range(lanes.setdefault(known.pop(offset, 0), []), offset, offset + 1)
             for lane, mine in lanes.items():
-                self._returned_lanes |= 1 << lane
-                self._returned[lane].add_ranges(mine)
+                self._ready.add(lane, mine)
 
-    def _add_returned(self, lane: int, start: int, stop: int) -> None:
-        if lane != LOG:
-            self._returned_lanes |= 1 << lane
-        self._returned[lane].add_range(start, stop)
-
-    def _take_returned(self, ranges: Ranges) -> None:
-        """Take offsets off the sets of ready ones; their priority is remembered."""
-        for lane, returned in enumerate(self._returned):
-            if not returned:
-                continue
-            if lane in (0, LOG):
-                returned.remove_ranges(ranges)
-            else:
-                mine = returned.take_ranges(ranges)
-                self._priority_of.update(dict.fromkeys(offsets_in(mine), lane))
+    def _withdraw(self, ranges: Ranges) -> None:
+        """These are not ready any more; their priority is remembered."""
+        for lane, mine in self._ready.withdraw(ranges):
+            self._priority_of.update(dict.fromkeys(offsets_in(mine), lane))
 
     def add_due(self, due: Sequence[tuple[int, int]]) -> None:
         """Messages published with a delay, (offset, priority), whose time has come."""
@@ -526,16 +464,14 @@ class Queue:
         for offset, priority in due:
             if self._is_gone(offset) or self.is_out(offset):
                 continue
-            lane = priority if self.order == "priority" else LOG
+            lane = self._ready.lane_of(priority)
             if self._gate is None and offset in self._delayed:
                 if lane and lane != LOG:
                     self._priority_of[offset] = priority
             else:
                 lanes.setdefault(lane, []).append(offset)
         for lane, offsets in lanes.items():
-            if lane != LOG:
-                self._returned_lanes |= 1 << lane
-            self._returned[lane].add_ranges(ranges_of(sorted(offsets)))
+            self._ready.add(lane, ranges_of(sorted(offsets)))
 
     def take_due(self, now_ms: int) -> int:
         """Nack delays that are over make their messages ready; how many.
@@ -550,8 +486,8 @@ class Queue:
             if not self._delayed.remove_range(offset, offset + 1):
                 continue
             count += 1
-            lane = priority if self.order == "priority" else LOG
-            if self._cursors.head(lane) <= offset and self._index.lanes[lane].has(offset):
+            lane = self._ready.lane_of(priority)
+            if self._ready.is_ahead(lane, offset):
                 continue  # after a restart: the cursor has yet to come to it
             if priority and self.order == "priority":
                 self._priority_of[offset] = priority
@@ -572,7 +508,7 @@ class Queue:
         for offset, due_ms in self._replayed_delays.items():
             priority = self._priority_of.pop(offset, None)
             if priority is None:
-                priority = self._index.priority_of(offset)
+                priority = self._ready.index.priority_of(offset)
             self._wheel.add(due_ms, offset, priority)
         self._replayed_delays.clear()
 
@@ -585,7 +521,7 @@ class Queue:
         """It is decided that these are done: in limbo, until `apply_settle` carries that out."""
         mine, late, lost = self._take_from(token, ranges)
         if late:
-            self._take_returned(late)
+            self._withdraw(late)
             self._counts.take_one(late)
             self._limbo.add_ranges(late)
         if mine:
@@ -601,7 +537,7 @@ class Queue:
             self._lose_late(self._late_selected, ranges)
         if self._late:
             self._lose_late(self._late, ranges)
-        self._take_returned(ranges)
+        self._withdraw(ranges)
         self._counts.take_one(ranges)
         self._limbo.add_ranges(ranges)
 
@@ -621,7 +557,7 @@ class Queue:
                 self._return(mine)
         if due_ms is not None:
             if late:
-                self._take_returned(late)
+                self._withdraw(late)
             for start, stop in _both(mine, late):
                 self._delayed.add_range(start, stop)
                 for offset in range(start, stop):
@@ -632,7 +568,7 @@ class Queue:
         """Nobody looked at these: ready again, and the delivery does not count."""
         mine, late, lost = self._take_from(token, ranges)
         if late:
-            self._take_returned(late)
+            self._withdraw(late)
             self._counts.take_one(late)
             self._return(late)
         if mine:
@@ -651,7 +587,7 @@ class Queue:
         holders = [(lease.holder, lease.granted_at) for lease in self._table.of_token(token)]
         mine, late, lost = self._take_from(token, ranges)
         if late:
-            self._take_returned(late)
+            self._withdraw(late)
             self._counts.take_one(late)
             self._leased.add_ranges(late)
         held = _both(mine, late)
@@ -700,7 +636,7 @@ class Queue:
 
     @property
     def index(self) -> LaneIndex:
-        return self._index
+        return self._ready.index
 
     def begin_tokens(self, first: int) -> None:
         """Let no token from now on be below this one."""
@@ -723,7 +659,7 @@ class Queue:
     @property
     def returned(self) -> int:
         """How many are ready that were passed in the log before."""
-        return sum([len(returned) for returned in self._returned])
+        return sum([len(returned) for returned in self._ready.returned])
 
     @property
     def limbo_count(self) -> int:
@@ -779,7 +715,8 @@ class Queue:
     def _late_among(self, late: dict[int, Lease], ranges: Ranges) -> list[tuple[int, Lease]]:
         if count_in(ranges) < len(late):
             return [(offset, late[offset]) for offset in offsets_in(ranges) if offset in late]
-        wanted = OffsetSet(ranges)
+        wanted = OffsetSet()
+        wanted.add_ranges(ranges)
         return [(offset, lease) for offset, lease in late.items() if offset in wanted]
 
     def _forget_delays(self, ranges: Ranges) -> None:
@@ -816,7 +753,7 @@ class Queue:
         assert self._gate is not None
         following = self._gate.free(offset, self._is_gone)
         if following is not None:
-            self._returned[LOG].add_range(following, following + 1)
+            self._ready.add(LOG, [(following, following + 1)])
 
     def is_out(self, offset: int) -> bool:
         """Whether somebody has it, or it is being settled."""

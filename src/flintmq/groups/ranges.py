@@ -43,17 +43,20 @@ def append_range(ranges: Ranges, start: int, stop: int) -> None:
         ranges.append((start, stop))
 
 
+def extend_ranges(ranges: Ranges, others: Ranges) -> None:
+    """Put ranges behind, in the order given; where they meet they become one."""
+    if ranges and others and ranges[-1][1] == others[0][0]:
+        ranges[-1] = (ranges[-1][0], others[0][1])
+        ranges.extend(others[1:])
+    else:
+        ranges.extend(others)
+
+
 def joined(parts: Iterable[Ranges]) -> Ranges:
     """One list, in the order given; neighbours merged."""
     whole: Ranges = []
     for part in parts:
-        if part:
-            if whole and whole[-1][1] == part[0][0]:
-                start, _ = whole.pop()
-                whole.append((start, part[0][1]))
-                whole.extend(part[1:])
-            else:
-                whole.extend(part)
+        extend_ranges(whole, part)
     return whole
 
 

@@ -1,0 +1,1 @@
+"""The broker behind a socket: BrokerApi over the native protocol."""

@@ -1,0 +1,38 @@
+"""Where the servers of a `flint://` URL are."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from ..errors import InvalidRequest
+
+PORT = 7600
+
+Address = tuple[str, int]
+
+
+def parse_addresses(url: str) -> list[Address]:
+    """`flint://host1:7600,host2` has two servers; a port that is not said is 7600."""
+    _, _, rest = url.partition("://")
+    hosts = rest.rstrip("/")
+    if not hosts or "/" in hosts or "?" in hosts or "@" in hosts:
+        raise InvalidRequest(
+            f"a broker's URL is flint://host:port, or several hosts with commas; not {url!r}"
+        )
+    return [_address(host, url) for host in hosts.split(",")]
+
+
+def _address(text: str, url: str) -> Address:
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidRequest(f"{text!r} in {url!r}: {error}") from None
+    if not host:
+        raise InvalidRequest(f"{text!r} in {url!r} has no host")
+    return host, PORT if port is None else port
+
+
+def shown(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,538 @@
+"""The broker behind a socket. Implements BrokerApi over one connection of the native protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar, get_args
+
+import msgspec
+
+from ..batch import EXPIRY, OBJECTS, BatchBuilder, RecordBatch
+from ..broker_api import Filter
+from ..clock import Clock, SystemClock
+from ..errors import Closed, Disconnected, InvalidRequest, MessageTooLarge, OutcomeUnknown
+from ..group_model import GroupInfo, GroupStats, InFlight, Order, Ranges
+from ..model import (
+    Overflow,
+    Receipt,
+    Start,
+    TopicInfo,
+    TopicOptions,
+    TopicStats,
+    changed_options,
+)
+from ..rows import Decoder, Origin, Rows, Run
+from ..wire.frames import HEADER_BYTES, Buffer, Frame
+from ..wire.operations import (
+    AbortStage,
+    CancelDelayed,
+    CloseStream,
+    CommitStage,
+    GroupName,
+    JoinGroup,
+    KnownTopic,
+    Name,
+    Op,
+    Opened,
+    OpenFeed,
+    OpenReader,
+    PauseGroup,
+    Redrive,
+    ResetGroup,
+    SetTopic,
+    Stage,
+    Taken,
+    encode,
+)
+from ..wire.runs import decode_runs
+from ..wire.values import receipt_of, start_fields
+from .address import parse_addresses
+from .link import Link, SessionLost
+from .member import RemoteMember
+from .outbox import Outbox, PendingReceipt
+from .streams import RemoteFeed, RemoteReader, RemoteStream
+
+T = TypeVar("T")
+OnFull = Literal["block", "raise"]
+
+SEND_BYTES_MAX = 16 * 1024 * 1024
+"""How much may be published and not acknowledged before publishers wait, or hear QueueFull."""
+
+_PLAIN_OPTIONS = TopicOptions()
+
+
+class RemoteBroker:
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        decoder: Decoder | None = None,
+        timeout: float | None = 30.0,
+        auto_create: bool = True,
+        on_full: OnFull = "block",
+        send_bytes_max: int = SEND_BYTES_MAX,
+    ) -> None:
+        if on_full not in get_args(OnFull):
+            raise InvalidRequest(f"on_full is one of {', '.join(get_args(OnFull))}")
+        self.clock: Clock = clock or SystemClock()
+        self._decoder = decoder
+        self._timeout, self._auto_create = timeout, auto_create
+        self.streams: set[RemoteStream] = set()
+        self.members: set[RemoteMember] = set()
+        self._known: dict[str, KnownTopic] = {}
+        self._options: dict[str, TopicOptions] = {}
+        self._origins: dict[tuple[str, int], Origin] = {}
+        self.has_ttl = False
+        self._closed = False
+        self._opened = False
+        name = f"{socket.gethostname()}/{os.getpid()}"
+        self.link = Link(
+            parse_addresses(url),
+            patience=timeout,
+            client=name,
+            on_event=self._event,
+            on_opened=self._take_topics,
+            on_new_session=self._start_anew,
+        )
+        self._outbox = Outbox(
+            self.link,
+            f"{name}/{secrets.token_hex(6)}",
+            is_careful=self._is_careful,
+            bytes_max=send_bytes_max,
+            blocks=on_full == "block",
+        )
+
+    # --- the connection
+
+    async def open(self) -> None:
+        """Connect. Raises Disconnected with host, port and cause if nobody answers."""
+        await self.link.open()
+        self._opened = True
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._opened:
+            self._outbox.close()
+            for stream in list(self.streams):
+                stream.fail(Closed("the broker"))
+            await self.link.close()
+
+    def _event(self, frame: Frame) -> None:
+        if frame.op == Op.TOPIC_CHANGED:
+            self._learn(msgspec.msgpack.decode(frame.control, type=KnownTopic))
+
+    def _take_topics(self, opened: Opened) -> None:
+        known = {topic.name for topic in opened.topics}
+        for name in [name for name in self._known if name not in known]:
+            self._learn(KnownTopic(name, None))
+        for topic in opened.topics:
+            self._learn(topic)
+
+    def _learn(self, topic: KnownTopic) -> None:
+        name = topic.name
+        if topic == self._known.get(name):
+            return
+        self._origins.clear()
+        self._options.pop(name, None)
+        if topic.options is None and not topic.careful and topic.ttl_ms is None:
+            self._known.pop(name, None)
+        else:
+            self._known[name] = topic
+            if topic.options is not None:
+                self._options[name] = msgspec.convert(topic.options, TopicOptions)
+        self.has_ttl = any(known.ttl_ms is not None for known in self._known.values())
+
+    def _start_anew(self) -> None:
+        """The broker does not know us any more: everything that lasts is set up again."""
+        for stream in list(self.streams):
+            stream.reopen()
+        for member in list(self.members):
+            member.reopen()
+        self._outbox.send_again()
+
+    # --- asking
+
+    def encode(self, control: Any) -> bytes:
+        try:
+            return encode(control)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidRequest(f"this cannot be sent to a broker: {error}") from None
+
+    def before_asking(self) -> None:
+        """What was published before something is asked is sent before it."""
+        self._outbox.flush()
+
+    async def ask(
+        self,
+        op: Op,
+        control: Any,
+        batches: Sequence[Buffer] = (),
+        on_answer: Callable[[Frame], None] | None = None,
+    ) -> Frame:
+        self._check_open()
+        encoded = self.encode(control)
+        size = HEADER_BYTES + len(encoded) + 8 + sum(map(len, batches))
+        if size > self.link.frame_bytes_max:
+            raise MessageTooLarge("a request", size, self.link.frame_bytes_max, "frame_bytes")
+        self.before_asking()
+        return await self.link.ask(op, msgspec.Raw(encoded), batches, on_answer=on_answer)
+
+    async def ask_stream(self, op: Op, control: Any) -> Frame:
+        """Open a stream. Cancelled, what is opened all the same is closed."""
+        abandoned = False
+        opened: list[int] = []
+
+        def answered(frame: Frame) -> None:
+            if frame.op == Op.REPLY:
+                opened.append(msgspec.msgpack.decode(frame.control)[0])
+                if abandoned:
+                    close()
+
+        def close() -> None:
+            self.link.send(Op.CLOSE_STREAM, encode(CloseStream(opened[0])))
+
+        try:
+            return await self.ask(op, control, (), answered)
+        except asyncio.CancelledError:
+            abandoned = True
+            if opened:
+                close()
+            raise
+
+    async def ask_if_connected(self, op: Op, control: Any) -> None:
+        """Ask what needs no answer where there is no connection: then there is nothing to do."""
+        if self._closed or not self.link.is_up:
+            return
+        try:
+            await self.ask(op, control)
+        except (SessionLost, Closed, Disconnected, OutcomeUnknown):
+            return
+
+    async def _asked(
+        self,
+        op: Op,
+        control: Any,
+        kind: type[T] | Any = Any,
+        batches: Sequence[Buffer] = (),
+        *,
+        may_repeat: bool = True,
+    ) -> T:
+        """Ask and decode the answer. What may be repeated is asked again of a new session."""
+        while True:
+            try:
+                frame = await self.ask(op, control, batches)
+            except SessionLost:
+                if may_repeat:
+                    continue
+                raise OutcomeUnknown(
+                    f"the connection to {self.link.name} was lost while it was asked"
+                ) from None
+            decoded: T = msgspec.msgpack.decode(frame.control, type=kind)
+            return decoded
+
+    async def _rows(self, op: Op, control: Any) -> Rows:
+        while True:
+            try:
+                frame = await self.ask(op, control)
+            except SessionLost:
+                continue
+            taken = msgspec.msgpack.decode(frame.control, type=Taken)
+            return Rows(decode_runs(taken.runs, frame.batches, self.origin))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the broker")
+        if not self._opened:
+            raise InvalidRequest(
+                "this connection is not open: use `async with` or `await` it first"
+            )
+
+    # --- what is known here
+
+    def known_options(self, topic: str) -> TopicOptions | None:
+        if not isinstance(topic, str):
+            raise InvalidRequest(f"a topic name is a str, not {topic!r}")
+        if not self._options:
+            return None
+        return self._options.get(topic.partition("/")[0])
+
+    def _is_careful(self, topic: str) -> bool:
+        if not self._known:
+            return False
+        known = self._known.get(topic.partition("/")[0])
+        return known is not None and known.careful
+
+    def origin(self, topic: str, partition: int) -> Origin:
+        found = self._origins.get((topic, partition))
+        if found is None:
+            options = self._options.get(topic)
+            found = Origin(topic, partition, self._decoder, options)
+            if len(self._origins) > 10_000:
+                self._origins.clear()
+            self._origins[topic, partition] = found
+        return found
+
+    def alive(self, run: Run) -> Run | None:
+        """What of a run that was held here has not expired meanwhile."""
+        source = run.source
+        known = self._known.get(run.origin.topic) if self.has_ttl else None
+        ttl_ms = None if known is None else known.ttl_ms
+        if not source.columns & EXPIRY and ttl_ms is None:
+            return run
+        now_ms = self.clock.now_ms()
+        rows = run.rows()
+        picks = [row for row in rows if _end_of_life(run, row, ttl_ms) > now_ms]
+        if len(picks) == len(rows):
+            return run
+        return run._replace(picks=picks) if picks else None
+
+    # --- publishing
+
+    def on_topic_changed(self, callback: Callable[[str, TopicOptions | None], None]) -> None:
+        raise InvalidRequest("a broker far away tells its clients only what they have to know")
+
+    def may_gather(self, topic: str) -> bool:
+        return not self._is_careful(topic)
+
+    def publish_nowait(
+        self,
+        topic: str,
+        rows: BatchBuilder | RecordBatch,
+        *,
+        qos: int,
+        auto_create: bool,
+        timeout: float | None = None,
+    ) -> PendingReceipt | None:
+        self._check_open()
+        if self._outbox.is_full() or (type(topic) is str and self._is_careful(topic)):
+            return None
+        return self._outbox.publish(topic, rows, qos, auto_create, timeout)
+
+    def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Awaitable[Receipt] | None:
+        if self._closed or not self._opened or self._outbox.is_full():
+            return None
+        if self._known and topic.partition("/")[0] in self._known:
+            return None
+        return self._outbox.publish_value(topic, value, self._auto_create, self._timeout)
+
+    async def publish(
+        self,
+        topic: str,
+        rows: BatchBuilder | RecordBatch,
+        *,
+        qos: int,
+        auto_create: bool,
+        timeout: float | None,
+    ) -> Receipt:
+        self._check_open()
+        if self._outbox.is_full():
+            await self._outbox.wait_room()
+            self._check_open()
+        return await self._outbox.publish(topic, rows, qos, auto_create, timeout)
+
+    async def stage(
+        self,
+        writer: str,
+        number: int,
+        part: str | int,
+        batches: Sequence[tuple[str, BatchBuilder | RecordBatch]],
+        *,
+        auto_create: bool,
+    ) -> None:
+        sealed = [
+            (topic, rows if isinstance(rows, RecordBatch) else _sealed(rows))
+            for topic, rows in batches
+        ]
+        parts: list[Buffer] = []
+        for _, batch in sealed:
+            parts += (batch.header(), batch.body)
+        control = Stage(writer, number, part, [topic for topic, _ in sealed], auto_create)
+        await self._asked(Op.STAGE, control, batches=parts)
+
+    async def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
+        names = list(parts) if isinstance(parts, Sequence) and not isinstance(parts, str) else parts
+        control = CommitStage(writer, number, names)  # type: ignore[arg-type]
+        fields: list[Any] = await self._asked(Op.COMMIT_STAGE, control, list[Any])
+        return [receipt_of(receipt) for receipt in fields]
+
+    async def abort(self, writer: str, number: int) -> None:
+        await self._asked(Op.ABORT_STAGE, AbortStage(writer, number))
+
+    # --- topics
+
+    async def backup(self, directory: str) -> None:
+        await self._asked(Op.BACKUP, Name(directory), may_repeat=False)
+
+    async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
+        control = SetTopic(name, _checked(options))
+        info: TopicInfo = await self._asked(Op.CREATE_TOPIC, control, TopicInfo)
+        return info
+
+    async def configure_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
+        control = SetTopic(name, _checked(options))
+        info: TopicInfo = await self._asked(Op.CONFIGURE_TOPIC, control, TopicInfo)
+        return info
+
+    async def delete_topic(self, name: str) -> None:
+        await self._asked(Op.DELETE_TOPIC, Name(name), may_repeat=False)
+
+    async def topics(self, pattern: str) -> list[str]:
+        names: list[str] = await self._asked(Op.TOPICS, Name(pattern), list[str])
+        return names
+
+    async def topic_info(self, name: str) -> TopicInfo:
+        info: TopicInfo = await self._asked(Op.TOPIC_INFO, Name(name), TopicInfo)
+        return info
+
+    async def topic_stats(self, name: str) -> TopicStats:
+        stats: TopicStats = await self._asked(Op.TOPIC_STATS, Name(name), TopicStats)
+        return stats
+
+    # --- readers and feeds
+
+    async def open_reader(
+        self,
+        topic: str,
+        *,
+        name: str | None,
+        start: Start | None,
+        filter: Filter | None,
+        auto_create: bool,
+    ) -> RemoteReader:
+        opening = OpenReader(topic, name, start_fields(start), _filter_text(filter), auto_create)
+        reader = RemoteReader(self, opening)
+        await self._opened_once(reader)
+        return reader
+
+    async def open_row(
+        self,
+        topic: str,
+        *,
+        partitions: Sequence[int] | None,
+        name: str | None,
+        start: Start | None,
+        filter: Filter | None,
+    ) -> RemoteReader:
+        named = None if partitions is None else list(partitions)
+        opening = OpenReader(
+            topic, name, start_fields(start), _filter_text(filter), False, True, named
+        )
+        reader = RemoteReader(self, opening)
+        await self._opened_once(reader)
+        return reader
+
+    async def open_feed(
+        self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None
+    ) -> RemoteFeed:
+        feed = RemoteFeed(self, OpenFeed(pattern, capacity, overflow, _filter_text(filter)))
+        await self._opened_once(feed)
+        return feed
+
+    async def _opened_once(self, stream: RemoteStream | RemoteMember) -> None:
+        while True:
+            try:
+                await stream.open()
+                return
+            except SessionLost:
+                continue
+
+    # --- groups
+
+    async def join_group(
+        self,
+        topic: str,
+        group: str,
+        *,
+        order: Order | None,
+        filter: Filter | None,
+        start: Start | None,
+        holder: str,
+        auto_create: bool,
+    ) -> RemoteMember:
+        joining = JoinGroup(
+            topic, group, order, _filter_text(filter), start_fields(start), holder, auto_create
+        )
+        member = RemoteMember(self, joining)
+        await self._opened_once(member)
+        return member
+
+    async def groups(self, topic: str) -> list[GroupInfo]:
+        found: list[GroupInfo] = await self._asked(Op.GROUPS, GroupName(topic), list[GroupInfo])
+        return found
+
+    async def group_stats(self, topic: str, group: str) -> GroupStats:
+        control = GroupName(topic, group)
+        stats: GroupStats = await self._asked(Op.GROUP_STATS, control, GroupStats)
+        return stats
+
+    async def pause_group(self, topic: str, group: str, paused: bool) -> None:
+        await self._asked(Op.PAUSE_GROUP, PauseGroup(topic, group, paused))
+
+    async def reset_group(self, topic: str, group: str, to: Start | Mapping[int, int]) -> None:
+        control = ResetGroup(topic, group, start_fields(to))
+        await self._asked(Op.RESET_GROUP, control, may_repeat=False)
+
+    async def delete_group(self, topic: str, group: str) -> None:
+        await self._asked(Op.DELETE_GROUP, GroupName(topic, group), may_repeat=False)
+
+    async def peek(self, topic: str, group: str, max_rows: int) -> Rows:
+        return await self._rows(Op.PEEK, GroupName(topic, group, max_rows))
+
+    async def in_flight(self, topic: str, group: str, max_rows: int) -> list[InFlight]:
+        control = GroupName(topic, group, max_rows)
+        found: list[InFlight] = await self._asked(Op.IN_FLIGHT, control, list[InFlight])
+        return found
+
+    async def dead_letters(self, topic: str, group: str, max_rows: int) -> Rows:
+        return await self._rows(Op.DEAD_LETTERS, GroupName(topic, group, max_rows))
+
+    async def redrive(
+        self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
+    ) -> int:
+        wanted = None if offsets is None else list(offsets)
+        control = Redrive(topic, group, wanted, _filter_text(filter))
+        count: int = await self._asked(Op.REDRIVE, control, int, may_repeat=False)
+        return count
+
+    async def cancel(self, topic: str, ranges: Ranges) -> int:
+        control = CancelDelayed(topic, [list(pair) for pair in ranges])
+        count: int = await self._asked(Op.CANCEL_DELAYED, control, int, may_repeat=False)
+        return count
+
+
+def _end_of_life(run: Run, row: int, ttl_ms: int | None) -> float:
+    expiry = run.source.expiry(row)
+    if expiry:
+        return expiry
+    return float("inf") if ttl_ms is None else run.source.time(row) + ttl_ms
+
+
+def _sealed(rows: BatchBuilder) -> RecordBatch:
+    if rows.columns & OBJECTS:
+        raise InvalidRequest("objects are passed by reference; they cannot travel")
+    return rows.seal()
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as they travel: checked, and times in seconds."""
+    wanted = changed_options(_PLAIN_OPTIONS, options)
+    return {name: getattr(wanted, name) for name in options}
+
+
+def _filter_text(filter: Filter | None) -> str | None:
+    if filter is None:
+        return None
+    text = getattr(filter, "text", None)
+    if not isinstance(text, str):
+        raise InvalidRequest(
+            "a function cannot travel to the broker: give the filter as an expression, such as "
+            "'headers.region == \"eu\"'"
+        )
+    return text

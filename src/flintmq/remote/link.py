@@ -1,0 +1,476 @@
+"""One client's line to the broker: connects, sends, and comes back after a lost connection.
+
+Frames are counted on both sides. After a lost connection the session is resumed: both sides send
+again what the other has not received, so nothing is carried out twice. Where the session is gone
+(the broker was restarted, or we were away too long), whoever waits for an answer hears SessionLost
+and decides what can be asked again.
+
+The line's own times (backoff, silence) are real ones: they concern the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from ..errors import Closed, Disconnected, FlintError, MalformedFrame, OutcomeUnknown
+from ..wire.faults import error_of
+from ..wire.frames import Buffer, Frame, encode_frame
+from ..wire.operations import Fault, Op, Open, Opened, encode
+from .address import Address, shown
+from .connection import Connection, connect
+
+_log = logging.getLogger(__name__)
+
+BACKOFF_SECONDS = (0.05, 2.0)
+CONNECT_SECONDS = 10.0
+SHORT_LIVED_SECONDS = 0.005
+SILENCE_SECONDS = 10.0
+"""How long an answer that should come soon may take before it is asked whether anybody is there."""
+
+
+ENDS_WHEN_CANCELLED = frozenset({Op.FETCH, Op.BACKUP})
+
+
+class SessionLost(Exception):
+    """The broker does not know of this request. Never leaves this package."""
+
+
+class Draining(Exception):
+    """The broker is about to stop and did not do this. Never leaves this package."""
+
+
+class Waiting(Protocol):
+    """Somebody who waits for the answer to a request."""
+
+    is_parked: bool
+    """The answer may take for ever: nobody wonders about silence."""
+    deadline: float | None
+    """When to give up while there is no connection, on the loop's clock."""
+
+    def answer(self, frame: Frame) -> None: ...
+    def fail(self, error: Exception) -> None:
+        """There will be no answer; or, where it is parked, none for now."""
+
+
+class Call:
+    """A request whose answer is awaited."""
+
+    __slots__ = ("_on_answer", "deadline", "future", "is_parked")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_answer: Callable[[Frame], None] | None = None
+    ) -> None:
+        self.future: asyncio.Future[Frame] = loop.create_future()
+        self.is_parked = False
+        self.deadline: float | None = None
+        self._on_answer = on_answer
+
+    def answer(self, frame: Frame) -> None:
+        if self._on_answer is not None:
+            self._on_answer(frame)  # now: what comes behind it finds it done
+        if not self.future.done():
+            self.future.set_result(frame)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class _Pinged:
+    """Nobody waits for the answer to a ping: that it comes is enough."""
+
+    is_parked = False
+    deadline: float | None = None
+
+    def answer(self, frame: Frame) -> None:
+        pass
+
+    def fail(self, error: Exception) -> None:
+        pass
+
+
+class Link:
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        *,
+        patience: float | None,
+        client: str,
+        on_event: Callable[[Frame], None],
+        on_opened: Callable[[Opened], None],
+        on_new_session: Callable[[], None],
+    ) -> None:
+        self._addresses = list(addresses)
+        self._patience = patience
+        self._client = client
+        self._on_event = on_event
+        self._on_opened = on_opened
+        self._on_new_session = on_new_session
+        self._connection: Connection | None = None
+        self._session: bytes | None = None
+        self._sent = self._received = 0
+        self._wrote = 0  # of what was sent, how much was ever written to a socket
+        self._kept: deque[tuple[int, list[Buffer]]] = deque()  # request, frame: not acknowledged
+        self._waiting: dict[int, Waiting] = {}
+        self._last_id = 0
+        self._connecting: asyncio.Task[None] | None = None
+        self._watching: asyncio.TimerHandle | None = None
+        self._watch_is_long = True
+        self._up_since = 0.0
+        self._short_lived = 0
+        self._giving_up: asyncio.TimerHandle | None = None
+        self._lost_because = ""
+        self._at = 0
+        self._is_closing = False
+        self._ping_seconds = 120.0
+        self._pinged = False
+        self._goodbye: asyncio.Future[None] | None = None
+        self.frame_bytes_max = 0
+        self.failure: FlintError | None = None
+        self.reconnects = 0
+
+    @property
+    def name(self) -> str:
+        return "flint://" + ",".join(map(shown, self._addresses))
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    @property
+    def patience(self) -> float | None:
+        return self._patience
+
+    @property
+    def is_up(self) -> bool:
+        return self._connection is not None
+
+    # --- connecting
+
+    async def open(self) -> None:
+        """Connect for the first time, to the first server that answers."""
+        causes = []
+        for number in range(len(self._addresses)):
+            self._at = number
+            try:
+                await self._connect()
+                return
+            except (FlintError, OSError) as error:
+                causes.append(_cause(error))
+        if len(causes) > 1:
+            named = zip(map(shown, self._addresses), causes, strict=True)
+            causes = [f"{address}: {cause}" for address, cause in named]
+        raise Disconnected(self.name, "; ".join(causes))
+
+    async def _connect(self) -> None:
+        address = self._addresses[self._at]
+        connection = await connect(address, CONNECT_SECONDS)
+        wanted = Open(self._session, self._received, None, self._client, True)
+        try:
+            frame = await connection.opening(
+                encode_frame(Op.OPEN, 0, encode(wanted)), CONNECT_SECONDS
+            )
+            if frame.op != Op.REPLY:
+                raise error_of(_decoded(frame, Fault))
+            opened = _decoded(frame, Opened)
+        except BaseException:
+            connection.abort()
+            raise
+        self._take_up(connection, opened)
+
+    def _take_up(self, connection: Connection, opened: Opened) -> None:
+        self._connection = connection
+        self._up_since = self.loop.time()
+        connection.frame_bytes_max = opened.frame_bytes_max
+        self.frame_bytes_max = opened.frame_bytes_max
+        self._ping_seconds = opened.ping_seconds
+        self._pinged = False
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+        connection.listen(self._receive, self._lost)
+        self._on_opened(opened)
+        if opened.resumed:
+            self._acknowledge(opened.received)
+            for _, parts in self._kept:
+                connection.write(parts)
+            self._wrote = self._sent
+        else:
+            is_new = self._session is not None
+            self._session = opened.session
+            self._sent = self._received = self._wrote = 0
+            self._kept.clear()
+            if is_new:
+                self._start_anew()
+        self._watch()
+
+    def _start_anew(self) -> None:
+        """The session we had is gone: everybody asks again what can be asked again."""
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting.values():
+            request.fail(SessionLost())
+        self._on_new_session()
+
+    def _lost(self, error: Exception | None) -> None:
+        if self._connection is not None:
+            lived = self.loop.time() - self._up_since
+            self._short_lived = self._short_lived + 1 if lived < SHORT_LIVED_SECONDS else 0
+        self._connection = None
+        if self._goodbye is not None and not self._goodbye.done():
+            self._goodbye.set_result(None)
+        if self._is_closing:
+            return
+        self._lost_because = str(error) if error else "the connection was closed by the broker"
+        _log.info("the connection to %s is lost: %s", self.name, self._lost_because)
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+        if self._patience is not None:
+            late = self.loop.time() + self._patience
+            for request in self._waiting.values():
+                if request.deadline is None:
+                    request.deadline = late
+        self._give_up_later()
+        if self._connecting is None:
+            self._connecting = self.loop.create_task(self._come_back())
+
+    async def _come_back(self) -> None:
+        """Connect again, at once and then less and less often, to each server in turn."""
+        least, most = BACKOFF_SECONDS
+        # One that is lost as soon as it is made, again and again, is not made again at once.
+        pause = least * 2 ** min(self._short_lived - 3, 10) if self._short_lived > 3 else 0.0
+        pause = min(most, pause)
+        try:
+            while not self._is_closing:
+                if pause:
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                for _ in self._addresses:
+                    try:
+                        await self._connect()
+                    except (FlintError, OSError) as error:
+                        self._lost_because = _cause(error)
+                        self._at = (self._at + 1) % len(self._addresses)
+                    else:
+                        self.reconnects += 1
+                        return
+                pause = min(most, max(least, pause * 2))
+        finally:
+            self._connecting = None
+            if self._connection is None and not self._is_closing:
+                self._connecting = self.loop.create_task(self._come_back())
+
+    def _give_up_later(self) -> None:
+        """See to it that who waits hears in time that there is no connection."""
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+        deadlines = [w.deadline for w in self._waiting.values() if w.deadline is not None]
+        if deadlines and self._connection is None:
+            self._giving_up = self.loop.call_at(min(deadlines), self._give_up)
+
+    def _give_up(self) -> None:
+        self._giving_up = None
+        now = self.loop.time()
+        never_left = len(self._kept) - (self._sent - self._wrote)
+        unsent = {request for request, _ in list(self._kept)[never_left:]}
+        for id, request in list(self._waiting.items()):
+            if request.deadline is not None and request.deadline <= now:
+                if request.is_parked:
+                    request.deadline = None  # should its answer come after all, it is taken
+                else:
+                    del self._waiting[id]
+                why = f"the connection to {self.name} was lost: {self._lost_because}"
+                if id in unsent and not request.is_parked:
+                    self._take_out(id)
+                    request.fail(Disconnected(self.name, self._lost_because))
+                else:
+                    request.fail(OutcomeUnknown(why))
+        self._give_up_later()
+
+    def _take_out(self, id: int) -> None:
+        """Never send a request that was never written: nobody has counted it."""
+        kept = [entry for entry in self._kept if entry[0] != id]
+        self._sent -= len(self._kept) - len(kept)
+        self._kept = deque(kept)
+
+    # --- asking
+
+    def next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def send(
+        self,
+        op: int,
+        control: bytes,
+        batches: Sequence[Buffer] = (),
+        waiting: Waiting | None = None,
+        *,
+        id: int | None = None,
+    ) -> int:
+        """Send a request, at the end of this turn of the loop or once there is a connection."""
+        if self._is_closing:
+            raise Closed("the connection")
+        if id is None:
+            id = self.next_id()
+        parts = encode_frame(op, id, control, batches, received=self._received)
+        self._sent += 1
+        self._kept.append((id if waiting is not None else 0, parts))
+        if waiting is not None:
+            self._waiting[id] = waiting
+        if self._connection is not None:
+            self._connection.write(parts)
+            self._wrote = self._sent
+            if self._watch_is_long and waiting is not None and not waiting.is_parked:
+                self._watch()
+        elif waiting is not None:
+            if waiting.deadline is None and self._patience is not None:
+                waiting.deadline = self.loop.time() + self._patience
+            self._give_up_later()
+        return id
+
+    async def ask(
+        self,
+        op: int,
+        control: Any,
+        batches: Sequence[Buffer] = (),
+        *,
+        on_answer: Callable[[Frame], None] | None = None,
+    ) -> Frame:
+        """Send a request and wait for its answer; an error is raised as it was there.
+
+        Cancelled, what was asked is carried out all the same, but for what may wait for ever.
+        """
+        call = Call(self.loop, on_answer)
+        id = self.send(op, encode(control), batches, call)
+        try:
+            frame = await call.future
+        except asyncio.CancelledError:
+            if op in ENDS_WHEN_CANCELLED and id in self._waiting:
+                self.cancel(id)
+            raise
+        if frame.op == Op.ERROR:
+            raise error_in(frame)
+        return frame
+
+    def cancel(self, id: int) -> None:
+        """Have a request end that waits; it is still answered."""
+        self.send_control(Op.CANCEL, (), id)
+
+    def send_control(self, op: int, control: Any, id: int) -> None:
+        """Send what has no answer of its own."""
+        if not self._is_closing:
+            self.send(op, encode(control), id=id)
+
+    # --- hearing
+
+    def _receive(self, frames: list[Frame]) -> None:
+        self._pinged = False
+        for frame in frames:
+            if frame.received:
+                self._acknowledge(frame.received)
+            if frame.op == Op.ERROR and frame.id == 0:
+                raise error_of(_decoded(frame, Fault))
+            self._received += 1
+            if frame.id:
+                waiting = self._waiting.pop(frame.id, None)
+                if waiting is not None:
+                    waiting.answer(frame)
+            elif frame.op != Op.REPLY:
+                self._on_event(frame)
+
+    def _acknowledge(self, received: int) -> None:
+        surplus = len(self._kept) - (self._sent - received)
+        if not 0 <= received <= self._sent:
+            raise MalformedFrame(f"{received:,} frames received of {self._sent:,} that were sent")
+        for _ in range(surplus):
+            self._kept.popleft()
+
+    # --- silence
+
+    def _watch(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        self._watch_is_long = all(request.is_parked for request in self._waiting.values())
+        seconds = self._ping_seconds
+        if not self._watch_is_long:
+            seconds = min(seconds, SILENCE_SECONDS)
+        self._watching = self.loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Nothing was heard for a while? Then ask; no answer to that either: connect anew."""
+        self._watching = None
+        connection = self._connection
+        if connection is None:
+            return
+        quiet = self.loop.time() - connection.heard_at
+        if self._pinged and quiet >= SILENCE_SECONDS:
+            connection.abort(TimeoutError(f"nothing was heard from it for {quiet:.0f} s"))
+            return
+        waits = any(not request.is_parked for request in self._waiting.values())
+        if not self._pinged and quiet >= (SILENCE_SECONDS if waits else self._ping_seconds) * 0.9:
+            self._pinged = True
+            self.send(Op.PING, b"\x90", (), _Pinged())
+        self._watch()
+
+    # --- the end
+
+    async def close(self) -> None:
+        """Say goodbye, so that everything held there is given back before this returns."""
+        if self._is_closing:
+            return
+        if self._connection is not None:
+            self._goodbye = self.loop.create_future()
+            self.send(Op.GOODBYE, b"\x90")
+            timer = self.loop.call_later(2.0, self._said_goodbye)
+            self._is_closing = True
+            await self._goodbye
+            timer.cancel()
+        self._is_closing = True
+        for timer_ in (self._watching, self._giving_up):
+            if timer_ is not None:
+                timer_.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting.values():
+            request.fail(Closed("the connection"))
+
+    def _said_goodbye(self) -> None:
+        if self._goodbye is not None and not self._goodbye.done():
+            self._goodbye.set_result(None)
+
+
+def error_in(frame: Frame) -> Exception:
+    """What an ERROR frame says, as it is raised here."""
+    fault = _decoded(frame, Fault)
+    if fault.kind == "Draining":
+        return Draining()
+    return error_of(fault)
+
+
+def _decoded(frame: Frame, kind: Any) -> Any:
+    try:
+        return msgspec.msgpack.decode(frame.control, type=kind)
+    except msgspec.DecodeError as error:
+        raise MalformedFrame(f"{kind}: {error}") from None
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    if isinstance(error, OSError):
+        named = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        return named or str(error) or type(error).__name__
+    return str(error)

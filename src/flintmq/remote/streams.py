@@ -1,0 +1,545 @@
+"""Readers and live feeds of a broker that is far away.
+
+A stream asks for as many rows as somebody wants, and holds what has come until it is taken. While
+somebody waits, one request waits at the broker; who stops waiting takes it back. So nothing is
+handed to this client that nobody here has asked for, and nothing is lost when a wait is cancelled:
+what comes all the same is there for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..batch import EXPIRY
+from ..errors import Closed, Disconnected, FlintError, OutcomeUnknown, TopicDeleted
+from ..model import Missed, Start
+from ..rows import Message, Rows, Run
+from ..wire.frames import Frame
+from ..wire.operations import (
+    CloseStream,
+    Commit,
+    Control,
+    Op,
+    OpenFeed,
+    OpenReader,
+    Seek,
+    StreamOpened,
+    Take,
+    Taken,
+)
+from ..wire.operations import Stream as StreamName
+from ..wire.runs import decode_runs
+from ..wire.values import start_fields
+from .link import SessionLost, error_in
+
+if TYPE_CHECKING:
+    from .broker import RemoteBroker
+
+AHEAD_MAX = 256
+"""How many messages are asked for at once when they are read one by one."""
+
+STREAK_MIN = 16
+"""After how many messages in a row that were there at once it is asked for more than one."""
+
+
+class RemoteStream:
+    """What readers and feeds have in common. At most one take is under way."""
+
+    is_parked = True
+    deadline: float | None = None
+
+    def __init__(self, broker: RemoteBroker, what: str, opening: Control, op: Op) -> None:
+        self._broker = broker
+        self._link = broker.link
+        self._what = what
+        self._opening, self._op = opening, op
+        self._number: int | None = None
+        self._reopening: asyncio.Task[None] | None = None
+        self._runs: deque[Run] = deque()
+        self._head = 0  # rows of the first run that were taken
+        self._gap: Missed | None = None
+        self._error: Exception | None = None
+        self._ended: FlintError | None = None
+        self._count = self._count_before = 0
+        self._asking = 0
+        self._asked_rows = 0
+        self._wanted = 1
+        self._streak = 0
+        self._parked: set[asyncio.Future[bool]] = set()
+        self._lookers: list[asyncio.Future[None]] = []
+        self._callbacks: list[Callable[[], None]] = []
+        self._is_asking_soon = False
+        self._was_withdrawn = False
+        self._returning: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        frame = await self._broker.ask_stream(self._op, self._opening)
+        opened = msgspec.msgpack.decode(frame.control, type=StreamOpened)
+        self._number = opened.stream
+        self._begins_at(opened)
+        self._broker.streams.add(self)
+
+    def _begins_at(self, opened: StreamOpened) -> None:
+        self._count = opened.missed
+
+    # --- taking
+
+    def take(self, max_rows: int) -> Rows:
+        self._raise_failed()
+        gap, self._gap = self._gap, None
+        runs: list[Run] = []
+        wanted = max_rows
+        while wanted and self._runs:
+            run = self._runs[0]
+            rows = run.rows()[self._head : self._head + wanted]
+            self._head += len(rows)
+            wanted -= len(rows)
+            if self._head >= run.row_count:
+                self._runs.popleft()
+                self._head = 0
+            run = _only(run, rows)
+            alive = self._broker.alive(run)
+            if alive is not None:
+                wanted += run.row_count - alive.row_count
+                if alive.row_count:
+                    runs.append(alive)
+        if not runs and gap is None:
+            self._ask_soon(max_rows)
+        return Rows(runs, gap)
+
+    def take_one(self) -> Message | None:
+        if not self._runs or self._error is not None or self._gap is not None:
+            if self._runs or self._error is not None or self._gap is not None:
+                rows = self.take(1)
+                return rows[0] if rows else None
+            self._raise_failed()
+            self._ask_soon(self._ahead())
+            return None
+        run = self._runs[0]
+        if run.source.columns & EXPIRY or self._broker.has_ttl:
+            rows = self.take(1)
+            return rows[0] if rows else None
+        row = run.start + self._head if run.picks is None else run.picks[self._head]
+        self._head += 1
+        if self._head >= run.row_count:
+            self._runs.popleft()
+            self._head = 0
+        return Message(run.source, row, run.origin)
+
+    def _ahead(self) -> int:
+        """How many to ask for when one is wanted: more where they come one upon the other."""
+        extra = self._streak - STREAK_MIN
+        return 1 if extra < 0 else min(AHEAD_MAX, 2 << min(extra, 8))
+
+    def _raise_failed(self) -> None:
+        if self._runs:
+            return
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        if self._ended is not None:
+            raise _again(self._ended)
+
+    def is_ready(self) -> bool:
+        return bool(
+            self._runs
+            or self._gap is not None
+            or self._error is not None
+            or self._ended is not None
+            or (self._callbacks and not self._asking)
+        )
+
+    def on_ready(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    # --- asking
+
+    def _ask_soon(self, rows: int) -> None:
+        """Nothing is here. Who waits next asks by that; who does not gets it the next time."""
+        self._wanted = rows
+        if self._callbacks:
+            self._ask(None)
+        elif not self._is_asking_soon and not self._asking:
+            self._is_asking_soon = True
+            self._link.loop.call_soon(self._ask_at_once)
+
+    def _ask_at_once(self) -> None:
+        if self._is_asking_soon:
+            self._ask(0)
+
+    def _ask(self, timeout: float | None) -> None:
+        self._is_asking_soon = False
+        if self._asking or self._number is None or self._ended is not None or self._runs:
+            return
+        self._asked_rows = self._wanted
+        self._broker.before_asking()
+        control = self._broker.encode(Take(self._number, self._wanted, timeout))
+        self._asking = self._link.send(Op.TAKE, control, (), self)
+
+    def answer(self, frame: Frame) -> None:
+        self._asking = 0
+        came = True
+        if frame.op == Op.ERROR:
+            error = error_in(frame)
+            if isinstance(error, TopicDeleted | Closed):
+                self._ended = error
+            else:
+                self._error = error
+        else:
+            try:
+                came = self._take_in(frame)
+            except FlintError as error:
+                self._error = error
+        self._heard(came)
+
+    def _take_in(self, frame: Frame) -> bool:
+        taken = msgspec.msgpack.decode(frame.control, type=Taken)
+        runs = decode_runs(taken.runs, frame.batches, self._broker.origin)
+        self._count = taken.missed
+        if taken.gap is not None:
+            self._gap = Missed(*taken.gap)
+        if not runs and taken.gap is None:
+            self._streak = 0
+            return False
+        self._came(runs)
+        count = sum(run.row_count for run in runs)
+        self._streak = self._streak + 1 if count == self._asked_rows else 0
+        self._runs += runs
+        return True
+
+    def _came(self, runs: list[Run]) -> None:
+        """Rows have come, before they are held for taking."""
+
+    def _heard(self, came: bool) -> None:
+        parked: set[asyncio.Future[bool]] = set()
+        lookers, self._lookers = self._lookers, []
+        for looker in lookers:
+            if not looker.done():
+                looker.set_result(None)
+        if came:
+            parked, self._parked = self._parked, set()
+            for future in parked:
+                if not future.done():
+                    future.set_result(True)
+            for callback in self._callbacks:
+                callback()
+        elif self._parked or self._callbacks:
+            self._ask(None)
+        withdrawn, self._was_withdrawn = self._was_withdrawn, False
+        if came and withdrawn and not parked and not lookers and self._runs:
+            self._put_back()
+
+    def fail(self, error: Exception) -> None:
+        """The take that was under way will not be answered, or not for now."""
+        if isinstance(error, SessionLost):
+            self._asking = 0
+            return  # the stream is opened anew, and then asks anew
+        if isinstance(error, Closed):
+            self._asking = 0
+            self._ended = error
+        else:
+            self._error = error
+        self._heard(True)
+
+    async def look(self) -> None:
+        if self._returning is not None:
+            await self._returned()
+        if self._runs or self._gap is not None or self._error or self._ended:
+            return
+        looker: asyncio.Future[None] = self._link.loop.create_future()
+        self._lookers.append(looker)
+        if self._asking:
+            self._link.cancel(self._asking)  # it is answered at once, with what there is
+        else:
+            self._ask(0)
+        if self._asking or self._number is None:
+            await looker
+
+    async def wait(self, timeout: float | None) -> bool:
+        if self._returning is not None:
+            await self._returned()
+        if self._runs or self._gap is not None or self._error or self._ended is not None:
+            return True
+        future: asyncio.Future[bool] = self._link.loop.create_future()
+        self._parked.add(future)
+        self._ask(None)
+        timer = None
+        if timeout is not None:
+            timer = self._broker.clock.call_later(timeout, lambda: _resolve(future, False))
+        try:
+            return await future
+        finally:
+            self._parked.discard(future)
+            if timer is not None:
+                timer.cancel()
+            if not self._parked and not self._callbacks:
+                if self._asking:
+                    self._was_withdrawn = True
+                    self._link.cancel(self._asking)
+                elif self._runs and (not future.done() or future.cancelled() or _is_cancelled()):
+                    self._put_back()
+
+    def _put_back(self) -> None:
+        """Nobody here wants what has come: others may."""
+
+    async def _returned(self) -> None:
+        """Wait until it is known what became of what was put back."""
+        assert self._returning is not None
+        await asyncio.wait([self._returning])
+
+    # --- after the session was lost
+
+    def reopen(self) -> None:
+        self._number = None
+        self._asking = 0
+        if self._ended is None:
+            self._reopening = self._link.loop.create_task(self._open_again())
+
+    async def _open_again(self) -> None:
+        self._count_before += self._count
+        self._count = 0
+        while self._ended is None:
+            try:
+                frame = await self._broker.ask(self._op, self._opening_again())
+                opened = msgspec.msgpack.decode(frame.control, type=StreamOpened)
+                await self._go_on_from(opened)
+            except SessionLost:
+                return  # lost once more; that opens it anew
+            except (Disconnected, OutcomeUnknown) as error:
+                self._error = error  # whoever reads hears it; we go on trying
+                self._heard(True)
+                continue
+            except FlintError as error:
+                self._ended = error
+                self._heard(True)
+                return
+            self._number = opened.stream
+            break
+        if self._ended is not None:
+            if self._number is not None:
+                await self._broker.ask_if_connected(Op.CLOSE_STREAM, CloseStream(self._number))
+        elif self._parked or self._callbacks or self._lookers:
+            self._ask(None if self._parked or self._callbacks else 0)
+
+    def _opening_again(self) -> Control:
+        return self._opening
+
+    async def _go_on_from(self, opened: StreamOpened) -> None:
+        """Set up what else it had."""
+
+    async def _on_stream(
+        self,
+        make: Callable[[int], Control],
+        op: Op,
+        on_answer: Callable[[Frame], None] | None = None,
+    ) -> Any:
+        """Ask something of the stream; anew if it had to be opened anew."""
+        while True:
+            if self._ended is not None:
+                raise _again(self._ended)
+            if self._number is None:
+                if self._reopening is not None:
+                    await asyncio.wait([self._reopening])
+                if self._number is None and self._ended is None:
+                    await asyncio.sleep(0.01)
+                continue
+            try:
+                frame = await self._broker.ask(op, make(self._number), (), on_answer)
+            except SessionLost:
+                continue
+            return msgspec.msgpack.decode(frame.control)
+
+    # --- the end
+
+    async def close(self) -> None:
+        if self._ended is None or self._number is not None:
+            self._ended = self._ended or Closed(f"the {self._what}")
+            self._broker.streams.discard(self)
+            unread = self._unread()
+            self._runs.clear()
+            number, self._number = self._number, None
+            for parked in self._parked:
+                _resolve(parked, True)
+            self._heard(True)
+            if number is not None:
+                closing = CloseStream(number, unread)
+                await self._broker.ask_if_connected(Op.CLOSE_STREAM, closing)
+
+    def _unread(self) -> list[list[int]]:
+        return []
+
+
+class RemoteReader(RemoteStream):
+    """One reader, of a topic or of a row of partitions. Implements ReaderApi."""
+
+    def __init__(self, broker: RemoteBroker, opening: OpenReader) -> None:
+        super().__init__(broker, f"reader of {opening.topic!r}", opening, Op.OPEN_READER)
+        self._name, self._is_whole = opening.name, opening.whole
+        self._topic = str(opening.topic)
+        self._topic_id = 0
+        self._next: dict[int, int] = {}
+
+    def _begins_at(self, opened: StreamOpened) -> None:
+        super()._begins_at(opened)
+        self._next = opened.positions
+        self._topic_id = opened.topic_id
+
+    def _ahead(self) -> int:
+        return 1 if self._is_whole else super()._ahead()
+
+    def _opening_again(self) -> Control:
+        if self._name is not None or self._is_whole:
+            return self._opening
+        return msgspec.structs.replace(self._opening, start=next(iter(self._next.values())))
+
+    async def _go_on_from(self, opened: StreamOpened) -> None:
+        if opened.topic_id != self._topic_id:
+            await self._broker.ask(Op.CLOSE_STREAM, CloseStream(opened.stream))
+            raise TopicDeleted(self._topic.partition("/")[0])
+        # A broker that was restarted has a name where it was committed. We have been open all
+        # along, so the name goes on where we are, unless others of it are further already.
+        behind = {
+            partition: position
+            for partition, position in self._next.items()
+            if opened.positions.get(partition, 0) < position
+        }
+        if behind:
+            await self._broker.ask(Op.SEEK, Seek(opened.stream, behind))
+
+    def _came(self, runs: list[Run]) -> None:
+        unread = self._first_unread()
+        for run in runs:
+            rows, partition = run.rows(), run.origin.partition
+            if run.source.base_offset + rows[0] <= unread.get(partition, -1):
+                self._runs.clear()  # the name was taken back to what it had committed
+                self._head = 0
+            self._next[partition] = run.source.base_offset + rows[-1] + 1
+
+    def _first_unread(self) -> dict[int, int]:
+        """What has come and was not taken begins here, by partition."""
+        first: dict[int, int] = {}
+        head = self._head
+        for run in self._runs:
+            first.setdefault(run.origin.partition, run.source.base_offset + run.rows()[head])
+            head = 0
+        return first
+
+    def _unread(self) -> list[list[int]]:
+        if self._name is None:
+            return []
+        return [
+            [partition, first, self._next[partition]]
+            for partition, first in self._first_unread().items()
+        ]
+
+    def _put_back(self) -> None:
+        if self._name is None or self._number is None or self._returning is not None:
+            return  # nobody else would get it
+        unread = self._unread()
+        held, self._runs = self._runs, deque()
+        head, self._head = self._head, 0
+        control = CloseStream(self._number, unread)
+
+        def answered(frame: Frame) -> None:
+            is_back = frame.op != Op.ERROR and msgspec.msgpack.decode(frame.control)
+            if is_back:
+                self._next.update({partition: first for partition, first, _ in unread})
+            else:
+                self._runs.extendleft(reversed(held))
+                self._head = head
+
+        self._returning = self._link.loop.create_task(self._return(control, answered))
+
+    async def _return(self, control: CloseStream, answered: Callable[[Frame], None]) -> None:
+        try:
+            await self._broker.ask(Op.PUT_BACK, control, (), answered)
+        except (SessionLost, FlintError):
+            pass  # a new session begins with what was committed
+        finally:
+            self._returning = None
+            if self._runs:
+                self._heard(True)
+            elif self._parked:
+                self._ask(None)
+
+    @property
+    def missed(self) -> int:
+        return self._count_before + self._count
+
+    async def seek(self, to: Start | Mapping[int, int]) -> None:
+        fields = start_fields(to)
+        await self._on_stream(lambda number: Seek(number, fields), Op.SEEK, self._moved)
+
+    def _moved(self, frame: Frame) -> None:
+        """What came before this is behind us."""
+        if frame.op == Op.ERROR:
+            return
+        self._next.update(msgspec.msgpack.decode(frame.control, type=dict[int, int]))
+        self._runs.clear()
+        self._head = 0
+        self._gap = None
+
+    async def commit(self, offset: int | None, partition: int | None = None) -> int:
+        if offset is None and self._runs:
+            positions = await self.positions()
+            return sum([await self._commit(at, number) for number, at in positions.items()])
+        return await self._commit(offset, partition)
+
+    async def _commit(self, offset: int | None, partition: int | None) -> int:
+        committed: int = await self._on_stream(
+            lambda number: Commit(number, offset, partition), Op.COMMIT
+        )
+        return committed
+
+    async def position(self) -> int:
+        return sum((await self.positions()).values())
+
+    async def positions(self) -> dict[int, int]:
+        unread = self._first_unread()
+        positions: dict[int, int] = await self._on_stream(StreamName, Op.POSITION)
+        return {**positions, **unread}
+
+    async def lag(self) -> int:
+        lag: int = await self._on_stream(StreamName, Op.LAG)
+        return lag + sum(run.row_count for run in self._runs) - self._head
+
+
+class RemoteFeed(RemoteStream):
+    """One live subscription. Implements FeedApi."""
+
+    def __init__(self, broker: RemoteBroker, opening: OpenFeed) -> None:
+        super().__init__(broker, f"live feed {opening.pattern!r}", opening, Op.OPEN_FEED)
+
+    @property
+    def dropped(self) -> int:
+        return self._count_before + self._count
+
+
+def _only(run: Run, rows: Any) -> Run:
+    """The run of these rows of it alone."""
+    if run.picks is None:
+        return run._replace(start=rows[0], stop=rows[-1] + 1)
+    return run._replace(start=rows[0], stop=rows[-1] + 1, picks=rows)
+
+
+def _is_cancelled() -> bool:
+    """Whether this task is being cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _resolve(future: asyncio.Future[bool], outcome: bool) -> None:
+    if not future.done():
+        future.set_result(outcome)
+
+
+def _again(error: FlintError) -> FlintError:
+    fresh = type(error).__new__(type(error), *error.args)
+    fresh.args = error.args
+    fresh.__dict__.update(error.__dict__)
+    return fresh

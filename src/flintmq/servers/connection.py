@@ -1,0 +1,200 @@
+"""One connection of the native protocol: hello, frames, one write per turn of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from typing import TYPE_CHECKING, cast
+
+from ..errors import FlintError, MalformedFrame
+from ..wire.faults import fault_of
+from ..wire.frames import Buffer, FrameDecoder, encode_frame
+from ..wire.hello import HELLO_BYTES, parse_hello, server_hello
+from ..wire.operations import Op, encode
+
+if TYPE_CHECKING:
+    from .native import NativeServer
+    from .session import Session
+
+_log = logging.getLogger(__name__)
+
+WRITE_BYTES_HIGH = 1024 * 1024
+OPEN_FRAME_BYTES_MAX = 64 * 1024
+"""Who has not said who they are gets no more room than this."""
+
+
+class Connection(asyncio.Protocol):
+    """Bytes of one socket. What frames mean is the session's business."""
+
+    def __init__(self, server: NativeServer) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._decoder = FrameDecoder(OPEN_FRAME_BYTES_MAX)
+        self._hello: bytes | None = b""
+        self._out: list[Buffer] = []
+        self._flushing = False
+        self._transport: asyncio.Transport | None = None
+        self._handshake: asyncio.TimerHandle | None = None
+        self.session: Session | None = None
+        self._out_bytes = 0
+        self._paused = False
+        self.heard_at = self._loop.time()
+        self.bytes_received = self.bytes_sent = 0
+        self.peer = "?"
+
+    # --- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = transport
+        if not self._server.admit(self):
+            transport.abort()
+            return
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "local")
+        set_socket_options(transport)
+        transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
+        self._handshake = self._loop.call_later(
+            self._server.limits.handshake_seconds, self._handshake_over
+        )
+
+    def data_received(self, data: bytes) -> None:
+        self.bytes_received += len(data)
+        self.heard_at = self._loop.time()
+        try:
+            if self._hello is not None:
+                data = self._take_hello(data)
+            for frame in self._decoder.feed(data):
+                if self.session is not None:
+                    self.session.receive(frame)
+                elif frame.op == Op.OPEN:
+                    self._server.open_session(self, frame)
+                else:
+                    raise MalformedFrame("the first frame of a connection is OPEN")
+        except FlintError as error:
+            self.refuse(error)
+        except Exception:
+            _log.exception("a connection from %s failed", self.peer)
+            self.abort()
+
+    def _take_hello(self, data: bytes) -> bytes:
+        assert self._hello is not None
+        whole = self._hello + data
+        if len(whole) < HELLO_BYTES:
+            if whole[:4] != b"FLNT"[: len(whole[:4])]:
+                parse_hello(whole)
+            self._hello = whole
+            return b""
+        answer, is_understood = server_hello(parse_hello(whole[:HELLO_BYTES]))
+        self._hello = None
+        self.write([answer])
+        if not is_understood:
+            self.close()
+            return b""
+        return whole[HELLO_BYTES:]
+
+    def opened(self, session: Session) -> None:
+        self.session = session
+        self._decoder.frame_bytes_max = self._server.limits.frame_bytes
+        if self._handshake is not None:
+            self._handshake.cancel()
+            self._handshake = None
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        if self.session is not None:
+            self.session.has_room()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._out.clear()
+        if self._handshake is not None:
+            self._handshake.cancel()
+        self._server.left(self)
+        session, self.session = self.session, None
+        if session is not None:
+            session.lost(self)
+
+    def _handshake_over(self) -> None:
+        _log.info("%s did not finish its handshake", self.peer)
+        self.abort()
+
+    # --- the session's side
+
+    @property
+    def is_full(self) -> bool:
+        """The other side reads slower than we write, or much is to be written in this turn."""
+        return self._paused or self._out_bytes > WRITE_BYTES_HIGH
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def write(self, parts: list[Buffer]) -> None:
+        """Send what is gathered in this turn of the loop with one write at its end."""
+        self._out += parts
+        self._out_bytes += sum(map(len, parts))
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        out, self._out = self._out, []
+        was_full = self._out_bytes > WRITE_BYTES_HIGH
+        self._out_bytes = 0
+        if out and self._transport is not None:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            self.bytes_sent += len(data)
+            self._transport.write(data)
+        if was_full and not self._paused and self.session is not None:
+            self.session.has_room()
+
+    def hold(self) -> None:
+        """Read no more for now: the other side feels it."""
+        if self.is_open:
+            assert self._transport is not None
+            with contextlib.suppress(RuntimeError):
+                self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        if self.is_open:
+            assert self._transport is not None
+            with contextlib.suppress(RuntimeError):
+                self._transport.resume_reading()
+
+    def refuse(self, error: FlintError) -> None:
+        """Say what is wrong with the connection as a whole, and end it."""
+        _log.info("%s is disconnected: %s", self.peer, error)
+        if self._hello is None:
+            self.write(encode_frame(Op.ERROR, 0, encode(fault_of(error))))
+        self.close()
+
+    def close(self) -> None:
+        """Close once everything written so far is sent."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def set_socket_options(transport: asyncio.Transport) -> None:
+    """No delay, and the kernel looks whether the other side is still there."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, seconds in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)

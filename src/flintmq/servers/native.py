@@ -1,0 +1,206 @@
+"""The server of the native protocol: connections in, sessions kept, BrokerApi asked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from typing import Any
+
+import msgspec
+
+from ..broker_api import BrokerApi
+from ..errors import Disconnected, MalformedFrame
+from ..model import TopicOptions
+from ..wire.frames import Frame
+from ..wire.operations import KnownTopic, Op, Open, Opened, encode
+from ..wire.runs import RunEncoder
+from .connection import Connection
+from .limits import Limits
+from .session import Session
+
+_log = logging.getLogger(__name__)
+
+SESSION_BYTES = 16
+
+
+class NativeServer:
+    """Serves a broker that is open already, and does not close it.
+
+    `start` listens; `drain` tells everybody to finish; `close` ends what is left.
+    """
+
+    def __init__(
+        self, broker: BrokerApi, *, limits: Limits | None = None, name: str = "flintmq"
+    ) -> None:
+        self.broker = broker
+        self.limits = limits or Limits()
+        self.name = name
+        self.encoder = RunEncoder()
+        self.connections: set[Connection] = set()
+        self.sessions: dict[bytes, Session] = {}
+        self.known: dict[str, KnownTopic] = {}
+        self.is_draining = False
+        self._servers: list[asyncio.Server] = []
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- listening
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; where. Port 0 takes any that is free. Raises what names host, port and cause."""
+        if not self._servers:
+            self.broker.on_topic_changed(self._topic_changed)
+            for name in await self.broker.topics(">"):
+                known = known_topic(name, (await self.broker.topic_info(name)).options)
+                if known is not None:
+                    self.known[name] = known
+        loop = asyncio.get_running_loop()
+        try:
+            server = await loop.create_server(
+                lambda: Connection(self), host, port, backlog=1024, reuse_address=True
+            )
+        except OSError as error:
+            raise Disconnected(
+                f"{host}:{port}", f"cannot listen there: {error.strerror or error}"
+            ) from error
+        self._servers.append(server)
+        address = server.sockets[0].getsockname()
+        return str(address[0]), int(address[1])
+
+    def admit(self, connection: Connection) -> bool:
+        if len(self.connections) >= self.limits.connections or self.is_draining:
+            return False
+        self.connections.add(connection)
+        self._sweep_later()
+        return True
+
+    def left(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+
+    def _sweep_later(self) -> None:
+        if self._sweeping is None and self.connections:
+            seconds = max(0.05, self.limits.idle_seconds / 10)
+            self._sweeping = asyncio.get_running_loop().call_later(seconds, self._sweep)
+
+    def _sweep(self) -> None:
+        """Let go of who has been silent too long; one timer for all connections."""
+        self._sweeping = None
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.connections):
+            if now - connection.heard_at > self.limits.idle_seconds:
+                connection.refuse(
+                    Disconnected(connection.peer, "nothing was heard from it; it should ping")
+                )
+        self._sweep_later()
+
+    # --- sessions
+
+    def open_session(self, connection: Connection, frame: Frame) -> None:
+        try:
+            wanted = msgspec.msgpack.decode(frame.control, type=Open)
+        except msgspec.DecodeError as error:
+            raise MalformedFrame(f"OPEN: {error}") from None
+        known = self.sessions.get(wanted.session) if wanted.session is not None else None
+        if known is not None and known.can_resume(wanted.received):
+            known.attach(connection)
+            self._welcome(connection, known, frame.id, True)
+            known.send_again(wanted.received)
+        else:
+            if known is not None:
+                known.end()
+            session = Session(self, secrets.token_bytes(SESSION_BYTES), wanted)
+            self.sessions[session.id] = session
+            session.attach(connection)
+            self._welcome(connection, session, frame.id, False)
+
+    def _welcome(
+        self, connection: Connection, session: Session, request: int, resumed: bool
+    ) -> None:
+        limits = self.limits
+        opened = Opened(
+            session.id,
+            resumed,
+            session.received,
+            limits.frame_bytes,
+            limits.in_flight_bytes,
+            limits.ping_seconds,
+            limits.grace_seconds,
+            self.name,
+            list(self.known.values()),
+        )
+        connection.opened(session)
+        connection.write(session.uncounted(Op.REPLY, request, encode(opened)))
+
+    def forget(self, session: Session) -> None:
+        self.sessions.pop(session.id, None)
+
+    # --- what clients know of topics
+
+    def _topic_changed(self, name: str, options: TopicOptions | None) -> None:
+        """Tell every client what it has to know of a topic that was made, changed or deleted."""
+        before = self.known.get(name)
+        after = None if options is None else known_topic(name, options)
+        if before == after or not self._servers:
+            return
+        if after is None:
+            del self.known[name]
+        else:
+            self.known[name] = after
+        control = encode(after or KnownTopic(name, None))
+        for session in list(self.sessions.values()):
+            session.send(Op.TOPIC_CHANGED, 0, control)
+
+    # --- the end
+
+    async def drain(self, seconds: float) -> None:
+        """Take no new connections and publishes, and give what is under way time to end."""
+        self.is_draining = True
+        for server in self._servers:
+            server.close()
+        for session in list(self.sessions.values()):
+            session.send(Op.DRAIN, 0, encode([seconds]))
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + seconds
+        while self._is_publishing() and loop.time() < give_up_at:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    def _is_publishing(self) -> bool:
+        return any(session.is_publishing() for session in self.sessions.values())
+
+    async def close(self) -> None:
+        self.is_draining = True
+        for server in self._servers:
+            server.close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for connection in list(self.connections):
+            connection.close()  # first: what ends now ends for us, and clients come back elsewhere
+        for session in list(self.sessions.values()):
+            session.silence()
+            await session.finish()
+        for _ in range(100):
+            if not self.connections:
+                break
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.abort()
+        for server in self._servers:
+            await server.wait_closed()
+
+    def run(self, work: Any) -> None:
+        """Have something done beside the requests."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def known_topic(name: str, options: TopicOptions) -> KnownTopic | None:
+    """What clients have to know of a topic; None where they may treat it like any other."""
+    careful = options.overflow in ("block", "reject")
+    special = options if options.concern_clients() else None
+    if not careful and special is None and options.ttl is None:
+        return None
+    ttl_ms = None if options.ttl is None else max(1, round(options.ttl * 1000))
+    plain = None if special is None else msgspec.to_builtins(special)
+    return KnownTopic(name, plain, careful, ttl_ms)

@@ -1,0 +1,422 @@
+"""What each request of the native protocol asks of the broker: a table, and one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import msgspec
+
+from ..batch import decode_all
+from ..broker_api import Filter, ReaderApi
+from ..client.partitioned_reader import PartitionedReader
+from ..errors import InvalidRequest
+from ..group_model import Lease
+from ..model import Overflow, Start
+from ..serde.filters import compile_filter
+from ..wire.frames import Buffer, Frame
+from ..wire.operations import (
+    AbortStage,
+    CancelDelayed,
+    CloseStream,
+    Commit,
+    CommitStage,
+    Control,
+    Fetch,
+    Granted,
+    GroupName,
+    Joined,
+    JoinGroup,
+    Name,
+    Op,
+    OpenFeed,
+    OpenReader,
+    PauseGroup,
+    Redrive,
+    ResetGroup,
+    Seek,
+    Settle,
+    SetTopic,
+    Stage,
+    StreamOpened,
+    Take,
+    TakeLeased,
+    Taken,
+)
+from ..wire.operations import Stream as StreamName
+from ..wire.values import receipt_fields, start_of
+from .publishing import checked_batch
+from .streams import Member, Stream
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class WithBatches(NamedTuple):
+    """An answer with record batches behind it."""
+
+    control: Control
+    batches: Sequence[Buffer]
+
+
+ANSWERED = object()
+"""What a request returns that has sent its answer itself."""
+
+Handler = Callable[["Session", Any, Frame], Coroutine[Any, Any, Any]]
+
+
+def _filter(text: str | None) -> Filter | None:
+    return None if text is None else cast(Filter, compile_filter(text))
+
+
+# --- staged writes
+
+
+async def stage(session: Session, c: Stage, frame: Frame) -> None:
+    batches = [checked_batch(part) for part in _each_batch(frame.batches)]
+    if len(batches) != len(c.topics):
+        raise InvalidRequest(f"{len(batches)} batches for {len(c.topics)} topics")
+    await session.server.broker.stage(
+        c.writer,
+        c.number,
+        c.part,
+        list(zip(c.topics, batches, strict=True)),
+        auto_create=c.auto_create,
+    )
+
+
+def _each_batch(buffer: memoryview) -> list[memoryview]:
+    parts = []
+    position = 0
+    for batch in decode_all(buffer, verify=False):
+        parts.append(buffer[position : position + batch.byte_length])
+        position += batch.byte_length
+    return parts
+
+
+async def commit_stage(session: Session, c: CommitStage, frame: Frame) -> Any:
+    receipts = await session.server.broker.commit(c.writer, c.number, c.parts)
+    return [receipt_fields(receipt) for receipt in receipts]
+
+
+async def abort_stage(session: Session, c: AbortStage, frame: Frame) -> None:
+    await session.server.broker.abort(c.writer, c.number)
+
+
+# --- topics
+
+
+async def create_topic(session: Session, c: SetTopic, frame: Frame) -> Any:
+    _refuse_objects(c)
+    return await session.server.broker.create_topic(c.name, c.options)
+
+
+async def configure_topic(session: Session, c: SetTopic, frame: Frame) -> Any:
+    _refuse_objects(c)
+    return await session.server.broker.configure_topic(c.name, c.options)
+
+
+def _refuse_objects(c: SetTopic) -> None:
+    if c.options.get("format") == "object":
+        raise InvalidRequest(
+            "format='object' passes references: such topics exist inside one process only"
+        )
+
+
+async def delete_topic(session: Session, c: Name, frame: Frame) -> None:
+    await session.server.broker.delete_topic(c.name)
+
+
+async def topics(session: Session, c: Name, frame: Frame) -> Any:
+    return await session.server.broker.topics(c.name)
+
+
+async def topic_info(session: Session, c: Name, frame: Frame) -> Any:
+    return await session.server.broker.topic_info(c.name)
+
+
+async def topic_stats(session: Session, c: Name, frame: Frame) -> Any:
+    return await session.server.broker.topic_stats(c.name)
+
+
+async def backup(session: Session, c: Name, frame: Frame) -> None:
+    await session.server.broker.backup(c.name)
+
+
+# --- readers and feeds
+
+
+async def open_reader(session: Session, c: OpenReader, frame: Frame) -> StreamOpened:
+    session.check_streams()
+    broker = session.server.broker
+    filter = _filter(c.filter)
+
+    async def open_plain(topic: Any, start: Start | None) -> ReaderApi:
+        return await broker.open_reader(
+            topic, name=c.name, start=start, filter=filter, auto_create=c.auto_create
+        )
+
+    if c.whole:
+        api = await _open_row(session, c, open_plain)
+    else:
+        api = await open_plain(c.topic, start_of(c.start))
+    stream = Stream(session, api, is_reader=True, can_listen=not c.whole)
+    topic_id = (await broker.topic_info(c.topic)).id
+    return StreamOpened(session.add_stream(stream), await api.positions(), api.missed, topic_id)
+
+
+async def _open_row(
+    session: Session,
+    c: OpenReader,
+    open_plain: Callable[[Any, Start | None], Coroutine[Any, Any, ReaderApi]],
+) -> ReaderApi:
+    """A reader of all partitions of a topic, or of some."""
+    broker = session.server.broker
+
+    def count() -> int:
+        options = broker.known_options(c.topic)
+        return (options.partitions or 0) if options is not None else 0
+
+    if not count():
+        await broker.topic_info(c.topic)
+        raise InvalidRequest(f"topic {c.topic!r} has no partitions")
+    reader = PartitionedReader(
+        broker.clock,
+        lambda number, start: open_plain(f"{c.topic}/{number}", start),
+        count if c.partitions is None else None,
+    )
+    wanted = range(count()) if c.partitions is None else c.partitions
+    await reader.open(wanted, start_of(c.start))
+    return reader
+
+
+async def open_feed(session: Session, c: OpenFeed, frame: Frame) -> StreamOpened:
+    session.check_streams()
+    if c.capacity < 1:
+        raise InvalidRequest(f"capacity is a whole number of at least 1, not {c.capacity!r}")
+    if c.overflow not in ("drop_oldest", "drop_new", "block", "reject"):
+        raise InvalidRequest(f"overflow {c.overflow!r} is not known")
+    api = await session.server.broker.open_feed(
+        c.pattern,
+        capacity=c.capacity,
+        overflow=cast(Overflow, c.overflow),
+        filter=_filter(c.filter),
+    )
+    return StreamOpened(session.add_stream(Stream(session, api, is_reader=False)))
+
+
+def _reader(session: Session, number: int) -> Any:
+    found = session.stream(number)
+    if not isinstance(found, Stream) or not found.is_reader:
+        raise InvalidRequest(f"stream {number} is not a reader")
+    return found.api
+
+
+def _member(session: Session, number: int) -> Member:
+    found = session.stream(number)
+    if not isinstance(found, Member):
+        raise InvalidRequest(f"stream {number} is not a member of a group")
+    return found
+
+
+async def seek(session: Session, c: Seek, frame: Frame) -> Any:
+    reader = _reader(session, c.stream)
+    await reader.seek(start_of(c.to))
+    # In this very step: what is taken from there on is sent behind it.
+    session.reply(frame.id, await reader.positions())
+    return ANSWERED
+
+
+async def commit(session: Session, c: Commit, frame: Frame) -> Any:
+    reader = _reader(session, c.stream)
+    if c.partition is None:
+        return await reader.commit(c.offset)
+    return await reader.commit(c.offset, c.partition)
+
+
+async def position(session: Session, c: StreamName, frame: Frame) -> Any:
+    return await _reader(session, c.stream).positions()
+
+
+async def lag(session: Session, c: StreamName, frame: Frame) -> Any:
+    return await _reader(session, c.stream).lag()
+
+
+async def close_stream(session: Session, c: CloseStream, frame: Frame) -> None:
+    stream = session.streams.pop(c.stream, None)
+    if stream is None:
+        return
+    if c.unread and isinstance(stream, Stream) and stream.is_reader:
+        await _put_back(stream.api, c.unread)
+    await stream.close()
+
+
+async def put_back(session: Session, c: CloseStream, frame: Frame) -> bool:
+    return await _put_back(_reader(session, c.stream), c.unread)
+
+
+async def _put_back(reader: Any, unread: list[list[int]]) -> bool:
+    """What was taken and not looked at is read by others of the name, unless they went on since."""
+    positions = await reader.positions()
+    back = {
+        partition: first
+        for partition, first, behind in unread
+        if positions.get(partition) == behind
+    }
+    if len(back) < len(unread):
+        return False
+    await reader.seek(back)
+    return True
+
+
+async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:
+    """Read by offset, without a name and without a trace."""
+    if c.max_rows < 1:
+        raise InvalidRequest(f"max_rows is at least 1, not {c.max_rows}")
+    reader = await session.server.broker.open_reader(
+        c.topic, name=None, start=c.offset, filter=None, auto_create=False
+    )
+    try:
+        if not reader.is_ready() and c.timeout != 0:
+            await reader.wait(c.timeout)
+        rows = reader.take(min(c.max_rows, 65_536))
+        missed = rows.missed
+        after = await reader.position()
+    finally:
+        await reader.close()
+    infos, batches = session.server.encoder.encode(rows.runs)
+    gap = rows.gap
+    fields = None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
+    return WithBatches(Taken(infos, fields, missed, after), batches)
+
+
+# --- groups
+
+
+async def join_group(session: Session, c: JoinGroup, frame: Frame) -> Joined:
+    session.check_streams()
+    api = await session.server.broker.join_group(
+        c.topic,
+        c.group,
+        order=c.order,
+        filter=_filter(c.filter),
+        start=start_of(c.start),
+        holder=c.holder or session.client,
+        auto_create=c.auto_create,
+    )
+    return Joined(session.add_stream(Member(api)), msgspec.to_builtins(api.info))
+
+
+async def take_leased(session: Session, c: TakeLeased, frame: Frame) -> Any:
+    if c.max_rows < 1:
+        raise InvalidRequest(f"max_rows is at least 1, not {c.max_rows}")
+    member = _member(session, c.stream)
+    grant = await member.api.take(c.max_rows, c.lease_seconds, c.timeout, auto_ack=c.auto_ack)
+    if grant is None:
+        return None
+    infos, batches = session.server.encoder.encode(grant.rows.runs)
+    return WithBatches(Granted(grant.token, infos, dict(grant.counts)), batches)
+
+
+async def settle(session: Session, c: Settle, frame: Frame) -> None:
+    api = _member(session, c.stream).api
+    leases: list[Lease] = [
+        (int(token), [(int(first), int(behind)) for first, behind in ranges])
+        for token, ranges in c.leases
+    ]
+    if c.how == "ack":
+        await api.ack(leases)
+    elif c.how == "nack":
+        await api.nack(leases, c.seconds)
+    elif c.how == "reject":
+        await api.reject(leases, c.reason)
+    elif c.how == "extend":
+        await api.extend(leases, c.seconds)
+    elif c.how == "release":
+        await api.release(leases)
+    else:
+        raise InvalidRequest(f"to settle is ack, nack, reject, extend or release, not {c.how!r}")
+
+
+async def groups(session: Session, c: GroupName, frame: Frame) -> Any:
+    return await session.server.broker.groups(c.topic)
+
+
+async def group_stats(session: Session, c: GroupName, frame: Frame) -> Any:
+    return await session.server.broker.group_stats(c.topic, c.group)
+
+
+async def pause_group(session: Session, c: PauseGroup, frame: Frame) -> None:
+    await session.server.broker.pause_group(c.topic, c.group, c.paused)
+
+
+async def reset_group(session: Session, c: ResetGroup, frame: Frame) -> None:
+    await session.server.broker.reset_group(c.topic, c.group, start_of(c.to))
+
+
+async def delete_group(session: Session, c: GroupName, frame: Frame) -> None:
+    await session.server.broker.delete_group(c.topic, c.group)
+
+
+async def peek(session: Session, c: GroupName, frame: Frame) -> WithBatches:
+    rows = await session.server.broker.peek(c.topic, c.group, c.max_rows)
+    infos, batches = session.server.encoder.encode(rows.runs)
+    return WithBatches(Taken(infos), batches)
+
+
+async def in_flight(session: Session, c: GroupName, frame: Frame) -> Any:
+    return await session.server.broker.in_flight(c.topic, c.group, c.max_rows)
+
+
+async def dead_letters(session: Session, c: GroupName, frame: Frame) -> WithBatches:
+    rows = await session.server.broker.dead_letters(c.topic, c.group, c.max_rows)
+    infos, batches = session.server.encoder.encode(rows.runs)
+    return WithBatches(Taken(infos), batches)
+
+
+async def redrive(session: Session, c: Redrive, frame: Frame) -> Any:
+    return await session.server.broker.redrive(c.topic, c.group, c.offsets, _filter(c.filter))
+
+
+async def cancel_delayed(session: Session, c: CancelDelayed, frame: Frame) -> Any:
+    return await session.server.broker.cancel(
+        c.topic, [(int(first), int(behind)) for first, behind in c.ranges]
+    )
+
+
+HANDLERS: dict[int, tuple[type[Control], Handler]] = {
+    Op.STAGE: (Stage, stage),
+    Op.COMMIT_STAGE: (CommitStage, commit_stage),
+    Op.ABORT_STAGE: (AbortStage, abort_stage),
+    Op.CREATE_TOPIC: (SetTopic, create_topic),
+    Op.CONFIGURE_TOPIC: (SetTopic, configure_topic),
+    Op.DELETE_TOPIC: (Name, delete_topic),
+    Op.TOPICS: (Name, topics),
+    Op.TOPIC_INFO: (Name, topic_info),
+    Op.TOPIC_STATS: (Name, topic_stats),
+    Op.BACKUP: (Name, backup),
+    Op.OPEN_READER: (OpenReader, open_reader),
+    Op.OPEN_FEED: (OpenFeed, open_feed),
+    Op.SEEK: (Seek, seek),
+    Op.COMMIT: (Commit, commit),
+    Op.POSITION: (StreamName, position),
+    Op.LAG: (StreamName, lag),
+    Op.CLOSE_STREAM: (CloseStream, close_stream),
+    Op.FETCH: (Fetch, fetch),
+    Op.PUT_BACK: (CloseStream, put_back),
+    Op.JOIN_GROUP: (JoinGroup, join_group),
+    Op.TAKE_LEASED: (TakeLeased, take_leased),
+    Op.SETTLE: (Settle, settle),
+    Op.GROUPS: (GroupName, groups),
+    Op.GROUP_STATS: (GroupName, group_stats),
+    Op.PAUSE_GROUP: (PauseGroup, pause_group),
+    Op.RESET_GROUP: (ResetGroup, reset_group),
+    Op.DELETE_GROUP: (GroupName, delete_group),
+    Op.PEEK: (GroupName, peek),
+    Op.IN_FLIGHT: (GroupName, in_flight),
+    Op.DEAD_LETTERS: (GroupName, dead_letters),
+    Op.REDRIVE: (Redrive, redrive),
+    Op.CANCEL_DELAYED: (CancelDelayed, cancel_delayed),
+}
+
+__all__ = ["ANSWERED", "HANDLERS", "Take", "WithBatches"]

@@ -1,0 +1,321 @@
+"""One client's session: its requests, what it holds open, and what it may resume.
+
+Every frame behind the opening exchange is counted on both sides. Frames that were sent and not yet
+acknowledged are kept while the client may come back: after a lost connection both sides send again
+what the other has not received, so nothing is carried out twice and no reply is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from ..errors import Closed, FlintError, InvalidRequest, MalformedFrame, QueueFull
+from ..wire.faults import fault_of
+from ..wire.frames import Buffer, Frame, encode_frame
+from ..wire.operations import CancelPiece, Control, Fault, Op, Open, encode
+from . import requests
+from .connection import Connection
+from .publishing import Publishes
+from .streams import Member, Stream
+
+if TYPE_CHECKING:
+    from .native import NativeServer
+
+_log = logging.getLogger(__name__)
+
+C = TypeVar("C", bound=Control)
+
+
+class Session:
+    def __init__(self, server: NativeServer, id: bytes, wanted: Open) -> None:
+        self.server = server
+        self.id = id
+        self.client = wanted.client
+        self.loop = asyncio.get_running_loop()
+        self.received = 0
+        self.connection: Connection | None = None
+        self.streams: dict[int, Stream | Member] = {}
+        self.publishes = Publishes(self)
+        self._resumable = wanted.resumable
+        self._sent = 0
+        self._kept: deque[list[Buffer]] = deque()  # the last of what was sent, up to _sent
+        self._kept_bytes = 0
+        self._acknowledged = 0
+        self._tasks: dict[int, asyncio.Task[Any]] = {}
+        self._takes: dict[int, Stream] = {}
+        self._stream_count = 0
+        self._grace: asyncio.TimerHandle | None = None
+        self._ended = False
+        self._is_silent = False
+
+    # --- the connection
+
+    def attach(self, connection: Connection) -> None:
+        before, self.connection = self.connection, connection
+        if before is not None and before is not connection:
+            before.session = None
+            before.abort()  # the client has given it up; we have not heard of that yet
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+
+    def can_resume(self, received: int) -> bool:
+        return (
+            self._resumable
+            and not self._ended
+            and self._sent - len(self._kept) <= received <= self._sent
+        )
+
+    def send_again(self, received: int) -> None:
+        """Send what the client did not receive before its connection was lost."""
+        self._acknowledge(received)
+        assert self.connection is not None
+        for parts in self._kept:
+            self.connection.write(list(parts))
+        self.has_room()
+
+    def lost(self, connection: Connection) -> None:
+        if self.connection is not connection:
+            return
+        self.connection = None
+        if self._resumable and not self._ended and not self.server.is_draining:
+            self._grace = self.loop.call_later(self.server.limits.grace_seconds, self.end)
+        else:
+            self.end()
+
+    def end(self) -> None:
+        """Give back everything; nobody can resume this any more."""
+        if not self._ended:
+            self._ended = True
+            self.server.forget(self)
+            self.server.run(self._close_everything())
+
+    def silence(self) -> None:
+        """Send nothing any more: to the client, the connection is lost."""
+        self._is_silent = True
+
+    async def finish(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self.server.forget(self)
+            await self._close_everything()
+
+    async def _close_everything(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+        tasks = [*self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        self.publishes.end()
+        for stream in list(self.streams.values()):
+            try:
+                await stream.close()
+            except FlintError as error:
+                _log.info("closing what %s held: %s", self.client or "a client", error)
+        self.streams.clear()
+        self._kept.clear()
+
+    # --- sending
+
+    def send(self, op: int, id: int, control: bytes, batches: Sequence[Buffer] = ()) -> None:
+        if self._is_silent or (self._ended and self.connection is None):
+            return
+        parts = encode_frame(op, id, control, batches, received=self.received)
+        self._sent += 1
+        if self._resumable:
+            self._kept.append(parts)
+            self._kept_bytes += sum(map(len, parts))
+        if self.connection is not None:
+            self.connection.write(parts)
+
+    def uncounted(self, op: int, id: int, control: bytes) -> list[Buffer]:
+        return encode_frame(op, id, control, received=self.received)
+
+    def reply(self, request: int, value: Any = None, batches: Sequence[Buffer] = ()) -> None:
+        self.send(Op.REPLY, request, encode(value), batches)
+
+    def fail(self, request: int, error: BaseException) -> None:
+        self.send(Op.ERROR, request, encode(self.fault(error)))
+
+    def fault(self, error: BaseException) -> Fault:
+        if isinstance(error, FlintError):
+            return fault_of(error)
+        if isinstance(error, asyncio.CancelledError):
+            return Fault("Cancelled", "the request was cancelled")
+        _log.error("a request of %s failed", self.client or "a client", exc_info=error)
+        return Fault("FlintError", f"the server failed: {type(error).__name__}: {error}")
+
+    def is_full(self) -> bool:
+        """Whether replies should wait: the client reads slower than we write, or is away."""
+        return self.connection is None or self.connection.is_full
+
+    def has_room(self) -> None:
+        for stream in self._takes.copy().values():
+            stream.has_room()
+
+    def _acknowledge(self, received: int) -> None:
+        if received > self._sent:
+            raise MalformedFrame(f"{received:,} frames received of {self._sent:,} that were sent")
+        if self._resumable:
+            surplus = len(self._kept) - (self._sent - received)
+            for _ in range(surplus):
+                self._kept_bytes -= sum(map(len, self._kept.popleft()))
+
+    # --- receiving
+
+    def receive(self, frame: Frame) -> None:
+        self.received += 1
+        if frame.received:
+            self._acknowledge(frame.received)
+        if self._kept_bytes > self.server.limits.unacknowledged_bytes:
+            raise QueueFull(
+                "what this client has not acknowledged",
+                self.server.limits.unacknowledged_bytes,
+                "count the frames that are received, or do not ask to resume",
+            )
+        op = frame.op
+        if op == Op.PUBLISH:
+            self.publishes.receive(frame)
+            return
+        try:
+            if op == Op.TAKE:
+                self._take(frame)
+            elif op == Op.CANCEL:
+                self._cancel(frame)
+            elif op == Op.PING:
+                self.reply(frame.id)
+            elif op == Op.GOODBYE:
+                self._goodbye(frame.id)
+            else:
+                self._begin(frame)
+        except FlintError as error:
+            if isinstance(error, MalformedFrame):
+                raise
+            self.fail(frame.id, error)
+
+    def control(self, frame: Frame, kind: type[C]) -> C:
+        try:
+            return decoder(kind).decode(frame.control)
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(f"{kind.__name__}: {error}") from None
+        except msgspec.DecodeError as error:
+            raise MalformedFrame(f"{kind.__name__}: {error}") from None
+
+    def _begin(self, frame: Frame) -> None:
+        """Carry a request out in a task of its own."""
+        handler = requests.HANDLERS.get(frame.op)
+        if handler is None:
+            raise InvalidRequest(f"operation {frame.op} is not known here")
+        if frame.id in self._tasks or frame.id in self._takes:
+            raise MalformedFrame(f"request {frame.id} is under way already")
+        self.check_requests()
+        kind, work = handler
+        control = self.control(frame, kind)
+        for name in _NAMES:
+            if isinstance(getattr(control, name, None), list | dict):
+                raise InvalidRequest(f"{kind.__name__}: {name} is no list and no map")
+        self.run(frame.id, work(self, control, frame))
+
+    def check_requests(self) -> None:
+        if len(self._tasks) + len(self._takes) >= self.server.limits.requests:
+            raise QueueFull(
+                "the requests of this connection",
+                self.server.limits.requests,
+                "wait for replies before asking for more",
+            )
+
+    def run(self, request: int, work: Coroutine[Any, Any, Any]) -> None:
+        task = self._tasks[request] = self.loop.create_task(work)
+        # Not at the end of the work itself: what is cancelled early never gets there.
+        task.add_done_callback(lambda task: self._answer(request, task))
+
+    def _answer(self, request: int, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(request, None)
+        if task.cancelled():
+            self.fail(request, asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self.fail(request, error)
+        else:
+            answer = task.result()
+            if isinstance(answer, requests.WithBatches):
+                self.reply(request, answer.control, answer.batches)
+            elif answer is not requests.ANSWERED:
+                self.reply(request, answer)
+
+    def _take(self, frame: Frame) -> None:
+        wanted = self.control(frame, requests.Take)
+        stream = self.stream(wanted.stream)
+        if not isinstance(stream, Stream):
+            raise InvalidRequest("a member of a group takes under a lease: TAKE_LEASED")
+        self.check_requests()
+        self._takes[frame.id] = stream
+        try:
+            stream.take(frame.id, wanted.max_rows, wanted.timeout)
+        except FlintError:
+            self._takes.pop(frame.id, None)
+            raise
+
+    def answered(self, request: int) -> None:
+        self._takes.pop(request, None)
+
+    def _cancel(self, frame: Frame) -> None:
+        """End a request that waits; it is answered all the same. Too late is no error."""
+        request = frame.id
+        task = self._tasks.get(request)
+        if task is not None:
+            task.cancel()
+        elif (stream := self._takes.get(request)) is not None:
+            stream.cancel(request)
+        else:
+            self.publishes.cancel(request, self.control(frame, CancelPiece).piece)
+
+    def _goodbye(self, request: int) -> None:
+        self._resumable = False
+        self.server.run(self._leave(request))
+
+    async def _leave(self, request: int) -> None:
+        await self.finish()
+        self.reply(request)
+        if self.connection is not None:
+            self.connection.close()
+
+    # --- streams
+
+    def add_stream(self, stream: Stream | Member) -> int:
+        self._stream_count += 1
+        self.streams[self._stream_count] = stream
+        return self._stream_count
+
+    def check_streams(self) -> None:
+        if len(self.streams) >= self.server.limits.streams:
+            raise QueueFull(
+                "what this connection holds open", self.server.limits.streams, "close some"
+            )
+
+    def stream(self, number: int) -> Stream | Member:
+        found = self.streams.get(number)
+        if found is None:
+            raise Closed(f"stream {number}")
+        return found
+
+    def is_publishing(self) -> bool:
+        return self.publishes.is_busy()
+
+
+_NAMES = ("topic", "name", "group", "pattern", "writer", "part")
+"""What the broker looks things up by."""
+
+_decoders: dict[type[Control], Any] = {}
+
+
+def decoder(kind: type[C]) -> msgspec.msgpack.Decoder[C]:
+    found = _decoders.get(kind)
+    if found is None:
+        found = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+    return found

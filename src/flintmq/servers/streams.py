@@ -1,0 +1,209 @@
+"""What a client holds open at the server: a reader, a live feed, a membership of a group."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ..broker_api import FeedApi, MemberApi, ReaderApi
+from ..clock import Timer
+from ..errors import FlintError, InvalidRequest
+from ..rows import Rows, Run
+from ..wire.operations import Op, Taken, encode
+
+if TYPE_CHECKING:
+    from .session import Session
+
+FIRST_ROWS = 64
+"""How many rows are taken before it is looked how large they are."""
+
+
+class Stream:
+    """A reader or a feed, and the take that waits for it. One take waits at a time.
+
+    Taking moves the position of the name in the same step that writes the reply.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        api: ReaderApi | FeedApi,
+        *,
+        is_reader: bool,
+        can_listen: bool = False,
+    ) -> None:
+        self.api = api
+        self.is_reader = is_reader
+        self._can_listen = can_listen
+        self._session = session
+        self._waiting: tuple[int, int] | None = None  # request, rows
+        self._timer: Timer | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._is_due = False
+        self._at_once = False
+        self._closed = False
+        if can_listen:
+            assert hasattr(api, "on_ready")
+            api.on_ready(self._rung)
+
+    def take(self, request: int, max_rows: int, timeout: float | None) -> None:
+        if self._waiting is not None:
+            raise InvalidRequest("one take at a time waits for a stream; cancel the first")
+        if max_rows < 1:
+            raise InvalidRequest(f"max_rows is at least 1, not {max_rows}")
+        self._waiting = (request, max_rows)
+        self._at_once = timeout is not None and timeout <= 0
+        self._serve()
+        if self._waiting is None or self._at_once:
+            return
+        if timeout is not None:
+            clock = self._session.server.broker.clock
+            self._timer = clock.call_later(timeout, lambda: self.cancel(request))
+        self._watch()
+
+    def cancel(self, request: int) -> bool:
+        """End a take that waits, with nothing; whether there was one."""
+        if self._waiting is None or self._waiting[0] != request:
+            return False
+        self._answer(Rows())
+        return True
+
+    def has_room(self) -> None:
+        self._rung()
+
+    def _rung(self) -> None:
+        """There may be something: look at the end of this turn, once."""
+        if self._waiting is not None and not self._is_due:
+            self._is_due = True
+            self._session.loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._is_due = False
+        if self._waiting is not None:
+            self._serve()
+            self._watch()
+
+    def _serve(self) -> None:
+        """Answer the take that waits if there is anything for it."""
+        assert self._waiting is not None
+        if self._session.is_full():
+            return  # has_room comes back to it
+        request, max_rows = self._waiting
+        try:
+            rows = self._taken(max_rows)
+        except FlintError as error:
+            self._ended(request)
+            self._session.fail(request, error)
+            return
+        if rows.runs or rows.gap is not None:
+            self._answer(rows)
+        elif self.is_reader and self.api.is_ready():
+            self._rung()  # a filter looks at so many at a time, and lets others run
+        elif self._at_once:
+            self._answer(rows)
+
+    def _taken(self, max_rows: int) -> Rows:
+        """Up to `max_rows`, and not much more than what one reply may carry."""
+        bytes_max = self._session.server.limits.delivery_bytes
+        rows = self.api.take(min(max_rows, FIRST_ROWS))
+        count = len(rows)
+        if count < FIRST_ROWS or count == max_rows:
+            return rows
+        runs: list[Run] = list(rows.runs)
+        gap = rows.gap
+        size = sum(map(_size, runs))
+        while size < bytes_max and count < max_rows:
+            wanted = min(max_rows - count, max(1, (bytes_max - size) * count // max(1, size)))
+            try:
+                more = self.api.take(wanted)
+            except FlintError:
+                break  # it is told by the next take
+            runs += more.runs
+            count += len(more)
+            size += sum(map(_size, more.runs))
+            if len(more) < wanted:
+                break
+        return Rows(_joined(runs), gap)
+
+    def _answer(self, rows: Rows) -> None:
+        assert self._waiting is not None
+        request = self._waiting[0]
+        self._ended(request)
+        session = self._session
+        try:
+            infos, batches = session.server.encoder.encode(rows.runs)
+        except FlintError as error:
+            session.fail(request, error)
+            return
+        gap = rows.gap
+        api = self.api
+        count = api.missed if self.is_reader else api.dropped  # type: ignore[union-attr]
+        fields = None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
+        session.send(Op.REPLY, request, encode(Taken(infos, fields, count)), batches)
+
+    def _ended(self, request: int) -> None:
+        self._waiting = None
+        self._session.answered(request)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # --- feeds and rows of partitions have no bell to listen to: a task waits for them
+
+    def _watch(self) -> None:
+        if not self._can_listen and self._waiting is not None and self._watching is None:
+            self._watching = self._session.loop.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        try:
+            while self._waiting is not None and not self._closed:
+                await self.api.wait(None)
+                if self._session.is_full():
+                    break  # has_room looks
+                self._look()
+        finally:
+            self._watching = None
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._waiting is not None:
+            self._answer(Rows())
+        if self._watching is not None:
+            self._watching.cancel()
+        await self.api.close()
+
+
+def _size(run: Run) -> int:
+    if run.picks is None:
+        return run.source.size(run.start, run.stop)
+    return sum(run.source.size(row, row + 1) for row in run.picks)
+
+
+def _joined(runs: list[Run]) -> list[Run]:
+    """Runs that follow each other in one batch, as one: the batch is sent once."""
+    joined: list[Run] = []
+    for run in runs:
+        last = joined[-1] if joined else None
+        if (
+            last is not None
+            and last.source is run.source
+            and last.picks is None
+            and run.picks is None
+            and last.stop == run.start
+        ):
+            joined[-1] = last._replace(stop=run.stop)
+        else:
+            joined.append(run)
+    return joined
+
+
+class Member:
+    """A membership of a queue group. Takes are served in their order by the broker."""
+
+    def __init__(self, api: MemberApi) -> None:
+        self.api = api
+
+    async def close(self) -> None:
+        await self.api.close()

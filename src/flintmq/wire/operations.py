@@ -1,0 +1,309 @@
+"""The operations of the native protocol, and the control parts they come with.
+
+Every control part is a MessagePack array, its fields in the order they have here; docs/reference/
+protocol.md says what they mean. Fields are only ever added at the end: a receiver takes the default
+for one that is missing and ignores those it does not know.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+
+class Op(IntEnum):
+    # --- the connection
+    OPEN = 1
+    PING = 2
+    CANCEL = 3
+    GOODBYE = 4
+    # --- publishing
+    PUBLISH = 16
+    STAGE = 17
+    COMMIT_STAGE = 18
+    ABORT_STAGE = 19
+    # --- topics
+    CREATE_TOPIC = 32
+    CONFIGURE_TOPIC = 33
+    DELETE_TOPIC = 34
+    TOPICS = 35
+    TOPIC_INFO = 36
+    TOPIC_STATS = 37
+    BACKUP = 38
+    # --- readers and feeds
+    OPEN_READER = 48
+    OPEN_FEED = 49
+    TAKE = 50
+    SEEK = 51
+    COMMIT = 52
+    POSITION = 53
+    LAG = 54
+    CLOSE_STREAM = 55
+    FETCH = 56
+    PUT_BACK = 57
+    # --- groups
+    JOIN_GROUP = 64
+    TAKE_LEASED = 65
+    SETTLE = 66
+    GROUPS = 67
+    GROUP_STATS = 68
+    PAUSE_GROUP = 69
+    RESET_GROUP = 70
+    DELETE_GROUP = 71
+    PEEK = 72
+    IN_FLIGHT = 73
+    DEAD_LETTERS = 74
+    REDRIVE = 75
+    CANCEL_DELAYED = 76
+    # --- from the server
+    REPLY = 128
+    ERROR = 129
+    TOPIC_CHANGED = 130
+    DRAIN = 131
+
+
+class Control(msgspec.Struct, array_like=True, gc=False):
+    """The root of all control parts."""
+
+
+class Open(Control):
+    """The first frame of a connection. With `session`, go on with one that lost its connection."""
+
+    session: bytes | None = None
+    received: int = 0
+    auth: list[Any] | None = None
+    client: str = ""
+    resumable: bool = False
+
+
+class KnownTopic(Control):
+    """What a client has to know of a topic before it publishes there."""
+
+    name: str
+    options: dict[str, Any] | None
+    careful: bool = False
+    """Publishing there may have to wait, or be refused for want of room."""
+    ttl_ms: int | None = None
+
+
+class Opened(Control):
+    session: bytes
+    resumed: bool
+    received: int
+    frame_bytes_max: int
+    in_flight_bytes_max: int
+    ping_seconds: float
+    grace_seconds: float
+    server: str
+    topics: list[KnownTopic]
+
+
+class Publish(Control):
+    topic: Any
+    qos: int = 1
+    auto_create: bool = True
+    timeout: float | None = None
+    counts: list[int] | None = None
+
+
+class Stage(Control):
+    writer: Any
+    number: Any
+    part: Any
+    topics: list[Any]
+    """The topic of each batch behind this."""
+    auto_create: bool = True
+
+
+class CommitStage(Control):
+    writer: Any
+    number: Any
+    parts: list[Any]
+
+
+class AbortStage(Control):
+    writer: Any
+    number: Any
+
+
+class SetTopic(Control):
+    name: Any
+    options: dict[str, Any]
+
+
+class Name(Control):
+    """Of a topic, a pattern, or a directory."""
+
+    name: Any
+
+
+class OpenReader(Control):
+    topic: Any
+    name: Any = None
+    start: Any = None
+    filter: str | None = None
+    auto_create: bool = True
+    whole: bool = False
+    """Of a partitioned topic: all partitions, or those that are named, as one."""
+    partitions: list[int] | None = None
+
+
+class OpenFeed(Control):
+    pattern: Any
+    capacity: int = 1024
+    overflow: str = "drop_oldest"
+    filter: str | None = None
+
+
+class StreamOpened(Control):
+    stream: int
+    positions: dict[int, int] = {}
+    """Of a reader, the next offset by partition."""
+    missed: int = 0
+    topic_id: int = 0
+    """Of a reader: a topic made anew under the old name has another."""
+
+
+class Take(Control):
+    stream: int
+    max_rows: int
+    timeout: float | None = None
+    """None waits for ever, 0 not at all."""
+
+
+class Fetch(Control):
+    topic: Any
+    offset: int
+    max_rows: int
+    timeout: float | None = 0
+
+
+class RunInfo(Control):
+    """Which rows of the next batch are meant."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    picks: list[int] | None = None
+
+
+class Taken(Control):
+    runs: list[RunInfo]
+    gap: list[Any] | None = None
+    missed: int = 0
+    """Of a reader, how many messages it has missed; of a feed, how many were dropped."""
+    position: int | None = None
+    """Of a fetch, the next offset."""
+
+
+class Seek(Control):
+    stream: int
+    to: Any
+
+
+class Commit(Control):
+    stream: int
+    offset: Any = None
+    partition: int | None = None
+
+
+class Stream(Control):
+    stream: int
+
+
+class CancelPiece(Control):
+    """Of a publish made of several, which one; None: the request as a whole."""
+
+    piece: int | None = None
+
+
+class CloseStream(Control):
+    stream: int
+    unread: list[list[int]] = []
+    """Rows that were taken and nobody has looked at: partition, first offset, behind the last."""
+
+
+class JoinGroup(Control):
+    topic: Any
+    group: Any
+    order: Any = None
+    filter: str | None = None
+    start: Any = None
+    holder: str = ""
+    auto_create: bool = True
+
+
+class Joined(Control):
+    stream: int
+    info: dict[str, Any]
+
+
+class TakeLeased(Control):
+    stream: int
+    max_rows: int
+    lease_seconds: float
+    timeout: float | None = None
+    auto_ack: bool = False
+
+
+class Granted(Control):
+    token: int
+    runs: list[RunInfo]
+    counts: dict[int, int]
+
+
+class Settle(Control):
+    stream: int
+    how: str
+    """ack, nack, reject, extend or release."""
+    leases: list[Any]
+    seconds: float = 0.0
+    reason: str = ""
+
+
+class GroupName(Control):
+    topic: Any
+    group: Any = None
+    max_rows: int = 0
+
+
+class PauseGroup(Control):
+    topic: Any
+    group: Any
+    paused: bool
+
+
+class ResetGroup(Control):
+    topic: Any
+    group: Any
+    to: Any
+
+
+class Redrive(Control):
+    topic: Any
+    group: Any
+    offsets: list[int] | None = None
+    filter: str | None = None
+
+
+class CancelDelayed(Control):
+    topic: Any
+    ranges: list[list[int]]
+
+
+class Fault(Control):
+    """An error, as the client raises it again."""
+
+    kind: str
+    text: str
+    facts: dict[str, Any] = {}
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(control: Any) -> bytes:
+    return _encoder.encode(control)

@@ -1,0 +1,131 @@
+"""Queues over bad networks: leases outlive a connection for a while, and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import flintmq
+from flintmq.servers.native import NativeServer
+
+from .proxy import Proxy
+
+
+async def _resumed(mq: flintmq.Client, times: int) -> None:
+    broker = mq._broker
+    for _ in range(500):
+        if broker.link.is_up and broker.link.reconnects >= times:  # type: ignore[attr-defined]
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come back")
+
+
+async def test_a_lease_is_kept_while_a_connection_comes_back(url: str, proxy: Proxy) -> None:
+    async with flintmq.connect(url) as mq, flintmq.connect(url) as other:
+        await mq.publish_batch("jobs", [b"0", b"1"])
+        found = await mq.poll("jobs", "workers", 1)
+        for cut in range(3):
+            proxy.cut()
+            await _resumed(mq, cut + 1)
+        assert (await other.poll("jobs", "workers", 10)).values == [b"1"]
+
+        await found.ack()
+        stats = await mq.group_stats("jobs", "workers")
+        assert (stats.position, stats.redelivered, stats.in_flight) == (1, 0, 1)
+
+
+async def test_who_stays_away_longer_loses_its_leases(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.publish("jobs", b"0")
+        found = await mq.poll("jobs", "workers", 1)
+        for session in list(server.sessions.values()):
+            session.end()  # as the grace time does
+        proxy.cut()
+        await _resumed(mq, 1)
+
+        again = await mq.poll("jobs", "workers", 1, wait=5)
+        assert again.values == [b"0"]
+        assert again[0].delivery_count == 2
+        with pytest.raises(flintmq.LeaseLost):
+            await found.ack()
+        await again.ack()
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+async def test_a_subscription_goes_on_through_cuts_and_settles_everything_once(
+    url: str, proxy: Proxy, server: NativeServer, forgets: bool
+) -> None:
+    done: list[int] = []
+    unsure = 0
+
+    async def work(mq: flintmq.Client) -> None:
+        nonlocal unsure
+        async with mq.subscribe("jobs", "workers", prefetch=20) as deliveries:
+            async for message in deliveries:
+                try:
+                    await message.ack()
+                    done.append(int(message.value))
+                except flintmq.LeaseLost:
+                    unsure += 1
+
+    async with flintmq.connect(url) as mq, flintmq.connect(url) as other:
+        working = asyncio.ensure_future(work(mq))
+        for start in range(0, 600, 20):
+            values = [b"%d" % n for n in range(start, start + 20)]
+            await other.publish_batch("jobs", values)
+            if start % 60 == 0:
+                if forgets:
+                    for session in list(server.sessions.values()):
+                        session.end()
+                proxy.cut()
+            await asyncio.sleep(0.01)
+        for _ in range(500):
+            stats = await other.group_stats("jobs", "workers")
+            if stats.lag == 0:
+                break
+            await asyncio.sleep(0.01)
+        assert stats.lag == 0
+        assert not working.done()
+        working.cancel()
+        await asyncio.wait([working])
+    if forgets:
+        assert set(done) | set(range(600)) == set(range(600))
+        assert len(done) + unsure >= 600
+    else:
+        assert done == list(range(600)), "nothing is delivered again where the session is resumed"
+
+
+async def test_filters_are_expressions_over_the_network(url: str) -> None:
+    async with flintmq.connect(url) as mq:
+        async with mq.live("orders", filter="priority > 3") as feed:
+            for n in range(10):
+                await mq.publish(
+                    "orders", {"n": n}, priority=n % 8, headers={"region": "eu" if n % 2 else "us"}
+                )
+            assert [m.decode()["n"] for m in await feed.read_batch(10)] == [4, 5, 6, 7]
+        async with mq.reader("orders", filter='headers.region == "eu" and value.n > 2') as reader:
+            assert [m.decode()["n"] for m in await reader.read_batch(10)] == [3, 5, 7, 9]
+        with pytest.raises(flintmq.InvalidRequest, match="expression"):
+            await mq.reader("orders", filter=lambda message: True)
+        with pytest.raises(flintmq.InvalidRequest):
+            await mq.reader("orders", filter="import os")
+
+
+async def test_topics_that_others_configure_are_known_at_once(
+    url: str, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq, flintmq.connect(url) as other:
+        await mq.create_topic("orders", partitions=3, format="msgpack")
+        await other.topics()  # what came before it has come
+        receipt = await other.publish("orders", {"a": 1}, key="k")
+        async with mq.reader("orders") as reader:
+            message = await reader.read()
+            assert message is not None
+            assert (message.partition, message.decode()) == (receipt.partition, {"a": 1})
+        await server.broker.delete_topic("orders")  # not by way of the server
+        await mq.topics()
+        assert mq._broker.known_options("orders") is None
+        assert (await mq.publish("orders", b"plain")).partition == 0

@@ -1,0 +1,88 @@
+"""Control parts: what was written once is read for ever.
+
+`golden/controls.txt` is never made anew, only added to: a change that does not match it is a new
+version of the protocol.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from flintmq.wire import operations as ops
+from flintmq.wire.operations import Control, Op, encode
+
+RUN = ops.RunInfo("orders", 1, 0, 3, [0, 2])
+SAMPLES: list[Control] = [
+    RUN,
+    ops.Open(b"0123456789abcdef", 7, None, "host/1", True),
+    ops.KnownTopic("orders", {"partitions": 4}, True, 5000),
+    ops.Opened(b"0123456789abcdef", True, 3, 65536, 4096, 120.0, 5.0, "flintmq", []),
+    ops.Publish("orders/2", 1, False, 1.5, [1, 2]),
+    ops.Stage("w", 1, "p", ["orders"], True),
+    ops.CommitStage("w", 1, ["p", 2]),
+    ops.AbortStage("w", 1),
+    ops.SetTopic("orders", {"ttl": 60.0}),
+    ops.Name("orders"),
+    ops.OpenReader("orders", "n", ["time", 1_700_000_000_000], "priority > 3", True, True, [1]),
+    ops.OpenFeed("orders.>", 10, "block", None),
+    ops.StreamOpened(3, {0: 17}, 2, 9),
+    ops.Take(3, 100, None),
+    ops.Fetch("orders", 17, 100, 0.5),
+    ops.Taken([RUN], ["orders", 1, 5, 4], 4, None),
+    ops.Seek(3, {1: 5}),
+    ops.Commit(3, 17, 1),
+    ops.Stream(3),
+    ops.CancelPiece(2),
+    ops.CloseStream(3, [[0, 5, 9]]),
+    ops.JoinGroup("orders", "g", "key", None, "latest", "me", True),
+    ops.Joined(3, {"name": "g"}),
+    ops.TakeLeased(3, 10, 30.0, 1.0, False),
+    ops.Granted(99, [RUN], {5: 2}),
+    ops.Settle(3, "nack", [[99, [[5, 7]]]], 2.5, ""),
+    ops.GroupName("orders", "g", 10),
+    ops.PauseGroup("orders", "g", True),
+    ops.ResetGroup("orders", "g", "earliest"),
+    ops.Redrive("orders", "g", [1, 2], None),
+    ops.CancelDelayed("orders", [[1, 5]]),
+    ops.Fault("TopicNotFound", "no", {"topic": "orders"}),
+]
+GOLDEN = dict(
+    line.split()
+    for line in (Path(__file__).parent / "golden" / "controls.txt").read_text().splitlines()
+)
+
+
+def _name(sample: Control) -> str:
+    return type(sample).__name__
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=_name)
+def test_a_control_part_is_written_as_ever_and_read_back(sample: Control) -> None:
+    assert encode(sample).hex() == GOLDEN[_name(sample)]
+    assert msgspec.msgpack.decode(bytes.fromhex(GOLDEN[_name(sample)]), type=type(sample)) == sample
+
+
+def test_every_control_part_has_a_golden_sample() -> None:
+    kinds = {kind.__name__ for kind in Control.__subclasses__()}
+
+    assert kinds == {_name(sample) for sample in SAMPLES} == set(GOLDEN)
+
+
+def test_a_field_that_is_missing_takes_its_default_and_one_too_many_is_ignored() -> None:
+    short: Any = msgspec.msgpack.decode(encode(["orders"]), type=ops.Publish)
+    long: Any = msgspec.msgpack.decode(
+        encode(["orders", 1, True, None, None, "new", 9]), type=ops.Publish
+    )
+
+    assert short == long == ops.Publish("orders", 1, True, None, None)
+
+
+def test_every_operation_is_in_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "protocol.md").read_text()
+
+    for op in Op:
+        assert f"| {int(op)} | {op.name} |" in text, op.name
