@@ -254,6 +254,7 @@ class RemoteStream:
         looker: asyncio.Future[None] = self._link.loop.create_future()
         self._lookers.append(looker)
         if self._asking:
+            self._link.is_awaited(self._asking)
             self._link.cancel(self._asking)  # it is answered at once, with what there is
         else:
             self._ask(0)
@@ -267,6 +268,8 @@ class RemoteStream:
             return True
         future: asyncio.Future[bool] = self._link.loop.create_future()
         self._parked.add(future)
+        if self._asking:
+            self._link.is_awaited(self._asking)
         self._ask(None)
         timer = None
         if timeout is not None:
