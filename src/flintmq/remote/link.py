@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 
 BACKOFF_SECONDS = (0.05, 2.0)
 CONNECT_SECONDS = 10.0
+FRAME_SLACK_BYTES = 1024 * 1024
+"""What a reply may have beside the batch that was published in a frame of the largest size."""
+
 SHORT_LIVED_SECONDS = 0.005
 SILENCE_SECONDS = 10.0
 """How long an answer that should come soon may take before it is asked whether anybody is there."""
@@ -185,12 +188,18 @@ class Link:
         except BaseException:
             connection.abort()
             raise
-        self._take_up(connection, opened)
+        try:
+            self._take_up(connection, opened)
+        except FlintError:
+            self._connection = None
+            self._session = b""  # nobody's: the next one begins anew
+            connection.abort()
+            raise
 
     def _take_up(self, connection: Connection, opened: Opened) -> None:
         self._connection = connection
         self._up_since = self.loop.time()
-        connection.frame_bytes_max = opened.frame_bytes_max
+        connection.frame_bytes_max = opened.frame_bytes_max + FRAME_SLACK_BYTES
         self.frame_bytes_max = opened.frame_bytes_max
         self._ping_seconds = opened.ping_seconds
         self._pinged = False
@@ -198,7 +207,6 @@ class Link:
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None
-        connection.listen(self._receive, self._lost)
         self._on_opened(opened)
         if opened.resumed:
             self._acknowledge(opened.received)
@@ -213,6 +221,7 @@ class Link:
             if is_new:
                 self._start_anew()
         self._watch()
+        connection.listen(self._receive, self._lost)
 
     def _start_anew(self) -> None:
         """The session we had is gone: everybody asks again what can be asked again."""
@@ -263,8 +272,6 @@ class Link:
                 pause = min(most, max(least, pause * 2))
         finally:
             self._connecting = None
-            if self._connection is None and not self._is_closing:
-                self._connecting = self.loop.create_task(self._come_back())
 
     def _give_up_later(self) -> None:
         """See to it that who waits hears in time that there is no connection."""
