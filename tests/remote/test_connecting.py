@@ -154,9 +154,8 @@ async def test_a_reader_without_a_connection_says_so_and_goes_on_later(
             with pytest.raises((flintmq.OutcomeUnknown, flintmq.Disconnected)):
                 await asyncio.wait_for(reader.read(), 5)
         proxy.refusing = False
-        reading = asyncio.ensure_future(reader.read())
         await asyncio.wait_for(mq.publish("orders", b"x", timeout=10), 10)
-        message = await asyncio.wait_for(reading, 5)
+        message = await asyncio.wait_for(reader.read(), 5)
         assert message is not None
 
 

@@ -49,6 +49,7 @@ class Stream:
         self._left: deque[Rows] = deque()
         self._failed: FlintError | None = None
         self._row_bytes = ROW_BYTES
+        self._was_cut = False
         if can_listen:
             assert hasattr(api, "on_ready")
             api.on_ready(self._rung)
@@ -142,6 +143,10 @@ class Stream:
             runs += head
             wanted -= count
             room -= size
+            if rest:
+                break
+        next_gap = self._left[0].gap if self._left else None
+        self._was_cut = wanted > 0 and next_gap is None and (room <= 0 or bool(self._left))
         return Rows(_joined(runs), gap)
 
     def _next_rows(self, count: int, has_rows: bool) -> Rows | None:
@@ -186,7 +191,8 @@ class Stream:
         api = self.api
         count = api.missed if self.is_reader else api.dropped  # type: ignore[union-attr]
         fields = None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
-        session.send(Op.REPLY, request, encode(Taken(infos, fields, count)), batches)
+        taken = Taken(infos, fields, count, None, self._was_cut and self.is_ready())
+        session.send(Op.REPLY, request, encode(taken), batches)
 
     def _ended(self, request: int) -> None:
         self._waiting = None
