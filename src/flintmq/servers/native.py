@@ -23,9 +23,6 @@ from .session import Session
 _log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
-TURNED_AWAY_MAX = 100
-"""How many beyond the limit are told that they are, at a time."""
-
 COMPLAIN_SECONDS = 10.0
 
 
@@ -65,7 +62,11 @@ class NativeServer:
         loop = asyncio.get_running_loop()
         try:
             server = await loop.create_server(
-                lambda: Connection(self), host, port, backlog=1024, reuse_address=True
+                lambda: Connection(self),
+                host,
+                port,
+                backlog=self.limits.backlog,
+                reuse_address=True,
             )
         except OSError as error:
             raise Disconnected(
@@ -89,7 +90,7 @@ class NativeServer:
         )
 
     def _turn_away(self, connection: Connection) -> None:
-        if len(self._turned_away) >= TURNED_AWAY_MAX:
+        if len(self._turned_away) >= self.limits.told:
             connection.abort()  # a flood: nobody is told why
             return
         self._turned_away.add(connection)
