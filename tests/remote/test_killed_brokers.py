@@ -189,6 +189,7 @@ async def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing
     assert group.lag == 0
     assert set(settled) | unsure == set(range(len(log))), "every message was worked on"
     print(
-        f"{KILLS} kills and {len(ends) - KILLS} stops, {len(log)} messages, {len(by_name) - len(log)} read again by name, "
+        f"{KILLS} kills and {len(ends) - KILLS} stops, {len(log)} messages, "
+        f"{len(by_name) - len(log)} read again by name, "
         f"{handed_out - len(log)} delivered again, {len(unsure)} settled with an unsure outcome"
     )
