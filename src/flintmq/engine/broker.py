@@ -446,7 +446,7 @@ class Broker(QueueVerbs):
                 self._create(topics, options)
             case ConfigureTopics(ids, options, added):
                 for id in ids:
-                    self._by_id[id].configure(options)
+                    self._configure(self._by_id[id], options)
                     self._tell_of(self._by_id[id].name, options)
                 self._create(added, options)
             case DeleteTopics(ids):
@@ -471,7 +471,18 @@ class Broker(QueueVerbs):
         for id, name in topics:
             self._last_topic_id = max(self._last_topic_id, id)
             self._topics[name] = self._by_id[id] = self._new_topic(id, name, options)
+            self._share_bucket(self._topics[name])
             self._tell_of(name, options)
+
+    def _configure(self, topic: Topic, options: TopicOptions) -> None:
+        topic.configure(options)
+        self._share_bucket(topic)
+
+    def _share_bucket(self, topic: Topic) -> None:
+        """The partitions of a topic have one rate limit together."""
+        first = self._topics.get(f"{topic.origin.topic}/0")
+        if first is not None and topic.options.partitions is not None:
+            topic.bucket = first.bucket
 
     def _new_topic(self, id: int, name: str, options: TopicOptions) -> Topic:
         return Topic(

@@ -231,10 +231,10 @@ class QueueGroup:
             wanted = bucket.take(wanted, now)
             if not wanted:
                 return None
-        is_alone = self._alone is not None and queue.is_out(self._alone)
-        ranges, runs = self._pick(wanted)
         if self._suspects and not taker.auto_ack:
-            ranges, runs = self._apart_from_suspects(ranges, runs, is_alone)
+            ranges, runs = self._pick_apart(wanted)
+        else:
+            ranges, runs = self._pick(wanted)
         count = sum(run.row_count for run in runs)
         if bucket is not None and count < wanted:
             bucket.refund(wanted - count)
@@ -251,21 +251,28 @@ class QueueGroup:
         done = self._note_attempts(ranges, counts) if topic.keeper.keeps_counts else None
         return _Handed(Grant(token, Rows(runs), counts), ranges, done)
 
-    def _apart_from_suspects(
-        self, ranges: Ranges, runs: list[Run], is_alone: bool
-    ) -> tuple[Ranges, list[Run]]:
-        """Of what was picked: one suspect if that comes first and no other is out, or none."""
-        suspects = self._suspects
-        if not any(suspects.present(start, stop) for start, stop in ranges):
-            return ranges, runs
-        offsets = list(_each(ranges))
-        if not is_alone and offsets[0] in suspects:
-            self._alone = offsets[0]
-            chosen = [self._alone]
-        else:
-            chosen = [offset for offset in offsets if offset not in suspects]
-        self.queue.put_back(without(ranges, merged(sorted(chosen))))
-        return merged(chosen), rows_of(self.topic, merged(chosen))
+    def _pick_apart(self, wanted: int) -> tuple[Ranges, list[Run]]:
+        """As `_pick`: one suspect if that comes first and no other is out, else others."""
+        suspects, queue = self._suspects, self.queue
+        is_one_out = self._alone is not None and queue.is_out(self._alone)
+        passed: Ranges = []
+        try:
+            while True:
+                ranges, runs = self._pick(wanted)
+                offsets = list(_each(ranges))
+                others = [offset for offset in offsets if offset not in suspects]
+                if len(others) == len(offsets):
+                    return ranges, runs
+                chosen = others
+                if not is_one_out and not passed and offsets[0] in suspects:
+                    self._alone = offsets[0]
+                    chosen = [self._alone]
+                passed += without(ranges, merged(sorted(chosen)))
+                if chosen:
+                    return merged(chosen), rows_of(self.topic, merged(chosen))
+        finally:
+            if passed:
+                queue.put_back(passed)
 
     def _note_attempts(self, ranges: Ranges, counts: dict[int, int]) -> Done:
         attempts = [(start, stop, 1) for start, stop in ranges]
