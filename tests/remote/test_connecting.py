@@ -129,6 +129,36 @@ async def test_while_there_is_no_connection_calls_end_with_their_time(
         assert (await asyncio.wait_for(mq.publish("orders", b"2", timeout=10), 10)).offset == 1
 
 
+async def test_the_time_without_a_connection_is_counted_anew_each_time(
+    url: str, proxy: Proxy
+) -> None:
+    async with flintmq.connect(url, timeout=0.3) as mq, mq.reader("orders") as reader:
+        reading = asyncio.ensure_future(reader.read())
+        await asyncio.sleep(0.02)
+        for _ in range(5):
+            proxy.cut()
+            await asyncio.sleep(0.15)
+        assert not reading.done()
+        await mq.publish("orders", b"x")
+        message = await reading
+        assert message is not None
+
+
+async def test_a_reader_without_a_connection_says_so_and_goes_on_later(
+    url: str, proxy: Proxy
+) -> None:
+    async with flintmq.connect(url, timeout=0.2) as mq, mq.reader("orders") as reader:
+        proxy.refusing = True
+        proxy.cut()
+        for _ in range(2):
+            with pytest.raises((flintmq.OutcomeUnknown, flintmq.Disconnected)):
+                await asyncio.wait_for(reader.read(), 5)
+        proxy.refusing = False
+        await asyncio.wait_for(mq.publish("orders", b"x", timeout=10), 10)
+        message = await asyncio.wait_for(reader.read(), 5)
+        assert message is not None
+
+
 async def test_what_was_sent_and_not_answered_is_unknown_and_may_be_repeated(
     url: str, proxy: Proxy
 ) -> None:

@@ -605,6 +605,7 @@ class QueueGroup:
         if self.queue.delayed_count:
             while not self._look():
                 pass  # what is due comes by the lane of its priority, which the index knows
+            self.queue.take_due(self.topic.clock.now_ms())
         self._arm()
 
     def _find_suspects(self) -> None:

@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
         self._on_frames, self._on_lost = on_frames, on_lost
         early, self._early = self._early, []
         if early:
-            self._loop.call_soon(self._handle, early)
+            self._handle(early)
         if self._transport is None:
             self._loop.call_soon(on_lost, self._why)
 
@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
             self._first.set_result(frames.pop(0))
         if not frames:
             return
-        if self._on_frames is None or self._early:
+        if self._on_frames is None:
             self._early += frames
         else:
             self._handle(frames)

@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 
 BACKOFF_SECONDS = (0.05, 2.0)
 CONNECT_SECONDS = 10.0
+FRAME_SLACK_BYTES = 1024 * 1024
+"""What a reply may have beside the batch that was published in a frame of the largest size."""
+
 SHORT_LIVED_SECONDS = 0.005
 SILENCE_SECONDS = 10.0
 """How long an answer that should come soon may take before it is asked whether anybody is there."""
@@ -53,7 +56,7 @@ class Waiting(Protocol):
     is_parked: bool
     """The answer may take for ever: nobody wonders about silence."""
     deadline: float | None
-    """When to give up while there is no connection, on the loop's clock."""
+    """When to give up while there is no connection, on the loop's clock; None: by our patience."""
 
     def answer(self, frame: Frame) -> None: ...
     def fail(self, error: Exception) -> None:
@@ -123,6 +126,7 @@ class Link:
         self._last_id = 0
         self._connecting: asyncio.Task[None] | None = None
         self._watching: asyncio.TimerHandle | None = None
+        self._late: dict[int, float] = {}  # while there is no connection: when to give up
         self._watch_is_long = True
         self._up_since = 0.0
         self._short_lived = 0
@@ -184,19 +188,25 @@ class Link:
         except BaseException:
             connection.abort()
             raise
-        self._take_up(connection, opened)
+        try:
+            self._take_up(connection, opened)
+        except FlintError:
+            self._connection = None
+            self._session = b""  # nobody's: the next one begins anew
+            connection.abort()
+            raise
 
     def _take_up(self, connection: Connection, opened: Opened) -> None:
         self._connection = connection
         self._up_since = self.loop.time()
-        connection.frame_bytes_max = opened.frame_bytes_max
+        connection.frame_bytes_max = opened.frame_bytes_max + FRAME_SLACK_BYTES
         self.frame_bytes_max = opened.frame_bytes_max
         self._ping_seconds = opened.ping_seconds
         self._pinged = False
+        self._late.clear()
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None
-        connection.listen(self._receive, self._lost)
         self._on_opened(opened)
         if opened.resumed:
             self._acknowledge(opened.received)
@@ -211,6 +221,7 @@ class Link:
             if is_new:
                 self._start_anew()
         self._watch()
+        connection.listen(self._receive, self._lost)
 
     def _start_anew(self) -> None:
         """The session we had is gone: everybody asks again what can be asked again."""
@@ -234,10 +245,7 @@ class Link:
             self._watching.cancel()
             self._watching = None
         if self._patience is not None:
-            late = self.loop.time() + self._patience
-            for request in self._waiting.values():
-                if request.deadline is None:
-                    request.deadline = late
+            self._late = dict.fromkeys(self._waiting, self.loop.time() + self._patience)
         self._give_up_later()
         if self._connecting is None:
             self._connecting = self.loop.create_task(self._come_back())
@@ -264,17 +272,27 @@ class Link:
                 pause = min(most, max(least, pause * 2))
         finally:
             self._connecting = None
-            if self._connection is None and not self._is_closing:
-                self._connecting = self.loop.create_task(self._come_back())
 
     def _give_up_later(self) -> None:
         """See to it that who waits hears in time that there is no connection."""
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None
-        deadlines = [w.deadline for w in self._waiting.values() if w.deadline is not None]
-        if deadlines and self._connection is None:
+        if self._connection is not None:
+            return
+        deadlines = [due for id in self._waiting if (due := self._deadline(id)) is not None]
+        if deadlines:
             self._giving_up = self.loop.call_at(min(deadlines), self._give_up)
+
+    def is_awaited(self, id: int) -> None:
+        """Somebody new waits for a request: without a connection they hear of it in time too."""
+        if self._connection is None and self._patience is not None and id in self._waiting:
+            self._late.setdefault(id, self.loop.time() + self._patience)
+            self._give_up_later()
+
+    def _deadline(self, id: int) -> float | None:
+        own = self._waiting[id].deadline
+        return self._late.get(id) if own is None else own
 
     def _give_up(self) -> None:
         self._giving_up = None
@@ -282,9 +300,10 @@ class Link:
         never_left = len(self._kept) - (self._sent - self._wrote)
         unsent = {request for request, _ in list(self._kept)[never_left:]}
         for id, request in list(self._waiting.items()):
-            if request.deadline is not None and request.deadline <= now:
+            due = self._deadline(id)
+            if due is not None and due <= now:
                 if request.is_parked:
-                    request.deadline = None  # should its answer come after all, it is taken
+                    self._late.pop(id, None)  # should its answer come after all, it is taken
                 else:
                     del self._waiting[id]
                 why = f"the connection to {self.name} was lost: {self._lost_because}"
@@ -332,8 +351,8 @@ class Link:
             if self._watch_is_long and waiting is not None and not waiting.is_parked:
                 self._watch()
         elif waiting is not None:
-            if waiting.deadline is None and self._patience is not None:
-                waiting.deadline = self.loop.time() + self._patience
+            if self._patience is not None:
+                self._late[id] = self.loop.time() + self._patience
             self._give_up_later()
         return id
 

@@ -75,6 +75,8 @@ class RemoteStream:
         self._callbacks: list[Callable[[], None]] = []
         self._is_asking_soon = False
         self._was_withdrawn = False
+        self._missing = 0
+        self._behind: deque[tuple[Missed, list[Run]]] = deque()
         self._returning: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -90,6 +92,7 @@ class RemoteStream:
     # --- taking
 
     def take(self, max_rows: int) -> Rows:
+        self._next_behind()
         self._raise_failed()
         gap, self._gap = self._gap, None
         runs: list[Run] = []
@@ -112,7 +115,15 @@ class RemoteStream:
             self._ask_soon(max_rows)
         return Rows(runs, gap)
 
+    def _next_behind(self) -> None:
+        """A gap is told just before the rows behind it."""
+        if not self._runs and self._gap is None and self._behind:
+            self._gap, runs = self._behind.popleft()
+            self._runs.extend(runs)
+
     def take_one(self) -> Message | None:
+        if self._behind:
+            self._next_behind()
         if not self._runs or self._error is not None or self._gap is not None:
             if self._runs or self._error is not None or self._gap is not None:
                 rows = self.take(1)
@@ -148,6 +159,7 @@ class RemoteStream:
     def is_ready(self) -> bool:
         return bool(
             self._runs
+            or self._behind
             or self._gap is not None
             or self._error is not None
             or self._ended is not None
@@ -195,21 +207,33 @@ class RemoteStream:
                 came = self._take_in(frame)
             except FlintError as error:
                 self._error = error
-        self._heard(came)
+            if self._missing > 0 and self._number is not None and self._error is None:
+                # One reply could not carry all that was asked for: whoever waits gets it together.
+                self._asked_rows, self._missing = self._missing, 0
+                control = self._broker.encode(Take(self._number, self._asked_rows, 0))
+                self._asking = self._link.send(Op.TAKE, control, (), self)
+                return
+        self._heard(came or bool(self._runs))
 
     def _take_in(self, frame: Frame) -> bool:
         taken = msgspec.msgpack.decode(frame.control, type=Taken)
         runs = decode_runs(taken.runs, frame.batches, self._broker.origin)
         self._count = taken.missed
-        if taken.gap is not None:
-            self._gap = Missed(*taken.gap)
+        gap = None if taken.gap is None else Missed(*taken.gap)
         if not runs and taken.gap is None:
             self._streak = 0
             return False
         self._came(runs)
         count = sum(run.row_count for run in runs)
         self._streak = self._streak + 1 if count == self._asked_rows else 0
-        self._runs += runs
+        if gap is not None and self._runs:
+            self._behind.append((gap, runs))
+        elif self._behind:
+            self._behind[-1][1].extend(runs)
+        else:
+            self._gap = gap or self._gap
+            self._runs += runs
+        self._missing = self._asked_rows - count if taken.more else 0
         return True
 
     def _came(self, runs: list[Run]) -> None:
@@ -249,11 +273,12 @@ class RemoteStream:
     async def look(self) -> None:
         if self._returning is not None:
             await self._returned()
-        if self._runs or self._gap is not None or self._error or self._ended:
+        if self._runs or self._behind or self._gap is not None or self._error or self._ended:
             return
         looker: asyncio.Future[None] = self._link.loop.create_future()
         self._lookers.append(looker)
         if self._asking:
+            self._link.is_awaited(self._asking)
             self._link.cancel(self._asking)  # it is answered at once, with what there is
         else:
             self._ask(0)
@@ -263,10 +288,12 @@ class RemoteStream:
     async def wait(self, timeout: float | None) -> bool:
         if self._returning is not None:
             await self._returned()
-        if self._runs or self._gap is not None or self._error or self._ended is not None:
+        if self.is_ready():
             return True
         future: asyncio.Future[bool] = self._link.loop.create_future()
         self._parked.add(future)
+        if self._asking:
+            self._link.is_awaited(self._asking)
         self._ask(None)
         timer = None
         if timeout is not None:
@@ -424,7 +451,7 @@ class RemoteReader(RemoteStream):
         """What has come and was not taken begins here, by partition."""
         first: dict[int, int] = {}
         head = self._head
-        for run in self._runs:
+        for run in (*self._runs, *(run for _, runs in self._behind for run in runs)):
             first.setdefault(run.origin.partition, run.source.base_offset + run.rows()[head])
             head = 0
         return first
@@ -438,8 +465,8 @@ class RemoteReader(RemoteStream):
         ]
 
     def _put_back(self) -> None:
-        if self._name is None or self._number is None or self._returning is not None:
-            return  # nobody else would get it
+        if self._name is None or self._number is None or self._returning or self._behind:
+            return  # nobody else would get it, or it is more than can be said in one
         unread = self._unread()
         held, self._runs = self._runs, deque()
         head, self._head = self._head, 0
@@ -481,6 +508,7 @@ class RemoteReader(RemoteStream):
             return
         self._next.update(msgspec.msgpack.decode(frame.control, type=dict[int, int]))
         self._runs.clear()
+        self._behind.clear()
         self._head = 0
         self._gap = None
 
@@ -506,7 +534,8 @@ class RemoteReader(RemoteStream):
 
     async def lag(self) -> int:
         lag: int = await self._on_stream(StreamName, Op.LAG)
-        return lag + sum(run.row_count for run in self._runs) - self._head
+        behind = sum(run.row_count for _, runs in self._behind for run in runs)
+        return lag + behind + sum(run.row_count for run in self._runs) - self._head
 
 
 class RemoteFeed(RemoteStream):

@@ -11,8 +11,9 @@ from ..batch import decode_all
 from ..broker_api import Filter, ReaderApi
 from ..client.partitioned_reader import PartitionedReader
 from ..errors import InvalidRequest
-from ..group_model import Lease
+from ..group_model import Lease, Ranges
 from ..model import Overflow, Start
+from ..rows import Rows, Run
 from ..serde.filters import compile_filter
 from ..wire.frames import Buffer, Frame
 from ..wire.operations import (
@@ -46,7 +47,7 @@ from ..wire.operations import (
 from ..wire.operations import Stream as StreamName
 from ..wire.values import receipt_fields, start_of
 from .publishing import checked_batch
-from .streams import Member, Stream
+from .streams import Member, Stream, cut
 
 if TYPE_CHECKING:
     from .session import Session
@@ -222,6 +223,7 @@ def _member(session: Session, number: int) -> Member:
 async def seek(session: Session, c: Seek, frame: Frame) -> Any:
     reader = _reader(session, c.stream)
     await reader.seek(start_of(c.to))
+    _stream(session, c.stream).drop_left()
     # In this very step: what is taken from there on is sent behind it.
     session.reply(frame.id, await reader.positions())
     return ANSWERED
@@ -229,42 +231,68 @@ async def seek(session: Session, c: Seek, frame: Frame) -> Any:
 
 async def commit(session: Session, c: Commit, frame: Frame) -> Any:
     reader = _reader(session, c.stream)
-    if c.partition is None:
-        return await reader.commit(c.offset)
-    return await reader.commit(c.offset, c.partition)
+    if c.partition is not None:
+        return await reader.commit(c.offset, c.partition)
+    if c.offset is None and _stream(session, c.stream).left():
+        positions = await _positions(_stream(session, c.stream))
+        return sum([await reader.commit(at, number) for number, at in positions.items()])
+    return await reader.commit(c.offset)
 
 
 async def position(session: Session, c: StreamName, frame: Frame) -> Any:
-    return await _reader(session, c.stream).positions()
+    _reader(session, c.stream)
+    return await _positions(_stream(session, c.stream))
+
+
+def _stream(session: Session, number: int) -> Stream:
+    found = session.stream(number)
+    assert isinstance(found, Stream)
+    return found
+
+
+async def _positions(stream: Stream) -> dict[int, int]:
+    """The next offset to send, by partition."""
+    reader: Any = stream.api
+    left = {partition: first for partition, (first, _) in stream.left().items()}
+    return {**await reader.positions(), **left}
 
 
 async def lag(session: Session, c: StreamName, frame: Frame) -> Any:
-    return await _reader(session, c.stream).lag()
+    reader = _reader(session, c.stream)
+    return await reader.lag() + _stream(session, c.stream).left_count()
 
 
 async def close_stream(session: Session, c: CloseStream, frame: Frame) -> None:
     stream = session.streams.pop(c.stream, None)
     if stream is None:
         return
-    if c.unread and isinstance(stream, Stream) and stream.is_reader:
-        await _put_back(stream.api, c.unread)
+    if isinstance(stream, Stream) and stream.is_reader:
+        await _put_back(stream, c.unread)
     await stream.close()
 
 
 async def put_back(session: Session, c: CloseStream, frame: Frame) -> bool:
-    return await _put_back(_reader(session, c.stream), c.unread)
+    _reader(session, c.stream)
+    return await _put_back(_stream(session, c.stream), c.unread)
 
 
-async def _put_back(reader: Any, unread: list[list[int]]) -> bool:
+async def _put_back(stream: Stream, unread: list[list[int]]) -> bool:
     """What was taken and not looked at is read by others of the name, unless they went on since."""
+    reader: Any = stream.api
+    left = stream.left()
+    back = {partition: first for partition, (first, _) in left.items()}
+    ends = {partition: behind for partition, (_, behind) in left.items()}
+    for partition, first, behind in unread:
+        if behind != back.get(partition, behind):
+            return False
+        back[partition] = first
+        ends.setdefault(partition, behind)
+    if not back:
+        return True
     positions = await reader.positions()
-    back = {
-        partition: first
-        for partition, first, behind in unread
-        if positions.get(partition) == behind
-    }
-    if len(back) < len(unread):
+    if any(positions.get(partition) != behind for partition, behind in ends.items()):
         return False
+    stream.drop_left()
     await reader.seek(back)
     return True
 
@@ -284,7 +312,10 @@ async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:
         after = await reader.position()
     finally:
         await reader.close()
-    infos, batches = session.server.encoder.encode(rows.runs)
+    runs, rest, _ = cut(rows.runs, c.max_rows, session.server.limits.delivery_bytes)
+    if rest:
+        after = rest[0].source.base_offset + rest[0].rows()[0]
+    infos, batches = session.server.encoder.encode(runs)
     gap = rows.gap
     fields = None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
     return WithBatches(Taken(infos, fields, missed, after), batches)
@@ -314,8 +345,25 @@ async def take_leased(session: Session, c: TakeLeased, frame: Frame) -> Any:
     grant = await member.api.take(c.max_rows, c.lease_seconds, c.timeout, auto_ack=c.auto_ack)
     if grant is None:
         return None
-    infos, batches = session.server.encoder.encode(grant.rows.runs)
+    runs, rest, _ = cut(grant.rows.runs, c.max_rows, session.server.limits.delivery_bytes)
+    if rest and not c.auto_ack:
+        # Not more than a reply may carry: it does not count as a delivery.
+        await member.api.release([(grant.token, _ranges(rest))])
+    elif rest:
+        runs = list(grant.rows.runs)
+    infos, batches = session.server.encoder.encode(runs)
     return WithBatches(Granted(grant.token, infos, dict(grant.counts)), batches)
+
+
+def _ranges(runs: Sequence[Run]) -> Ranges:
+    offsets = sorted(run.source.base_offset + row for run in runs for row in run.rows())
+    ranges: Ranges = []
+    for offset in offsets:
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1] = (ranges[-1][0], offset + 1)
+        else:
+            ranges.append((offset, offset + 1))
+    return ranges
 
 
 async def settle(session: Session, c: Settle, frame: Frame) -> None:
@@ -359,8 +407,13 @@ async def delete_group(session: Session, c: GroupName, frame: Frame) -> None:
 
 
 async def peek(session: Session, c: GroupName, frame: Frame) -> WithBatches:
-    rows = await session.server.broker.peek(c.topic, c.group, c.max_rows)
-    infos, batches = session.server.encoder.encode(rows.runs)
+    return _some_of(session, await session.server.broker.peek(c.topic, c.group, c.max_rows))
+
+
+def _some_of(session: Session, rows: Rows) -> WithBatches:
+    """As many as a reply may carry."""
+    runs, _, _ = cut(rows.runs, len(rows), session.server.limits.delivery_bytes)
+    infos, batches = session.server.encoder.encode(runs)
     return WithBatches(Taken(infos), batches)
 
 
@@ -369,9 +422,7 @@ async def in_flight(session: Session, c: GroupName, frame: Frame) -> Any:
 
 
 async def dead_letters(session: Session, c: GroupName, frame: Frame) -> WithBatches:
-    rows = await session.server.broker.dead_letters(c.topic, c.group, c.max_rows)
-    infos, batches = session.server.encoder.encode(rows.runs)
-    return WithBatches(Taken(infos), batches)
+    return _some_of(session, await session.server.broker.dead_letters(c.topic, c.group, c.max_rows))
 
 
 async def redrive(session: Session, c: Redrive, frame: Frame) -> Any:

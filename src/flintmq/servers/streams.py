@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..broker_api import FeedApi, MemberApi, ReaderApi
 from ..clock import Timer
 from ..errors import FlintError, InvalidRequest
+from ..model import Missed
 from ..rows import Rows, Run
 from ..wire.operations import Op, Taken, encode
 
 if TYPE_CHECKING:
     from .session import Session
 
-FIRST_ROWS = 64
-"""How many rows are taken before it is looked how large they are."""
+ROW_BYTES = 256
+"""How large rows are taken to be until some were seen."""
 
 
 class Stream:
@@ -42,6 +46,10 @@ class Stream:
         self._is_due = False
         self._at_once = False
         self._closed = False
+        self._left: deque[Rows] = deque()
+        self._failed: FlintError | None = None
+        self._row_bytes = ROW_BYTES
+        self._was_cut = False
         if can_listen:
             assert hasattr(api, "on_ready")
             api.on_ready(self._rung)
@@ -97,33 +105,77 @@ class Stream:
             return
         if rows.runs or rows.gap is not None:
             self._answer(rows)
-        elif self.is_reader and self.api.is_ready():
+        elif self.is_reader and self.is_ready():
             self._rung()  # a filter looks at so many at a time, and lets others run
         elif self._at_once:
             self._answer(rows)
 
     def _taken(self, max_rows: int) -> Rows:
-        """Up to `max_rows`, and not much more than what one reply may carry."""
-        bytes_max = self._session.server.limits.delivery_bytes
-        rows = self.api.take(min(max_rows, FIRST_ROWS))
-        count = len(rows)
-        if count < FIRST_ROWS or count == max_rows:
-            return rows
-        runs: list[Run] = list(rows.runs)
-        gap = rows.gap
-        size = sum(map(_size, runs))
-        while size < bytes_max and count < max_rows:
-            wanted = min(max_rows - count, max(1, (bytes_max - size) * count // max(1, size)))
+        """Up to `max_rows`, and no more than what one reply may carry; but one, however large."""
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
+        room = self._session.server.limits.delivery_bytes
+        runs: list[Run] = []
+        gap: Missed | None = None
+        wanted = max_rows
+        while wanted and room > 0:
             try:
-                more = self.api.take(wanted)
-            except FlintError:
-                break  # it is told by the next take
-            runs += more.runs
-            count += len(more)
-            size += sum(map(_size, more.runs))
-            if len(more) < wanted:
+                rows = self._next_rows(min(wanted, max(1, room // self._row_bytes)), bool(runs))
+            except FlintError as error:
+                if not runs and gap is None:
+                    raise
+                self._failed = error  # it is told by the next take
                 break
+            if rows is None:
+                break
+            if rows.gap is not None:
+                if runs:
+                    self._left.appendleft(rows)  # a gap is told just before the rows behind it
+                    break
+                gap = rows.gap
+            head, rest, size = cut(rows.runs, wanted, room)
+            if rest:
+                self._left.appendleft(Rows(rest))
+            count = sum(run.row_count for run in head)
+            if count:
+                self._row_bytes = max(1, size // count)
+            runs += head
+            wanted -= count
+            room -= size
+            if rest:
+                break
+        next_gap = self._left[0].gap if self._left else None
+        self._was_cut = wanted > 0 and next_gap is None and (room <= 0 or bool(self._left))
         return Rows(_joined(runs), gap)
+
+    def _next_rows(self, count: int, has_rows: bool) -> Rows | None:
+        """What was too much for the last reply, or what the broker has; None if nothing."""
+        if self._left:
+            return self._left.popleft()
+        if has_rows and not self.api.is_ready():
+            return None
+        rows = self.api.take(count)
+        return rows if rows.runs or rows.gap is not None else None
+
+    def left(self) -> dict[int, list[int]]:
+        """What was taken and not sent yet: first offset and behind the last, by partition."""
+        ranges: dict[int, list[int]] = {}
+        for rows in self._left:
+            for run in rows.runs:
+                base, at = run.source.base_offset, run.rows()
+                known = ranges.setdefault(run.origin.partition, [base + at[0], 0])
+                known[1] = base + at[-1] + 1
+        return ranges
+
+    def left_count(self) -> int:
+        return sum(map(len, self._left))
+
+    def drop_left(self) -> None:
+        self._left.clear()
+
+    def is_ready(self) -> bool:
+        return bool(self._left) or self._failed is not None or self.api.is_ready()
 
     def _answer(self, rows: Rows) -> None:
         assert self._waiting is not None
@@ -139,7 +191,8 @@ class Stream:
         api = self.api
         count = api.missed if self.is_reader else api.dropped  # type: ignore[union-attr]
         fields = None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
-        session.send(Op.REPLY, request, encode(Taken(infos, fields, count)), batches)
+        taken = Taken(infos, fields, count, None, self._was_cut and self.is_ready())
+        session.send(Op.REPLY, request, encode(taken), batches)
 
     def _ended(self, request: int) -> None:
         self._waiting = None
@@ -157,7 +210,8 @@ class Stream:
     async def _wait(self) -> None:
         try:
             while self._waiting is not None and not self._closed:
-                await self.api.wait(None)
+                if not self._left:
+                    await self.api.wait(None)
                 if self._session.is_full():
                     break  # has_room looks
                 self._look()
@@ -175,10 +229,40 @@ class Stream:
         await self.api.close()
 
 
-def _size(run: Run) -> int:
+def cut(runs: Sequence[Run], rows_max: int, bytes_max: int) -> tuple[list[Run], list[Run], int]:
+    """What of these fits, at least one row; the rest; and how many bytes fit."""
+    head: list[Run] = []
+    size = 0
+    for number, run in enumerate(runs):
+        count = run.row_count
+        fits = min(count, rows_max)
+        if fits and (run_size := _size(run, fits)) > bytes_max - size:
+            least = 0 if head else 1
+            room = bytes_max - size
+            fits = max(least, bisect_right(range(fits + 1), room, key=lambda n: _size(run, n)) - 1)
+            run_size = _size(run, fits)
+        if not fits:
+            return head, list(runs[number:]), size
+        size += run_size
+        rows_max -= fits
+        if fits < count:
+            head.append(_rows_of(run, 0, fits))
+            return head, [_rows_of(run, fits, count), *runs[number + 1 :]], size
+        head.append(run)
+    return head, [], size
+
+
+def _size(run: Run, count: int) -> int:
+    """The bytes of the first `count` rows of a run."""
     if run.picks is None:
-        return run.source.size(run.start, run.stop)
-    return sum(run.source.size(row, row + 1) for row in run.picks)
+        return run.source.size(run.start, run.start + count)
+    return sum(run.source.size(row, row + 1) for row in run.picks[:count])
+
+
+def _rows_of(run: Run, start: int, stop: int) -> Run:
+    if run.picks is not None:
+        return run._replace(picks=run.picks[start:stop])
+    return run._replace(start=run.start + start, stop=run.start + stop)
 
 
 def _joined(runs: list[Run]) -> list[Run]:

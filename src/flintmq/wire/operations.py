@@ -197,6 +197,8 @@ class Taken(Control):
     """Of a reader, how many messages it has missed; of a feed, how many were dropped."""
     position: int | None = None
     """Of a fetch, the next offset."""
+    more: bool = False
+    """There are more, which this reply could not carry."""
 
 
 class Seek(Control):
