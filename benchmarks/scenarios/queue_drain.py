@@ -279,7 +279,7 @@ SCENARIO = Scenario(
         "poll: poll(256), ack of all. batches: a subscription that takes 1,024 ahead, read by 256. "
         "each: one by one, an ack each; on file 64 of them side by side, so that they share syncs. "
         "Of ten million, as many as the time allows are drained. MiB: resident, by the backlog. "
-        "first s: the first poll takes a backlog into the lanes, in steps that others share the loop with.",
+        "first s: the first poll takes a backlog into the lanes, in steps.",
         "bare: slices of lists (one for each priority), a dict of leases; on file a pwrite for "
         "each take, a pwrite and an fdatasync for each settle, one after the other.",
         "published by publish_batch of 1,000 with fsync=always, on file 16 at a time.",
