@@ -307,10 +307,6 @@ async def test_dead_letters_never_change_how_safe_they_are(restarts: Restarts) -
     assert letter.reason == "no"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="what is picked is cut down to no suspects afterwards: a small poll finds nothing else",
-)
 async def test_suspects_are_not_in_the_way_of_polls_for_others(restarts: Restarts) -> None:
     mq = await restarts.start()
     await numbered(mq, 4)

@@ -232,9 +232,12 @@ class QueueGroup:
             if not wanted:
                 return None
         is_alone = self._alone is not None and queue.is_out(self._alone)
-        ranges, runs = self._pick(wanted)
         if self._suspects and not taker.auto_ack:
-            ranges, runs = self._apart_from_suspects(ranges, runs, is_alone)
+            # While one is out, those that come behind the others are looked for.
+            picked = self._pick(wanted + len(self._suspects) if is_alone else wanted)
+            ranges, runs = self._apart_from_suspects(*picked, is_alone, wanted)
+        else:
+            ranges, runs = self._pick(wanted)
         count = sum(run.row_count for run in runs)
         if bucket is not None and count < wanted:
             bucket.refund(wanted - count)
@@ -252,18 +255,18 @@ class QueueGroup:
         return _Handed(Grant(token, Rows(runs), counts), ranges, done)
 
     def _apart_from_suspects(
-        self, ranges: Ranges, runs: list[Run], is_alone: bool
+        self, ranges: Ranges, runs: list[Run], is_alone: bool, wanted: int
     ) -> tuple[Ranges, list[Run]]:
         """Of what was picked: one suspect if that comes first and no other is out, or none."""
         suspects = self._suspects
-        if not any(suspects.present(start, stop) for start, stop in ranges):
+        if not is_alone and not any(suspects.present(start, stop) for start, stop in ranges):
             return ranges, runs
         offsets = list(_each(ranges))
         if not is_alone and offsets[0] in suspects:
             self._alone = offsets[0]
             chosen = [self._alone]
         else:
-            chosen = [offset for offset in offsets if offset not in suspects]
+            chosen = [offset for offset in offsets if offset not in suspects][:wanted]
         self.queue.put_back(without(ranges, merged(sorted(chosen))))
         return merged(chosen), rows_of(self.topic, merged(chosen))
 
