@@ -258,6 +258,7 @@ def nacking(delay: Seconds) -> Settle:
 def rejecting(reason: str) -> Settle:
     if not isinstance(reason, str):
         raise InvalidRequest(f"a reason is a str, not {reason!r}")
+    reason = reason.encode(errors="replace").decode()  # of an error about an odd file name, say
     return lambda member, leases: member.reject(leases, reason)
 
 

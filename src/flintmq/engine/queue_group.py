@@ -17,9 +17,10 @@ from ..broker_api import Filter, Grant
 from ..clock import Timer
 from ..errors import FilterFailed, FlintError, LeaseLost
 from ..group_model import GroupInfo, GroupStats, InFlight, Lease, Order, Ranges
+from ..groups.lanes import END
 from ..groups.offset_set import OffsetSet
 from ..groups.queue import Queue, QueueState
-from ..groups.ranges import without
+from ..groups.ranges import count_in, without
 from ..rows import Origin, Rows, Run
 from .commands import Attempts
 from .expiry import end_of_life
@@ -38,6 +39,9 @@ loop."""
 _ALONE = 2
 """How many of its last deliveries a message gets alone, where processes have ended with it: with
 whatever was taken beside it, the innocent would go to the dead letters too."""
+
+_BURY_AGAIN_SECONDS = 1.0
+"""How soon dead letters that could not be moved are tried again for those who wait."""
 
 
 class Dead(NamedTuple):
@@ -300,6 +304,7 @@ class QueueGroup:
                 key_hashes=key_hashes,
             )
             if selection.exhausted:
+                queue.set_aside(merged(sorted(selection.exhausted)))
                 self._bury_later(
                     self._exhausted(selection.exhausted, "not settled by any of its deliveries")
                 )
@@ -504,7 +509,8 @@ class QueueGroup:
         except BaseException:
             if self.ended is None:
                 self.queue.unfinish(merged([one.offset for one in dead]))
-                self.wake()
+                # Not at once: whoever waits would have it tried again and again.
+                self.topic.clock.call_later(_BURY_AGAIN_SECONDS, self.wake)
             raise
 
     # --- time
@@ -582,7 +588,14 @@ class QueueGroup:
         self._suspects.clear()
         if index is not old:
             topic.forget_index(old)
+        self.pass_cancelled()
         self.wake()
+
+    def pass_cancelled(self) -> None:
+        """What was cancelled before this group came to it never comes."""
+        cancelled = self.topic.lanes.cancelled.present(self.queue.floor, END)
+        if cancelled:
+            self.apply_settle(cancelled, "cancelled")
 
     def apply_pause(self, paused: bool) -> None:
         self.paused = paused
@@ -633,9 +646,22 @@ class QueueGroup:
 
     def peek(self, max_rows: int) -> list[Run]:
         self._look()
+        wanted = max_rows
+        while True:
+            ranges = self.queue.peek(wanted)
+            runs = self._alive(rows_of(self.topic, ranges))
+            found = sum(run.row_count for run in runs)
+            if found >= max_rows or count_in(ranges) < wanted or wanted >= _LOOKED_AT_MAX:
+                break
+            wanted = min(4 * wanted, _LOOKED_AT_MAX)
+        _cut(runs, max_rows)
+        return runs
+
+    def _alive(self, found: list[Run]) -> list[Run]:
+        """What of these would be handed out; nothing is settled."""
         now_ms = self.topic.clock.now_ms()
         runs: list[Run] = []
-        for run in rows_of(self.topic, self.queue.peek(max_rows)):
+        for run in found:
             rows: Sequence[int] = run.rows()
             if self.topic.may_expire:
                 ttl = self.topic.ttl_ms
