@@ -788,3 +788,19 @@ async def test_what_groups_keep_costs_publishers_nothing(desk: Desk) -> None:
         costs.append(calls_of(topic._keep_limits))
     assert topic.log.first_offset == 0
     assert costs[0] == costs[1]
+
+
+async def test_an_ack_behind_a_reset_is_lost_however_long_the_disk_takes(desk: Desk) -> None:
+    await desk.publish("t", b"0", b"1", b"2")
+    member = await desk.join()
+    grant = await desk.take(member, 2)
+    assert grant is not None
+    resetting = desk.later(desk.broker.reset_group("t", "g", 0))
+    acking = desk.later(member.ack([(grant.token, whole(grant))]))
+    taking = desk.later(member.take(10, 30.0, 100))
+    await desk.clock.settle()
+    assert resetting.exception() is None
+    assert isinstance(acking.exception(), LeaseLost)
+    assert list((await taking).rows.values) == [b"0", b"1", b"2"]
+    stats = await desk.broker.group_stats("t", "g")
+    assert (stats.lag, stats.in_flight) == (3, 3)

@@ -5,6 +5,7 @@ What is stored is known by its offset, at a few bytes each; what is not (QoS 0) 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
@@ -17,6 +18,8 @@ Stored = tuple[int, int]
 
 Unstored = tuple[RowSource, int]
 
+_ADDED_MAX = 4096
+
 
 class Delays:
     """What is due next. Of equal times, what is stored comes first, and each in its order."""
@@ -24,12 +27,15 @@ class Delays:
     def __init__(self) -> None:
         self._wheel = DelayWheel()
         self._offsets = OffsetSet()
+        self._added = array("q")  # to it, a few thousand at a time
         self._heap: list[tuple[int, int, Unstored]] = []
         self._counter = 0
 
     def add(self, due_ms: int, offset: int, priority: int) -> None:
         self._wheel.add(due_ms, offset, priority)
-        self._offsets.add_range(offset, offset + 1)
+        self._added.append(offset)
+        if len(self._added) == _ADDED_MAX:
+            self._all_offsets()
 
     def add_unstored(self, due_ms: int, rows: RowSource, row: int) -> None:
         self._counter += 1
@@ -46,16 +52,17 @@ class Delays:
     def forget_before(self, offset: int) -> None:
         """Leave out the stored ones that are no longer there."""
         self._wheel.forget_before(offset)
-        self._offsets.discard_before(offset)
+        self._all_offsets().discard_before(offset)
 
     def count_from(self, offset: int) -> int:
         """How many of the stored ones wait from an offset on."""
-        return len(self._offsets) - self._offsets.count_before(offset)
+        offsets = self._all_offsets()
+        return len(offsets) - offsets.count_before(offset)
 
     def discard(self, offsets: Sequence[int]) -> None:
         """Take back offsets that wait here."""
         self._wheel.discard(offsets)
-        self._offsets.remove_ranges([(offset, offset + 1) for offset in offsets])
+        self._all_offsets().remove_ranges([(offset, offset + 1) for offset in offsets])
 
     def discard_those_in(self, gone: OffsetSet) -> None:
         self.discard([offset for _, offset, _ in self._wheel.items() if offset in gone])
@@ -78,5 +85,12 @@ class Delays:
 
     def _take_stored(self, now_ms: int) -> list[Stored]:
         due = self._wheel.take_due(now_ms)
-        self._offsets.remove_ranges([(offset, offset + 1) for offset, _ in due])
+        if due:
+            self._all_offsets().remove_ranges([(offset, offset + 1) for offset, _ in due])
         return due
+
+    def _all_offsets(self) -> OffsetSet:
+        if self._added:
+            self._offsets.add_many(self._added)
+            del self._added[:]
+        return self._offsets

@@ -85,6 +85,7 @@ class QueueGroup:
         self.topic, self.name, self.order, self.start = topic, name, order, start
         self.filter, self.filter_text = filter, filter_text
         self.paused = False
+        self._resets = 0  # decided, and not applied yet
         self.queue = Queue(topic.lanes.index_from(floor), order=order, floor=floor)
         self.members: set[str] = set()
         self.ended: FlintError | None = None
@@ -119,7 +120,7 @@ class QueueGroup:
         if self.ended is not None:
             return True
         self._look()
-        return not self.paused and self.queue.has_ready()
+        return not self.paused and not self._resets and self.queue.has_ready()
 
     async def take(self, taker: Taker, wait: float | None) -> Grant | None:
         """Wait for messages. Cancelled, nothing was taken; but what was settled beforehand stays
@@ -219,7 +220,7 @@ class QueueGroup:
     def _hand_out(self, taker: Taker) -> _Handed | None:
         """What this taker gets right now, decided and on its way to be written; None if nothing."""
         self._has_more_to_look_at = False
-        if self.paused:
+        if self.paused or self._resets:
             return None
         topic, queue = self.topic, self.queue
         self._look()
@@ -579,7 +580,13 @@ class QueueGroup:
             self._counter["settled"] += count
         self.wake()
 
+    def begin_reset(self) -> None:
+        """A reset is on its way: what is settled from now on would come behind it."""
+        self._resets += 1
+        self.queue.end_leases()
+
     def apply_reset(self, floor: int) -> None:
+        self._resets = max(0, self._resets - 1)
         topic, old = self.topic, self.queue.index
         index = topic.lanes.index_from(floor)
         passed = self.queue.settled.missing(self.queue.floor, floor)

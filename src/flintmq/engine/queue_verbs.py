@@ -241,7 +241,10 @@ class QueueVerbs:
         for queue, offset in wanted:
             log = queue.topic.log
             floor = min(max(offset, log.first_offset), log.next_offset)
-            await _done(queue.topic.keeper.change(ResetGroup(queue.topic.id, group, floor)))
+            done = queue.topic.keeper.change(ResetGroup(queue.topic.id, group, floor))
+            if done is not None:
+                queue.begin_reset()
+                await asyncio.shield(done)
 
     async def delete_group(self, topic: str, group: str) -> None:
         known = False
