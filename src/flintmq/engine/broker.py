@@ -285,6 +285,7 @@ class Broker(QueueVerbs):
         self._check_open()
         check_name(name)
         wanted = self._options(self._defaults, options)
+        _check_dead_letters(name, wanted)
         row = self._row(name)
         if not row:
             if wanted.format == "object" and "retention_count" not in options:
@@ -304,6 +305,7 @@ class Broker(QueueVerbs):
         row = self._whole_row(name)
         ours = row[0].options
         wanted = self._options(ours, options)
+        _check_dead_letters(name, wanted)
         if (ours.format == "object") != (wanted.format == "object"):
             raise InvalidRequest("a topic of objects cannot become one of bytes, nor the other way")
         added: list[tuple[int, str]] = []
@@ -350,6 +352,8 @@ class Broker(QueueVerbs):
             if done is not None:
                 await asyncio.shield(done)
             topic.queues[group.name].filter = group.filter
+            if group.paused:
+                await self.pause_group(topic.name, group.name, True)
 
     async def delete_topic(self, name: str) -> None:
         row = self._whole_row(name)
@@ -576,3 +580,11 @@ class Broker(QueueVerbs):
 
 def _reader_names(topic: Topic) -> set[str]:
     return {name for name, _, _ in topic.cursor_states()}
+
+
+def _check_dead_letters(name: str, options: TopicOptions) -> None:
+    if options.dead_letter_topic == name:
+        raise InvalidRequest(
+            f"dead_letter_topic={name!r}: what {name!r} gives up would come back to it for ever; "
+            "name another topic"
+        )
