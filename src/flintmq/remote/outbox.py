@@ -258,6 +258,7 @@ class Outbox:
     def _end_of_turn(self) -> None:
         self._flushing = False
         self.flush()
+        self.link.flush()
 
     def flush(self) -> None:
         """Send everything that is open: what is asked next must come behind it."""
