@@ -252,6 +252,7 @@ def _cases() -> dict[str, Case]:
 
 
 SCENARIO = Scenario(
+    every_loop=False,
     title="a backlog of 16 B messages taken and acked by one group: messages per second",
     columns=(
         Column("drained", "drained/s", "rate", with_range=True),

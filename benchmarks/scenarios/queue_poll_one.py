@@ -56,6 +56,7 @@ class Workload:
 
 
 SCENARIO = Scenario(
+    every_loop=False,
     title="poll(max=1) and ack, in memory: microseconds for the two together",
     columns=(
         Column("median", "median", "microseconds", with_range=True),

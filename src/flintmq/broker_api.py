@@ -127,7 +127,8 @@ class MemberApi(Protocol):
         self, max_rows: int, lease_seconds: float, wait: float | None, *, auto_ack: bool = False
     ) -> Grant | None:
         """Up to `max_rows` messages; waits for the first up to `wait` seconds (None: for ever),
-        never for more. None once the time is up. Those who wait are served in their order.
+        never for more. None once the time is up, or earlier where partitions were added, so
+        that they can be joined. Those who wait are served in their order.
 
         With `auto_ack` they are settled before they are handed out, and nothing is leased.
         Cancelled, nothing was taken.

@@ -189,3 +189,18 @@ async def test_wrong_options_are_refused_with_what_is_allowed(
 ) -> None:
     with pytest.raises(InvalidRequest, match=text):
         await mq.poll("jobs", "workers", **options)
+
+
+async def test_nothing_is_kept_of_topics_and_groups_that_are_gone(
+    clock: ManualClock, background: Background
+) -> None:
+    async with flintmq.connect("memory://", clock=clock) as mq:
+        await mq.poll("jobs", "a")
+        await mq.poll("jobs", "b")
+        waiting = await background.waiting(mq.poll("jobs", "c", wait=60))
+        await mq.delete_group("jobs", "a")
+        assert sorted(mq._pollers._pollers) == [("jobs", "b"), ("jobs", "c")]
+        await mq.delete_topic("jobs")
+        with pytest.raises(TopicDeleted):
+            await waiting
+        assert mq._pollers._pollers == {}

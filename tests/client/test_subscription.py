@@ -203,6 +203,20 @@ async def test_close_that_is_cancelled_goes_on_to_its_end(
     assert broker.leased("jobs", "workers") == []
 
 
+def test_a_loop_that_ends_with_a_subscription_open_ends_quietly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def forget_to_close() -> None:
+        mq = await flintmq.connect("memory://")
+        await mq.create_topic("jobs", partitions=2)
+        await mq.publish("jobs", b"1", partition=0)
+        deliveries = await mq.subscribe("jobs", "workers")
+        await deliveries.read()
+
+    asyncio.run(forget_to_close())  # a warning would be an error here
+    assert caplog.text == ""
+
+
 # --- dying
 
 

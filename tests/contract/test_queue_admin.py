@@ -126,6 +126,7 @@ async def test_what_lies_before_a_reset_is_passed_over(mq: flintmq.Client) -> No
     await one(mq)
     await mq.reset_group("orders", "g", 8)
     assert await polled(mq) == [b"8", b"9"]
+    assert (await mq.group_stats("orders", "g")).drops == {"reset": 8}
     other = await mq.poll("orders", "other")
     assert len(other) == 10
 

@@ -272,6 +272,6 @@ async def test_lowering_max_deliveries_counts_for_what_was_delivered_before(
         await (await one(mq)).nack()
     await mq.configure_topic("orders", max_deliveries=2)
     assert await polled(mq) == []
-    await clock.settle()
-    (letter,) = await mq.dead_letters("orders", "g")
-    assert letter.delivery_count == 3
+    while not (letters := await mq.dead_letters("orders", "g")):
+        await clock.settle()
+    assert letters[0].delivery_count == 3

@@ -372,3 +372,50 @@ async def test_objects_go_through_groups_by_reference_in_memory(
     assert letter.message.value is thing
     assert await mq.redrive("things", "g") == 1
     assert (await one(mq, topic="things")).value is thing
+
+
+async def test_what_is_committed_from_a_stage_reaches_groups_that_wait(
+    mq: flintmq.Client, background: Background
+) -> None:
+    waiting = await background.waiting(mq.poll("orders", "g", wait=100))
+    await mq.stage("job", 1, 0, {"orders": [b"a", b"b"]})
+    await background.settle()
+    assert not waiting.done()
+    await mq.commit("job", 1, [0])
+    assert (await waiting).values == [b"a", b"b"]
+
+
+async def test_a_duplicate_publish_is_delivered_once(mq: flintmq.Client) -> None:
+    for _ in range(2):
+        await mq.publish("orders", b"once", producer="p", sequence=7)
+    assert await polled(mq) == [b"once"]
+
+
+async def test_a_subscription_is_an_iterator_that_ends_when_it_is_closed(
+    mq: flintmq.Client,
+) -> None:
+    await numbered(mq, 20)
+    got = []
+    async with mq.subscribe("orders", "g", prefetch=3) as deliveries:
+        async for message in deliveries:
+            async with message.process():
+                got.append(int(message.value))
+            if len(got) == 20:
+                await deliveries.close()
+    assert got == list(range(20))
+    assert (await mq.group_stats("orders", "g")).lag == 0
+
+
+async def test_a_subscription_holds_no_more_than_its_prefetch(
+    mq: flintmq.Client, background: Background
+) -> None:
+    await numbered(mq, 10)
+    async with mq.subscribe("orders", "g", prefetch=3) as deliveries:
+        found = await deliveries.read_batch()
+        assert len(found) == 3
+        assert (await mq.group_stats("orders", "g")).in_flight == 3
+        waiting = await background.waiting(deliveries.read())
+        await found[0].ack()
+        message = await waiting
+        assert message is not None
+        assert message.value == b"3"

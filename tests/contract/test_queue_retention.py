@@ -218,3 +218,14 @@ async def test_a_message_of_a_waiting_publisher_reaches_the_group_that_made_room
         message = await one(mq, wait=10)
         assert message.value == b"%d" % n
         await message.ack()
+
+
+async def test_limits_that_are_set_later_count_at_once_for_groups_too(
+    mq: flintmq.Client, clock: ManualClock
+) -> None:
+    await numbered(mq, 10)
+    await one(mq)
+    await mq.configure_topic("orders", retention_count=2)
+    await clock.settle()
+    assert await polled(mq) == [b"8", b"9"]
+    assert (await mq.group_stats("orders", "g")).drops == {"retention": 8}

@@ -633,6 +633,35 @@ async def test_partitions_that_are_added_belong_to_the_group(
         pass
 
 
+async def test_a_subscription_that_waits_hears_of_added_partitions(
+    mq: flintmq.Client, background: Background
+) -> None:
+    await mq.create_topic("jobs", partitions=1)
+    async with mq.subscribe("jobs", "workers") as deliveries:
+        waiting = await background.waiting(deliveries.read())
+        await mq.configure_topic("jobs", partitions=2)
+        await mq.publish("jobs", b"new", partition=1)
+        await background.settle()
+
+        assert waiting.done()
+        message = await waiting
+        assert message is not None
+        assert message.value == b"new"
+
+
+async def test_a_poll_that_waits_hears_of_added_partitions(
+    mq: flintmq.Client, background: Background
+) -> None:
+    await mq.create_topic("jobs", partitions=1)
+    waiting = await background.waiting(mq.poll("jobs", "workers", wait=60))
+    await mq.configure_topic("jobs", partitions=2)
+    await mq.publish("jobs", b"new", partition=1)
+    await background.settle()
+
+    assert waiting.done()
+    assert (await waiting).values == [b"new"]
+
+
 async def test_dead_letters_of_a_partition_go_back_there(mq: flintmq.Client) -> None:
     await mq.create_topic("jobs", partitions=2)
     await mq.publish_batch("jobs", [b"0", b"1"], partition=[0, 1])

@@ -10,6 +10,7 @@ import pytest
 
 from flintmq.batch import BatchBuilder
 from flintmq.broker_api import Grant
+from flintmq.engine import lanes_of_topic
 from flintmq.engine.broker import Broker
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.engine.member import Member
@@ -707,3 +708,41 @@ async def test_the_deadly_one_goes_to_the_dead_letters_and_the_others_do_not(
     assert lives == 5
     assert done == [b"0", b"1", b"3", b"4"]
     assert letters.values == [b"deadly"]
+
+
+async def test_a_large_backlog_is_looked_at_in_steps_and_still_goes_by_priority(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes_of_topic, "FILL_ROWS", 2)
+    for number in range(20):
+        await desk.publish("t", b"%d" % number, priority=1 if number < 19 else 7)
+    member = await desk.join()
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while not taken.done():
+            await asyncio.sleep(0)
+            await desk._step()
+            turns += 1
+
+    assert member.is_ready()
+    taken = desk.later(member.take(1, 30.0, 0))
+    await count_turns()
+    assert (await taken).rows.values == [b"19"]
+    assert turns > 3, "others have their turns meanwhile"
+
+
+@pytest.mark.parametrize("wait", [0, 5.0, None])
+async def test_whoever_waits_gets_what_it_takes_several_steps_to_find(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, wait: float | None
+) -> None:
+    monkeypatch.setattr(lanes_of_topic, "FILL_ROWS", 4)
+    member = await desk.join()
+    await desk.publish("t", *(b"%d" % number for number in range(20)), priority=3)
+    taken = desk.later(member.take(20, 30.0, wait))
+    await desk.clock.settle()
+
+    assert taken.done()
+    assert len(taken.result().rows.values) == 20
+    assert len(await desk.run(desk.broker.peek("t", "g", 5))) == 0

@@ -376,3 +376,17 @@ def test_counts_of_what_is_settled_are_not_kept() -> None:
     queue.apply_attempts([(1, 5, 2), (0, 1, 0)])
 
     assert queue.snapshot().attempts == [(1, 2, 2), (4, 5, 2), (5, 6, 3)]
+
+
+def test_a_message_that_was_delayed_and_then_nacked_keeps_its_priority_over_a_restart() -> None:
+    index = LaneIndex()
+    index.add(0, 3, bytes([0, 4, 0]), [1])
+    queue = Queue(index, order="priority", floor=0)
+    queue.apply_delays([(1, 5_000)])
+    queue.add_due([(1, 4)])
+
+    assert queue.select(1).ranges == [(0, 1)]
+    assert queue.take_due(5_000) == 1
+    assert queue.select(2).ranges == [(1, 3)]
+    queue.put_back([(1, 3)])
+    assert queue.select(1).ranges == [(1, 2)]

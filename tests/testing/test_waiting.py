@@ -199,3 +199,14 @@ async def test_what_falls_due_on_the_way_happens_in_order_and_at_its_own_time() 
     await clock.advance(3)
     assert seen == [("a", 1000), ("b", 1000), ("x", 2500), ("c", 3000)]
     assert clock.pending() == 1
+
+
+async def test_a_group_has_consumed_what_it_has_settled(flint: flintmq.Client) -> None:
+    await flint.publish_batch("jobs", [b"1", b"2"])
+    first, second = await flint.poll("jobs", "workers")
+    await first.ack()
+    with pytest.raises(TimeoutError, match="'workers' has 1 still to read"):
+        await wait_consumed(flint, "jobs", name="workers", timeout=0.01)
+
+    await second.reject("no")
+    await wait_consumed(flint, "jobs", name="workers", timeout=0.01)

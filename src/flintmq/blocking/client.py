@@ -346,7 +346,8 @@ class BlockingClient(BlockingQueueVerbs):
         return self._thread.wait_for(self._client.configure_topic, name, **options)
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic and what it holds. Its readers and feeds end with TopicDeleted."""
+        """Remove a topic and what it holds. Its readers, feeds and subscriptions end with
+        TopicDeleted."""
         return self._thread.wait_for(self._client.delete_topic, name)
 
     def topics(self, pattern: str = ">") -> list[str]:

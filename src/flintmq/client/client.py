@@ -123,9 +123,6 @@ class Client(QueueVerbs):
         repeated: if it is there already, the receipt is that of the first time and says so. A topic
         remembers the last 100,000 sequences of each producer.
         """
-        self._turns.left -= 1
-        if self._turns.left <= 0:
-            await self._turns.pause()
         options = PLAIN
         if not (
             key is None
@@ -165,7 +162,12 @@ class Client(QueueVerbs):
             ):
                 quick = self._broker.publish_value_nowait(topic, value)
                 if quick is not None:
-                    return quick if isinstance(quick, Receipt) else await quick
+                    if not isinstance(quick, Receipt):
+                        return await quick
+                    self._turns.left -= 1
+                    if self._turns.left <= 0:
+                        await self._turns.pause()
+                    return quick
             rows = BatchBuilder()
             rows.append(value)
         else:
@@ -216,9 +218,6 @@ class Client(QueueVerbs):
         `compression` of each message. `producer` and `sequence` are those of the first message;
         the others count on from it. Such a batch goes to one partition.
         """
-        self._turns.left -= 1
-        if self._turns.left <= 0:
-            await self._turns.pause()
         row_options = {
             "key": key,
             "headers": headers,
@@ -274,9 +273,6 @@ class Client(QueueVerbs):
         Order is kept within a topic. Values are all encoded first; after that, each topic is
         published on its own, and an error carries the receipts of what was in `receipts`.
         """
-        self._turns.left -= 1
-        if self._turns.left <= 0:
-            await self._turns.pause()
         pairs = pair_list(messages)
         by_topic: dict[str, list[int]] = {}
         for index, (topic, _) in enumerate(pairs):
@@ -360,13 +356,16 @@ class Client(QueueVerbs):
                 topic, rows, qos=qos, auto_create=may_create, timeout=self._patience(timeout)
             )
             if isinstance(begun, Receipt):
+                self._turns.left -= 1
+                if self._turns.left <= 0:
+                    await self._turns.pause()
                 return begun
             if begun is not None:
                 return await begun
             return await self._broker.publish(
                 topic, rows, qos=qos, auto_create=may_create, timeout=self._patience(timeout)
             )
-        return await self._sender.publish(
+        receipt = await self._sender.publish(
             topic,
             rows,
             options,
@@ -377,6 +376,10 @@ class Client(QueueVerbs):
             batch_compression=batch_compression,
             identity=identity,
         )
+        self._turns.left -= 1
+        if self._turns.left <= 0:
+            await self._turns.pause()
+        return receipt
 
     # --- staged writes
 
@@ -536,8 +539,10 @@ class Client(QueueVerbs):
         return await self._broker.configure_topic(name, checked)
 
     async def delete_topic(self, name: str) -> None:
-        """Remove a topic and what it holds. Its readers and feeds end with TopicDeleted."""
+        """Remove a topic and what it holds. Its readers, feeds and subscriptions end with
+        TopicDeleted."""
         await self._broker.delete_topic(name)
+        await self._pollers.forget(name)
 
     async def topics(self, pattern: str = ">") -> list[str]:
         """The names of the topics that match, sorted."""

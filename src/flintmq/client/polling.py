@@ -59,6 +59,12 @@ class Pollers:
         if poller is not None:
             await poller.put_back(found)
 
+    async def forget(self, topic: str, group: str | None = None) -> None:
+        """A topic or group is gone: nothing of it is to be kept for the next poll."""
+        for place in [place for place in self._pollers if place[0] == topic]:
+            if group is None or place[1] == group:
+                await self._pollers.pop(place).close()
+
     async def close(self) -> None:
         """Leave all groups; what was polled and not settled is given back."""
         pollers, self._pollers = self._pollers, {}

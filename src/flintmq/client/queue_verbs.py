@@ -185,6 +185,7 @@ class QueueVerbs:
     async def delete_group(self, topic: str, group: str) -> None:
         """Forget a group and all it has settled. The topic's messages are not touched."""
         await self._broker.delete_group(topic, group)
+        await self._pollers.forget(topic, group)
 
     async def peek(self, topic: str, group: str, max: int = 10) -> Rows:
         """What would be handed out next, without leasing it."""

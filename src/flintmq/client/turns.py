@@ -15,7 +15,8 @@ class Turns:
 
     def __init__(self) -> None:
         self.left = TURNS
-        """Every call takes one, and at 0 awaits `pause` before it does anything."""
+        """Every call takes one, and at 0 awaits `pause`: a read before it takes anything, a publish
+        when it has its place, which others would take from it meanwhile."""
 
     @coroutine
     def pause(self) -> Generator[None, None, None]:

@@ -320,6 +320,8 @@ class Broker(QueueVerbs):
             await self._introduce_groups(row, self._topics[added_name])
         for topic in self._row(name):
             topic.bell.ring()  # readers of all partitions look whether there are more
+            for group in topic.queues.values() if added else ():
+                group.recall()  # and so do members
         return self._info(name, self._row(name))
 
     def _check_growth(self, name: str, ours: int | None, wanted: int | None) -> None:

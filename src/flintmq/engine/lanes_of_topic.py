@@ -13,6 +13,9 @@ from ..batch import DELIVER_AT, PRIORITY, RecordBatch, RowSource
 from ..groups.lanes import LaneIndex
 from ..groups.offset_set import OffsetSet
 
+FILL_ROWS = 16_384
+"""How many rows that are not plain are taken in at once: some ten milliseconds."""
+
 
 class ControlLog(Protocol):
     """A log that tells what its messages ask for, without their payloads."""
@@ -54,9 +57,13 @@ class TopicLanes:
         if index in self._indexes:
             self._indexes.remove(index)
 
-    def fill(self, index: LaneIndex) -> None:
-        """Take in what has been appended since, and is still there."""
-        log = self._log
+    def fill(self, index: LaneIndex) -> bool:
+        """Take in what has been appended since, and is still there; whether that is all.
+
+        What is not plain costs something for each row, and a backlog may have millions of them:
+        so many are looked at in one go, and the caller comes again.
+        """
+        log, left = self._log, FILL_ROWS
         index.end = max(index.end, log.first_offset)
         while index.end < log.next_offset:
             control, row, stop = log.control_at(index.end)
@@ -64,12 +71,17 @@ class TopicLanes:
             priorities: bytes | None = None
             left_out: Sequence[int] | None = None
             if control is not None:
+                if not left:
+                    return False
+                count = min(count, left)
+                left -= count
                 columns = control.columns
                 if columns & PRIORITY:
                     priorities = _priorities(control, row, row + count)
                 if columns & DELIVER_AT:
                     left_out = self._left_out(control, row, row + count)
             index.add(index.end, count, priorities, left_out)
+        return True
 
     def add_due(self, due: Sequence[tuple[int, int]]) -> None:
         """Delayed messages (offset, priority) whose time has come: for groups that begin later."""

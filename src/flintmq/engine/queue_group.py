@@ -114,7 +114,8 @@ class QueueGroup:
     def is_ready(self) -> bool:
         if self.ended is not None:
             return True
-        self._look()
+        if not self._look():
+            return True  # it takes a look to know
         return not self.paused and self.queue.has_ready()
 
     async def take(self, taker: Taker, wait: float | None) -> Grant | None:
@@ -168,6 +169,11 @@ class QueueGroup:
                 self._takers.remove(taker)
             self._note_takers()
 
+    def recall(self) -> None:
+        """Have those who wait come back with nothing: there is something new to join."""
+        for taker in self._takers:
+            resolve(taker.woken, False)
+
     def _take_back(self, taker: Taker) -> None:
         """Whoever was to get these has left before they were handed out."""
         handed, taker.handed = taker.handed, None
@@ -213,7 +219,9 @@ class QueueGroup:
         if self.paused:
             return None
         topic, queue = self.topic, self.queue
-        self._look()
+        if not self._look():
+            self._has_more_to_look_at = True  # the last of a backlog may be the first to go
+            return None
         if not queue.has_ready():
             return None
         now = topic.clock.monotonic()
@@ -264,11 +272,10 @@ class QueueGroup:
         attempts += [(offset, offset + 1, count) for offset, count in counts.items()]
         return self.topic.keeper.attempts(Attempts(self.topic.id, self.name, attempts))
 
-    def _look(self) -> None:
-        """Take note of what has come, and of what retention took."""
+    def _look(self) -> bool:
+        """Take note of what has come, and of what retention took; whether of all of it."""
         topic, queue = self.topic, self.queue
-        if queue.index.end < topic.log.next_offset:
-            topic.lanes.fill(queue.index)
+        is_all = queue.index.end >= topic.log.next_offset or topic.lanes.fill(queue.index)
         first = topic.log.first_offset
         if queue.floor < first:
             floor = queue.floor
@@ -278,6 +285,7 @@ class QueueGroup:
             expired = min(lost, first - floor - topic.missed_between(floor, first))
             self._drops["expired"] += expired
             self._drops["retention"] += lost - expired
+        return is_all
 
     def _pick(self, wanted: int) -> tuple[Ranges, list[Run]]:
         """Up to `wanted` messages that may be delivered. What may not is settled or buried."""
@@ -299,6 +307,9 @@ class QueueGroup:
                     self._exhausted(selection.exhausted, "not settled by any of its deliveries")
                 )
             if not selection.ranges:
+                if selection.exhausted:  # others may be ready behind them
+                    budget -= len(selection.exhausted)
+                    continue
                 self._has_more_to_look_at = selection.is_cut
                 return ranges, runs
             picked = rows_of(topic, selection.ranges)
@@ -549,7 +560,10 @@ class QueueGroup:
                 )
         self.wake()
         try:
-            self._look()
+            if not self._look():
+                self._timer_at = topic.clock.monotonic()
+                self._timer = topic.clock.call_later(0.0, self._time_is_up)
+                return
         except FlintError as error:  # of the disk: whoever asks next hears it again
             _log.warning("delays of group %r of %r: %s", self.name, topic.name, error)
             return
@@ -589,7 +603,9 @@ class QueueGroup:
         self._drops.clear()
         self._find_suspects()
         if self.queue.delayed_count:
-            self._look()  # what is due comes by the lane of its priority, which the index knows
+            while not self._look():
+                pass  # what is due comes by the lane of its priority, which the index knows
+            self.queue.take_due(self.topic.clock.now_ms())
         self._arm()
 
     def _find_suspects(self) -> None:
@@ -626,8 +642,10 @@ class QueueGroup:
         queue = self.queue
         return max(0, self.topic.log.next_offset - queue.floor - queue.settled_above)
 
-    def peek(self, max_rows: int) -> list[Run]:
-        self._look()
+    async def peek(self, max_rows: int) -> list[Run]:
+        while not self._look():
+            await asyncio.sleep(0)
+            self._check_open()
         now_ms = self.topic.clock.now_ms()
         runs: list[Run] = []
         for run in rows_of(self.topic, self.queue.peek(max_rows)):

@@ -190,7 +190,7 @@ class QueueVerbs:
         left = max_rows
         for queue in self._queues(topic, group):
             if left > 0:
-                found = queue.peek(left)
+                found = await queue.peek(left)
                 left -= sum(run.row_count for run in found)
                 runs += found
         return Rows(runs)
