@@ -7,6 +7,7 @@ index by ranges, from the control columns alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol
 
 from ..batch import DELIVER_AT, PRIORITY, RecordBatch, RowSource
@@ -60,22 +61,29 @@ class TopicLanes:
         for index in self._indexes:
             index.drop_due_before(offset)
 
-    def fill(self, index: LaneIndex) -> None:
-        """Take in what has been appended since, and is still there."""
+    def fill(self, index: LaneIndex, budget: float = inf) -> bool:
+        """Take in what has been appended since, and is still there; whether that is all of it.
+
+        `budget` is how many rows may be looked at that are not plain, more or less.
+        """
         log = self._log
         index.end = max(index.end, log.first_offset)
         while index.end < log.next_offset:
+            if budget <= 0:
+                return False
             control, row, stop = log.control_at(index.end)
             count = min(stop - row, log.next_offset - index.end)
             priorities: bytes | None = None
             left_out: Sequence[int] | None = None
             if control is not None:
+                budget -= count
                 columns = control.columns
                 if columns & PRIORITY:
                     priorities = _priorities(control, row, row + count)
                 if columns & DELIVER_AT:
                     left_out = self._left_out(control, row, row + count)
             index.add(index.end, count, priorities, left_out)
+        return True
 
     def add_due(self, due: Sequence[tuple[int, int]]) -> None:
         """Delayed messages (offset, priority) whose time has come: for groups that begin later."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..batch import RowSource
@@ -35,6 +36,10 @@ _log = logging.getLogger(__name__)
 _LOOKED_AT_MAX = 4096
 """How many rows one step looks at that nobody gets, so that a rare match does not hold up the
 loop."""
+
+_FILLED_MAX = 16_384
+"""How many rows with priorities or delays one step takes into the lane index. A group that begins
+at, or wakes up to, a backlog of millions does so in many steps."""
 
 _ALONE = 2
 """How many of its last deliveries a message gets alone, where processes have ended with it: with
@@ -130,9 +135,10 @@ class QueueGroup:
             self._serve()  # those who came before are first
         if taker.handed is None and not self._takers:
             taker.handed = self._hand_out(taker)
-            while taker.handed is None and wait == 0 and self._has_more_to_look_at:
-                await asyncio.sleep(0)
-                self._check_open()
+        while taker.handed is None and wait == 0 and self._has_more_to_look_at:
+            await asyncio.sleep(0)
+            self._check_open()
+            if not self._takers:  # else it is looked at for them first
                 taker.handed = self._hand_out(taker)
         if taker.handed is None and wait != 0:
             await self._wait_for_turn(taker, wait)
@@ -223,7 +229,9 @@ class QueueGroup:
         if self.paused or self._resets:
             return None
         topic, queue = self.topic, self.queue
-        self._look()
+        if not self._look(_FILLED_MAX):
+            self._has_more_to_look_at = True
+            return None
         if not queue.has_ready():
             return None
         now = topic.clock.monotonic()
@@ -274,11 +282,12 @@ class QueueGroup:
         attempts += [(offset, offset + 1, count) for offset, count in counts.items()]
         return self.topic.keeper.attempts(Attempts(self.topic.id, self.name, attempts))
 
-    def _look(self) -> None:
-        """Take note of what has come, and of what retention took."""
+    def _look(self, budget: float = inf) -> bool:
+        """Take note of what has come, and of what retention took; whether of all of it."""
         topic, queue = self.topic, self.queue
+        is_all = True
         if queue.index.end < topic.log.next_offset:
-            topic.lanes.fill(queue.index)
+            is_all = topic.lanes.fill(queue.index, budget)
         first = topic.log.first_offset
         if queue.floor < first:
             floor = queue.floor
@@ -288,6 +297,7 @@ class QueueGroup:
             expired = min(lost, first - floor - topic.missed_between(floor, first))
             self._drops["expired"] += expired
             self._drops["retention"] += lost - expired
+        return is_all
 
     def _pick(self, wanted: int) -> tuple[Ranges, list[Run]]:
         """Up to `wanted` messages that may be delivered. What may not is settled or buried."""
@@ -701,7 +711,7 @@ class QueueGroup:
         return found
 
     def stats(self, dead_letters: int) -> GroupStats:
-        self._look()
+        self._look(0)
         topic, queue = self.topic, self.queue
         lag = self.unsettled()
         delayed = queue.delayed_count + topic.delayed_from(queue.floor)
