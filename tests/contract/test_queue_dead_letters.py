@@ -312,3 +312,12 @@ async def test_a_topic_is_not_its_own_dead_letter_topic(mq: flintmq.Client) -> N
     await mq.create_topic("orders")
     with pytest.raises(flintmq.InvalidRequest, match="dead_letter_topic"):
         await mq.configure_topic("orders", dead_letter_topic="orders")
+
+
+async def test_nothing_is_redriven_to_a_group_that_is_gone(mq: flintmq.Client) -> None:
+    await numbered(mq, 1)
+    await _reject(mq, "no")
+    await mq.delete_group("orders", "g")
+    with pytest.raises(flintmq.GroupNotFound):
+        await mq.redrive("orders", "g")
+    assert len(await mq.dead_letters("orders", "g")) == 1

@@ -414,6 +414,7 @@ class QueueVerbs:
         self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
     ) -> int:
         async with self._redriving:  # so that none goes back twice
+            self._queues(topic, group)  # or there is nobody to get them
             row = self._existing_row(topic)
             letters = self._letters_topic(row, group)
             if letters is None:
