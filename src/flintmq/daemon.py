@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
+import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 PORT = 7600
 DRAIN_SECONDS = 10.0
+FILES = 512
+"""Files the broker needs for itself: journal, segments, and some to spare."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +61,7 @@ class Daemon:
             LocalFileSystem(settings.data_dir), decoder=Codec(), fsync=settings.fsync
         )
         self._broker.on_failed = self._disk_failed
-        self._server = NativeServer(self._broker, limits=settings.limits)
+        self._server = NativeServer(self._broker, limits=fitted_to_files(settings.limits))
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
         """Serve until told to stop. `on_ready` is called once everything is recovered.
@@ -69,8 +74,9 @@ class Daemon:
         try:
             await self._broker.open()
             try:
-                address = await self._server.start(*self._settings.listen)
-                on_ready(address)
+                if not self._stopping.is_set():
+                    address = await self._server.start(*self._settings.listen)
+                    on_ready(address)
                 await self._stopping.wait()
             finally:
                 await self._shut_down()
@@ -86,6 +92,12 @@ class Daemon:
         self._stopping.set()
 
     def stop(self) -> None:
+        """Stop in good order; asked a second time, at once."""
+        if self._stopping.is_set():
+            print("flintmq: told twice to stop: not waiting any longer", file=sys.stderr)
+            sys.stderr.flush()
+            # As kill -9 would: what is acknowledged is synced, the rest was never promised.
+            os._exit(1)
         self._stopping.set()
 
     async def _shut_down(self) -> None:
@@ -97,6 +109,38 @@ class Daemon:
         except FlintError:
             if self._failure is None:  # else it is known already
                 raise
+
+
+def fitted_to_files(limits: Limits) -> Limits:
+    """Each connection takes a file descriptor, and one that the journal lacks would stop the
+    broker: have as many as we may, and take in no more clients than that leaves room for."""
+    try:
+        import resource
+    except ImportError:
+        return limits  # no such limit on this system
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = limits.connections + limits.backlog + limits.told + FILES
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return limits
+    if hard == resource.RLIM_INFINITY or hard >= most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return limits
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    room = hard - min(FILES, hard // 2)
+    backlog, told = min(limits.backlog, max(1, room // 4)), min(limits.told, max(1, room // 20))
+    connections = min(limits.connections, max(1, room - backlog - told))
+    if connections < limits.connections:
+        _log.warning(
+            "this process may have %d files open (ulimit -n): %d connections, not %d",
+            hard,
+            connections,
+            limits.connections,
+        )
+    return msgspec.structs.replace(limits, connections=connections, backlog=backlog, told=told)
+
+
+def is_loopback(host: str) -> bool:
+    return ipaddress.ip_address(host.partition("%")[0]).is_loopback
 
 
 def run(settings: Settings, on_ready: Callable[[tuple[str, int]], None]) -> None:

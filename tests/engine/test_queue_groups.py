@@ -843,3 +843,29 @@ async def test_an_ack_behind_a_reset_is_lost_however_long_the_disk_takes(desk: D
     assert list((await taking).rows.values) == [b"0", b"1", b"2"]
     stats = await desk.broker.group_stats("t", "g")
     assert (stats.lag, stats.in_flight) == (3, 3)
+
+
+async def test_a_backlog_with_priorities_is_taken_in_by_steps(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes_of_topic, "FILL_ROWS", 100)
+    for number in range(40):
+        await desk.publish("t", *[b"%d" % number] * 50, priority=number % 8)
+    member, waiter = await desk.join(), await desk.join()
+    topic, index = desk.broker._topics["t"], desk.broker._topics["t"].queues["g"].queue.index
+    steps: list[int] = []
+    fill = topic.lanes.fill
+
+    def watched(*arguments: Any) -> bool:
+        before = index.end
+        is_all = fill(*arguments)
+        steps.append(index.end - before)
+        return is_all
+
+    monkeypatch.setattr(topic.lanes, "fill", watched)
+    assert (await desk.broker.group_stats("t", "g")).lag == 2000
+    waiting = desk.later(waiter.take(1, 30.0, 100))
+    assert await desk.values(member, 2) == [b"7", b"7"]
+    assert (await waiting).rows.values == [b"7"]
+    assert sum(steps) == 2000
+    assert max(steps) < 100 + 1024

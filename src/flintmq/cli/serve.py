@@ -7,8 +7,13 @@ from pathlib import Path
 
 import click
 
-from ..daemon import DRAIN_SECONDS, PORT, Settings, parse_listen, run
+from ..daemon import DRAIN_SECONDS, PORT, Settings, is_loopback, parse_listen, run
+from ..servers.limits import Limits
 from ..storage.fsync_policy import FsyncPolicy
+
+LIMITS = Limits()
+FRAME_BYTES_MIN = 64 * 1024
+FRAME_BYTES_MOST = LIMITS.frame_bytes
 
 
 @click.command("serve")
@@ -44,6 +49,48 @@ from ..storage.fsync_policy import FsyncPolicy
     help="How long what is under way may take at the end.",
 )
 @click.option(
+    "--max-connections",
+    default=LIMITS.connections,
+    show_default=True,
+    type=click.IntRange(min=1),
+    envvar="FLINTMQ_MAX_CONNECTIONS",
+    help="Clients beyond that are turned away.",
+)
+@click.option(
+    "--max-frame-bytes",
+    default=LIMITS.frame_bytes,
+    show_default=True,
+    type=click.IntRange(min=FRAME_BYTES_MIN, max=FRAME_BYTES_MOST),
+    envvar="FLINTMQ_MAX_FRAME_BYTES",
+    help="The largest batch that can be published.",
+)
+@click.option(
+    "--max-in-flight-bytes",
+    default=LIMITS.in_flight_bytes,
+    show_default=True,
+    type=click.IntRange(min=1),
+    envvar="FLINTMQ_MAX_IN_FLIGHT_BYTES",
+    help="What a client may have on its way to the disk before it is held back.",
+)
+@click.option(
+    "--idle-timeout",
+    default=LIMITS.idle_seconds,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    envvar="FLINTMQ_IDLE_TIMEOUT",
+    metavar="SECONDS",
+    help="Who says nothing for so long is disconnected. Clients ping by themselves.",
+)
+@click.option(
+    "--handshake-timeout",
+    default=LIMITS.handshake_seconds,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    envvar="FLINTMQ_HANDSHAKE_TIMEOUT",
+    metavar="SECONDS",
+    help="How long a client may take to say who it is.",
+)
+@click.option(
     "--log-level",
     default="warning",
     show_default=True,
@@ -51,12 +98,24 @@ from ..storage.fsync_policy import FsyncPolicy
     envvar="FLINTMQ_LOG_LEVEL",
     help="What is told on stderr.",
 )
-def command(data_dir: Path, listen: str, fsync: str, drain_seconds: float, log_level: str) -> int:
+def command(
+    data_dir: Path,
+    listen: str,
+    fsync: str,
+    drain_seconds: float,
+    max_connections: int,
+    max_frame_bytes: int,
+    max_in_flight_bytes: int,
+    idle_timeout: float,
+    handshake_timeout: float,
+    log_level: str,
+) -> int:
     """Run a broker until SIGTERM or Ctrl-C.
 
     One line on stdout says when it is ready: everything is recovered, and clients can connect. At
     the end new publishes are refused, what is under way is finished, and everything is synced.
-    Each option can also be given in the environment, as FLINTMQ_DATA_DIR and so on.
+    A second SIGTERM or Ctrl-C ends it at once. Each option can also be given in the environment, as
+    FLINTMQ_DATA_DIR and so on.
 
     \b
     Examples:
@@ -71,11 +130,26 @@ def command(data_dir: Path, listen: str, fsync: str, drain_seconds: float, log_l
         listen=parse_listen(listen),
         fsync=FsyncPolicy.parse(fsync),
         drain_seconds=drain_seconds,
+        limits=Limits(
+            connections=max_connections,
+            frame_bytes=max_frame_bytes,
+            in_flight_bytes=max_in_flight_bytes,
+            idle_seconds=idle_timeout,
+            # Clients ping in time to be heard, also if one ping is late.
+            ping_seconds=min(LIMITS.ping_seconds, idle_timeout / 2.5),
+            handshake_seconds=handshake_timeout,
+        ),
     )
 
     def ready(address: tuple[str, int]) -> None:
         host, port = address
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if not is_loopback(host):
+            click.echo(
+                f"flintmq: warning: {shown} can be reached from other machines, and there is no "
+                "authentication: whoever connects may read, publish and delete",
+                err=True,
+            )
         click.echo(f"flintmq: ready at flint://{shown}, data in {data_dir}")
 
     run(settings, ready)

@@ -131,9 +131,10 @@ class QueueGroup:
             self._serve()  # those who came before are first
         if taker.handed is None and not self._takers:
             taker.handed = self._hand_out(taker)
-            while taker.handed is None and wait == 0 and self._has_more_to_look_at:
-                await asyncio.sleep(0)
-                self._check_open()
+        while taker.handed is None and wait == 0 and self._has_more_to_look_at:
+            await asyncio.sleep(0)
+            self._check_open()
+            if not self._takers:  # else it is looked at for them first
                 taker.handed = self._hand_out(taker)
         if taker.handed is None and wait != 0:
             await self._wait_for_turn(taker, wait)

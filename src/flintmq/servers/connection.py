@@ -8,7 +8,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, cast
 
-from ..errors import FlintError, MalformedFrame
+from ..errors import Disconnected, FlintError, MalformedFrame
 from ..wire.faults import fault_of
 from ..wire.frames import Buffer, FrameDecoder, encode_frame
 from ..wire.hello import HELLO_BYTES, parse_hello, server_hello
@@ -40,8 +40,10 @@ class Connection(asyncio.Protocol):
         self.session: Session | None = None
         self._out_bytes = 0
         self._paused = False
+        self._holding: set[str] = set()
         self.heard_at = self._loop.time()
         self.bytes_received = self.bytes_sent = 0
+        self._refusal: FlintError | None = None
         self.peer = "?"
 
     # --- the transport's side
@@ -49,24 +51,26 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._transport = transport
-        if not self._server.admit(self):
-            transport.abort()
-            return
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "local")
         set_socket_options(transport)
         transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
+        self._refusal = self._server.admit(self)
         self._handshake = self._loop.call_later(
             self._server.limits.handshake_seconds, self._handshake_over
         )
 
     def data_received(self, data: bytes) -> None:
         self.bytes_received += len(data)
-        self.heard_at = self._loop.time()
         try:
             if self._hello is not None:
                 data = self._take_hello(data)
-            for frame in self._decoder.feed(data):
+            frames = self._decoder.feed(data)
+            if frames:
+                self.heard_at = self._loop.time()  # bytes that never make a frame are no sign
+            for frame in frames:
+                if self._refusal is not None:
+                    raise self._refusal
                 if self.session is not None:
                     self.session.receive(frame)
                 elif frame.op == Op.OPEN:
@@ -105,9 +109,11 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._paused = True
+        self.hold("replies")  # who does not read what was asked for asks for nothing more
 
     def resume_writing(self) -> None:
         self._paused = False
+        self.go_on("replies")
         if self.session is not None:
             self.session.has_room()
 
@@ -122,8 +128,8 @@ class Connection(asyncio.Protocol):
             session.lost(self)
 
     def _handshake_over(self) -> None:
-        _log.info("%s did not finish its handshake", self.peer)
-        self.abort()
+        seconds = self._server.limits.handshake_seconds
+        self.refuse(Disconnected(self.peer, f"its handshake took longer than {seconds:g} s"))
 
     # --- the session's side
 
@@ -131,6 +137,11 @@ class Connection(asyncio.Protocol):
     def is_full(self) -> bool:
         """The other side reads slower than we write, or much is to be written in this turn."""
         return self._paused or self._out_bytes > WRITE_BYTES_HIGH
+
+    @property
+    def is_held_by_us(self) -> bool:
+        """It is not read from because our disk is slow: its silence is no fault of its own."""
+        return "publishes" in self._holding
 
     @property
     def is_open(self) -> bool:
@@ -156,15 +167,19 @@ class Connection(asyncio.Protocol):
         if was_full and not self._paused and self.session is not None:
             self.session.has_room()
 
-    def hold(self) -> None:
+    def hold(self, why: str) -> None:
         """Read no more for now: the other side feels it."""
+        self._holding.add(why)
         if self.is_open:
             assert self._transport is not None
             with contextlib.suppress(RuntimeError):
                 self._transport.pause_reading()
 
-    def go_on(self) -> None:
-        if self.is_open:
+    def go_on(self, why: str) -> None:
+        self._holding.discard(why)
+        if self.is_open and not self._holding:
+            # What was heard before it was held says nothing of how long it has been silent.
+            self.heard_at = self._loop.time()
             assert self._transport is not None
             with contextlib.suppress(RuntimeError):
                 self._transport.resume_reading()

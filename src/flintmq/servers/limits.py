@@ -9,6 +9,10 @@ from ..wire.frames import FRAME_BYTES_MAX
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connections: int = 10_000
+    told: int = 100
+    """How many at a time, beyond those, are told why they are turned away."""
+    backlog: int = 1024
+    """Connections that may be taken from the system in one turn."""
     frame_bytes: int = FRAME_BYTES_MAX
     in_flight_bytes: int = 16 * 1024 * 1024
     """Publishes of one connection that wait for the disk; beyond that it is not read from."""

@@ -10,18 +10,20 @@ from typing import Any
 import msgspec
 
 from ..broker_api import BrokerApi
-from ..errors import Disconnected, InvalidRequest, MalformedFrame
+from ..errors import Disconnected, FlintError, InvalidRequest, MalformedFrame, QueueFull
 from ..model import OPTION_NAMES, TopicOptions
 from ..wire.frames import Frame
 from ..wire.operations import KnownTopic, Op, Open, Opened, encode
 from ..wire.runs import RunEncoder
 from .connection import Connection
 from .limits import Limits
+from .publishing import Draining
 from .session import Session
 
 _log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
+COMPLAIN_SECONDS = 10.0
 
 
 class NativeServer:
@@ -38,6 +40,8 @@ class NativeServer:
         self.name = name
         self.encoder = RunEncoder()
         self.connections: set[Connection] = set()
+        self._turned_away: set[Connection] = set()
+        self._complain_at = 0.0
         self.sessions: dict[bytes, Session] = {}
         self.known: dict[str, KnownTopic] = {}
         self.is_draining = False
@@ -58,7 +62,11 @@ class NativeServer:
         loop = asyncio.get_running_loop()
         try:
             server = await loop.create_server(
-                lambda: Connection(self), host, port, backlog=1024, reuse_address=True
+                lambda: Connection(self),
+                host,
+                port,
+                backlog=self.limits.backlog,
+                reuse_address=True,
             )
         except OSError as error:
             raise Disconnected(
@@ -68,15 +76,36 @@ class NativeServer:
         address = server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
 
-    def admit(self, connection: Connection) -> bool:
-        if len(self.connections) >= self.limits.connections or self.is_draining:
-            return False
-        self.connections.add(connection)
-        self._sweep_later()
-        return True
+    def admit(self, connection: Connection) -> FlintError | None:
+        """Take a connection in; or why it is refused, which it hears once it has said hello."""
+        if not self.is_draining and len(self.connections) < self.limits.connections:
+            self.connections.add(connection)
+            self._sweep_later()
+            return None
+        self._turn_away(connection)
+        if self.is_draining:
+            return Draining("the broker is about to stop")
+        return QueueFull(
+            "the broker's connections", self.limits.connections, "close some, or raise the limit"
+        )
+
+    def _turn_away(self, connection: Connection) -> None:
+        if len(self._turned_away) >= self.limits.told:
+            connection.abort()  # a flood: nobody is told why
+            return
+        self._turned_away.add(connection)
+        now = asyncio.get_running_loop().time()
+        if not self.is_draining and now >= self._complain_at:
+            self._complain_at = now + COMPLAIN_SECONDS
+            _log.warning(
+                "%s is turned away: there are %d connections already",
+                connection.peer,
+                len(self.connections),
+            )
 
     def left(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._turned_away.discard(connection)
 
     def _sweep_later(self) -> None:
         if self._sweeping is None and self.connections:
@@ -88,9 +117,13 @@ class NativeServer:
         self._sweeping = None
         now = asyncio.get_running_loop().time()
         for connection in list(self.connections):
-            if now - connection.heard_at > self.limits.idle_seconds:
+            silent = now - connection.heard_at
+            if silent > self.limits.idle_seconds and not connection.is_held_by_us:
                 connection.refuse(
-                    Disconnected(connection.peer, "nothing was heard from it; it should ping")
+                    Disconnected(
+                        connection.peer,
+                        f"no whole frame came from it for {silent:.0f} s; it should ping",
+                    )
                 )
         self._sweep_later()
 
@@ -164,11 +197,11 @@ class NativeServer:
             session.send(Op.DRAIN, 0, encode([seconds]))
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + seconds
-        while self._is_publishing() and loop.time() < give_up_at:  # noqa: ASYNC110
+        while self._is_busy() and loop.time() < give_up_at:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
-    def _is_publishing(self) -> bool:
-        return any(session.is_publishing() for session in self.sessions.values())
+    def _is_busy(self) -> bool:
+        return any(session.is_busy() for session in self.sessions.values())
 
     async def close(self) -> None:
         self.is_draining = True
@@ -176,6 +209,8 @@ class NativeServer:
             server.close()
         if self._sweeping is not None:
             self._sweeping.cancel()
+        for connection in list(self._turned_away):
+            connection.abort()
         for connection in list(self.connections):
             connection.close()  # first: what ends now ends for us, and clients come back elsewhere
         for session in list(self.sessions.values()):

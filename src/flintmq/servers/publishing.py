@@ -118,7 +118,7 @@ class Publishes:
         if not self._held and self._landing_bytes > self._session.server.limits.in_flight_bytes:
             self._held = True
             if self._session.connection is not None:
-                self._session.connection.hold()
+                self._session.connection.hold("publishes")
 
     async def _land(self) -> None:
         """Answer in the order of the journal: one wake-up for everything that one sync has made
@@ -141,7 +141,7 @@ class Publishes:
     def go_on(self) -> None:
         self._held = False
         if self._session.connection is not None:
-            self._session.connection.go_on()
+            self._session.connection.go_on("publishes")
 
     # --- what has to wait in line
 

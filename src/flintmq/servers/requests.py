@@ -308,6 +308,7 @@ async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:
     try:
         if not reader.is_ready() and c.timeout != 0:
             await reader.wait(c.timeout)
+        await session.room()
         rows = reader.take(min(c.max_rows, 65_536))
         missed = rows.missed
         after = await reader.position()
@@ -343,9 +344,15 @@ async def take_leased(session: Session, c: TakeLeased, frame: Frame) -> Any:
     if c.max_rows < 1:
         raise InvalidRequest(f"max_rows is at least 1, not {c.max_rows}")
     member = _member(session, c.stream)
-    grant = await member.api.take(c.max_rows, c.lease_seconds, c.timeout, auto_ack=c.auto_ack)
-    if grant is None:
-        return None
+    while True:
+        await session.room()
+        grant = await member.api.take(c.max_rows, c.lease_seconds, c.timeout, auto_ack=c.auto_ack)
+        if grant is None:
+            return None
+        if c.auto_ack or not session.is_full():
+            break
+        # The client reads slower than it takes, or is away: others may have these meanwhile.
+        await member.api.release([(grant.token, _ranges(grant.rows.runs))])
     runs, rest, _ = cut(grant.rows.runs, c.max_rows, session.server.limits.delivery_bytes)
     if rest and not c.auto_ack:
         # Not more than a reply may carry: it does not count as a delivery.

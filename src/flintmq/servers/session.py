@@ -50,6 +50,8 @@ class Session:
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._takes: dict[int, Stream] = {}
         self._to_look: list[Stream] = []
+        self._parked = 0  # of the tasks, those that wait for messages or for room
+        self._room: asyncio.Event | None = None
         self._stream_count = 0
         self._grace: asyncio.TimerHandle | None = None
         self._ended = False
@@ -85,6 +87,7 @@ class Session:
         if self.connection is not connection:
             return
         self.connection = None
+        self._ring_for_room()  # what was asked is done, also if the answer has to wait
         if self._resumable and not self._ended and not self.server.is_draining:
             self._grace = self.loop.call_later(self.server.limits.grace_seconds, self.end)
         else:
@@ -169,7 +172,23 @@ class Session:
         if self.connection is not None:
             self.connection.flush()
 
+    async def room(self) -> None:
+        """Wait until there is room for a reply that may be large."""
+        while self.is_full():
+            await self._wait_for_room()
+
+    async def _wait_for_room(self) -> None:
+        if self._room is None:
+            self._room = asyncio.Event()
+        await self._room.wait()
+
+    def _ring_for_room(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
     def has_room(self) -> None:
+        self._ring_for_room()
         for stream in self._takes.copy().values():
             stream.has_room()
 
@@ -234,7 +253,7 @@ class Session:
         for name in _NAMES:
             if isinstance(getattr(control, name, None), list | dict):
                 raise InvalidRequest(f"{kind.__name__}: {name} is no list and no map")
-        self.run(frame.id, work(self, control, frame))
+        self.run(frame.id, work(self, control, frame), waits=frame.op in _WAIT)
 
     def check_requests(self) -> None:
         if len(self._tasks) + len(self._takes) >= self.server.limits.requests:
@@ -244,23 +263,32 @@ class Session:
                 "wait for replies before asking for more",
             )
 
-    def run(self, request: int, work: Coroutine[Any, Any, Any]) -> None:
-        task = self._tasks[request] = self.loop.create_task(work)
-        # Not at the end of the work itself: what is cancelled early never gets there.
-        task.add_done_callback(lambda task: self._answer(request, task))
+    def run(self, request: int, work: Coroutine[Any, Any, Any], *, waits: bool) -> None:
+        self._parked += waits
+        task = self._tasks[request] = self.loop.create_task(self._carry_out(request, work))
 
-    def _answer(self, request: int, task: asyncio.Task[Any]) -> None:
-        self._tasks.pop(request, None)
-        if task.cancelled():
-            self.fail(request, asyncio.CancelledError())
-        elif (error := task.exception()) is not None:
-            self.fail(request, error)
-        else:
-            answer = task.result()
-            if isinstance(answer, requests.WithBatches):
-                self.reply(request, answer.control, answer.batches)
-            elif answer is not requests.ANSWERED:
-                self.reply(request, answer)
+        def done(task: asyncio.Task[None]) -> None:
+            # Not at the end of the work itself: what is cancelled early never gets there.
+            self._parked -= waits
+            self._tasks.pop(request, None)
+            work.close()
+            if task.cancelled():
+                self.fail(request, asyncio.CancelledError())
+            elif (error := task.exception()) is not None:
+                self.fail(request, error)
+
+        task.add_done_callback(done)
+
+    async def _carry_out(self, request: int, work: Coroutine[Any, Any, Any]) -> None:
+        """Do it and answer in one step, once there is room for the answer: what many requests of
+        one turn ask for is never held all at once."""
+        while self.connection is not None and self.is_full():
+            await self._wait_for_room()
+        answer = await work
+        if isinstance(answer, requests.WithBatches):
+            self.reply(request, answer.control, answer.batches)
+        elif answer is not requests.ANSWERED:
+            self.reply(request, answer)
 
     def _take(self, frame: Frame) -> None:
         wanted = self.control(frame, requests.Take)
@@ -318,12 +346,16 @@ class Session:
             raise Closed(f"stream {number}")
         return found
 
-    def is_publishing(self) -> bool:
-        return self.publishes.is_busy()
+    def is_busy(self) -> bool:
+        """Whether anything is under way that will end by itself: not what waits for messages."""
+        return self.publishes.is_busy() or self._parked < len(self._tasks)
 
 
 _NAMES = ("topic", "name", "group", "pattern", "writer", "part")
 """What the broker looks things up by."""
+
+_WAIT = frozenset({Op.FETCH, Op.TAKE_LEASED})
+"""What may wait for messages, for ever."""
 
 _decoders: dict[type[Control], Any] = {}
 
