@@ -91,11 +91,15 @@ class Served:
         if not self._opened:
             return False
         waited = False
-        while self._is_in_flight():
-            waited = True
+        quiet = 0
+        while quiet < 3:  # what a thread has done may show only in the next turn
+            quiet += 1
+            while self._is_in_flight():
+                waited, quiet = True, 0
+                await asyncio.sleep(0)
+            if isinstance(self._broker, DurableBroker) and await self._broker.settled():
+                waited, quiet = True, 0
             await asyncio.sleep(0)
-        if isinstance(self._broker, DurableBroker):
-            waited = await self._broker.settled() or waited
         return waited
 
     def _is_in_flight(self) -> bool:

@@ -144,10 +144,11 @@ class Lot:
         return receipt
 
     def fail(self, error: Exception) -> None:
-        if isinstance(error, Draining):
+        nobody_waits = all(future.done() for future in self.futures)
+        if isinstance(error, Draining) and not nobody_waits:
             self.outbox.hold(self)
             return
-        if isinstance(error, SessionLost) and self.qos:
+        if isinstance(error, SessionLost) and self.qos and not nobody_waits:
             self.outbox.again.append(self)
             return
         if isinstance(error, SessionLost):
