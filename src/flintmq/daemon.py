@@ -13,9 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from .broker_api import BrokerApi
 from .engine.durable_broker import DurableBroker
-from .errors import InvalidRequest
+from .errors import FlintError, InvalidRequest
 from .serde.codec import Codec
 from .servers.limits import Limits
 from .servers.native import NativeServer
@@ -57,13 +56,18 @@ class Daemon:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stopping = asyncio.Event()
-        self._broker: BrokerApi = DurableBroker(
+        self._failure: FlintError | None = None
+        self._broker = DurableBroker(
             LocalFileSystem(settings.data_dir), decoder=Codec(), fsync=settings.fsync
         )
+        self._broker.on_failed = self._disk_failed
         self._server = NativeServer(self._broker, limits=fitted_to_files(settings.limits))
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
-        """Serve until told to stop. `on_ready` is called once everything is recovered."""
+        """Serve until told to stop. `on_ready` is called once everything is recovered.
+
+        A disk that fails stops the broker too, and is raised once it has stopped.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -79,6 +83,13 @@ class Daemon:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+        if self._failure is not None:
+            raise self._failure
+
+    def _disk_failed(self, error: FlintError) -> None:
+        _log.error("the broker stops: %s", error)
+        self._failure = error
+        self._stopping.set()
 
     def stop(self) -> None:
         """Stop in good order; asked a second time, at once."""
@@ -93,7 +104,11 @@ class Daemon:
         """Refuse what is new, finish what is under way, let go of clients, sync, close."""
         await self._server.drain(self._settings.drain_seconds)
         await self._server.close()
-        await self._broker.close()
+        try:
+            await self._broker.close()
+        except FlintError:
+            if self._failure is None:  # else it is known already
+                raise
 
 
 def fitted_to_files(limits: Limits) -> Limits:

@@ -180,10 +180,10 @@ class GroupExists(FlintError):
         differences = ", ".join(
             f"{name} is {ours!r}, not {theirs!r}" for name, (ours, theirs) in differing.items()
         )
-        super().__init__(
-            f"group {group!r} of {topic!r} exists: {differences}; leave that out to take the "
-            "group's, or use another name"
-        )
+        remedy = "leave that out to take the group's, or use another name"
+        if "kind" in differing:
+            remedy = "readers' names (cursors) and queues share their names: use another one"
+        super().__init__(f"group {group!r} of {topic!r} exists: {differences}; {remedy}")
         self.topic, self.group, self.differing = topic, group, differing
 
 

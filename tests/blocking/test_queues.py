@@ -81,7 +81,9 @@ def test_a_handler_that_raises_does_not_end_the_run(
     assert seen == [1, 2]
 
 
-def test_handlers_that_run_at_the_end_are_waited_for(mq: BlockingClient) -> None:
+def test_what_a_handler_finishes_while_its_subscription_closes_is_acked(
+    mq: BlockingClient,
+) -> None:
     publish(mq, 1)
     begun, gate = threading.Event(), threading.Event()
 
@@ -92,13 +94,23 @@ def test_handlers_that_run_at_the_end_are_waited_for(mq: BlockingClient) -> None
     subscription = mq.subscribe("jobs", "workers").open()
     run = Worker(lambda: subscription.run(handle))
     assert begun.wait(30)
-    subscription.close()
-    assert not run.is_done()
+    closing = Worker(subscription.close)
+    wait_until(lambda: subscription._inner._closed)
+    assert mq.poll("jobs", "workers") == []
     gate.set()
+    closing.result()
     run.result()
 
-    (message,) = mq.poll("jobs", "workers")  # it was given back when the subscription closed
-    assert message.delivery_count == 2
+    assert mq.group_stats("jobs", "workers").lag == 0
+
+
+def test_a_handler_may_close_its_subscription(mq: BlockingClient) -> None:
+    publish(mq, 3)
+    subscription = mq.subscribe("jobs", "workers").open()
+    run = Worker(lambda: subscription.run(lambda message: subscription.close(), concurrency=1))
+    run.result()
+
+    assert mq.group_stats("jobs", "workers").members == 0
 
 
 def test_a_dead_subscription_raises_out_of_run(mq: BlockingClient) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
+from types import FrameType
+from typing import Any, cast
 
 import pytest
 
 import flintmq
-from flintmq.client.delivery import Retrying
+from flintmq.broker_api import MemberApi
+from flintmq.client.delivery import Grip, Retrying
 from flintmq.errors import InvalidRequest, LeaseLost, StorageFailed
 from flintmq.testing import ManualClock, settle
 
@@ -368,3 +372,26 @@ async def test_wrong_ways_to_retry_are_refused(mq: flintmq.Client) -> None:
         message.process(jitter=2)
     with pytest.raises(InvalidRequest, match="backoff is 0 or more seconds"):
         message.process(backoff=-1)
+
+
+# --- what it costs
+
+
+def test_finding_a_fate_does_not_go_through_all_that_were_settled() -> None:
+    grip = Grip(cast(MemberApi, None), "jobs", "workers", 1, {})
+    grip.note([(offset, offset + 1) for offset in range(0, 20_000, 2)], "ack")
+    steps = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal steps
+        steps += 1
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        fates = grip.fate(19_998), grip.fate(19_999)
+    finally:
+        sys.settrace(before)
+    assert fates == ("ack", None)
+    assert steps < 100

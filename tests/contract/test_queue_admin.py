@@ -324,3 +324,69 @@ async def test_closing_the_connection_ends_polls_and_subscriptions_that_wait(
     assert subscribed.done()
     with pytest.raises(flintmq.Closed):
         await mq.poll("orders", "g")
+
+
+# --- what a review found
+
+
+async def test_a_group_that_begins_after_a_cancel_does_not_wait_for_what_was_cancelled(
+    mq: flintmq.Client,
+) -> None:
+    await mq.cancel(await mq.publish("orders", b"never", delay=100))
+    await mq.publish("orders", b"now")
+    await (await one(mq)).ack()
+    stats = await mq.group_stats("orders", "g")
+    assert (stats.position, stats.lag, stats.ready) == (2, 0, 0)
+
+    await mq.reset_group("orders", "g", "earliest")
+    assert await polled(mq, ack="auto") == [b"now"]
+    stats = await mq.group_stats("orders", "g")
+    assert (stats.position, stats.lag, stats.drops["cancelled"]) == (2, 0, 2)
+
+
+async def test_delayed_messages_from_before_a_group_began_are_not_its_own(
+    mq: flintmq.Client,
+) -> None:
+    for _ in range(10):
+        await mq.publish("orders", b"later", delay=100)
+    assert await polled(mq, start="latest") == []
+    await numbered(mq, 5)
+    await mq.publish("orders", b"later", delay=100)
+    stats = await mq.group_stats("orders", "g")
+    assert (stats.lag, stats.ready, stats.delayed) == (6, 5, 1)
+
+
+async def test_tokens_grow_when_a_group_is_made_anew(mq: flintmq.Client) -> None:
+    await numbered(mq, 1)
+    for _ in range(3):
+        message = await one(mq)
+        await message.nack()
+    await mq.delete_group("orders", "g")
+    assert (await one(mq)).token > message.token
+
+
+async def test_peek_finds_what_passes_the_filter_behind_what_does_not(mq: flintmq.Client) -> None:
+    assert await polled(mq, filter="priority == 7", order="log") == []
+    await mq.publish_batch("orders", [b"no"] * 3000, priority=0)
+    await mq.publish_batch("orders", [b"yes"] * 3, priority=7)
+    await mq.pause_group("orders", "g")
+    await mq.reset_group("orders", "g", "earliest")
+    assert list((await mq.peek("orders", "g", 2)).values) == [b"yes"] * 2
+
+
+async def test_partitions_that_are_added_to_a_paused_group_are_paused(mq: flintmq.Client) -> None:
+    await mq.create_topic("orders", partitions=1)
+    await polled(mq)
+    await mq.pause_group("orders", "g")
+    await mq.configure_topic("orders", partitions=2)
+    await mq.publish_batch("orders/1", [b"x"])
+    assert await polled(mq) == []
+    assert (await mq.group_stats("orders", "g")).paused
+    await mq.resume_group("orders", "g")
+    assert await polled(mq) == [b"x"]
+
+
+async def test_a_name_of_the_other_kind_says_what_to_do(mq: flintmq.Client) -> None:
+    async with mq.reader("orders", name="r"):
+        with pytest.raises(flintmq.GroupExists, match="share their names: use another one"):
+            await polled(mq, "r")

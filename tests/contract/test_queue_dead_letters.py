@@ -275,3 +275,49 @@ async def test_lowering_max_deliveries_counts_for_what_was_delivered_before(
     while not (letters := await mq.dead_letters("orders", "g")):
         await clock.settle()
     assert letters[0].delivery_count == 3
+
+
+# --- what a review found
+
+
+async def test_a_reason_that_is_no_utf8_is_kept_as_far_as_it_is(
+    mq: flintmq.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("CRITICAL", "flintmq.client")  # the report of a test has to be UTF-8
+    await numbered(mq, 2)
+    first, second = await mq.poll("orders", "g", order="log")
+    await first.reject("no file \udcff")
+    async with second.process(retries=0):
+        raise OSError("no file \udcff")
+    reasons = [letter.reason for letter in await mq.dead_letters("orders", "g")]
+    assert reasons == ["no file ?", "OSError: no file ?"]
+
+
+async def test_a_partitioned_topic_takes_no_dead_letters(mq: flintmq.Client) -> None:
+    await mq.create_topic("dead", partitions=2)
+    await mq.create_topic("orders", dead_letter_topic="dead")
+    await numbered(mq, 1)
+    await _reject(mq, "no")
+    await mq.publish_batch("dead", [b"a", b"b"], key=["a", "b"])
+    assert (await mq.topic_stats("dead")).message_count == 2
+    (letter,) = await mq.dead_letters("orders", "g")
+    assert letter.reason == "no"
+    assert (await mq.topic_stats("dead.orders.g")).message_count == 1
+    assert (await mq.group_stats("orders", "g")).dead_letters == 1
+
+
+async def test_a_topic_is_not_its_own_dead_letter_topic(mq: flintmq.Client) -> None:
+    with pytest.raises(flintmq.InvalidRequest, match="dead_letter_topic"):
+        await mq.create_topic("orders", dead_letter_topic="orders")
+    await mq.create_topic("orders")
+    with pytest.raises(flintmq.InvalidRequest, match="dead_letter_topic"):
+        await mq.configure_topic("orders", dead_letter_topic="orders")
+
+
+async def test_nothing_is_redriven_to_a_group_that_is_gone(mq: flintmq.Client) -> None:
+    await numbered(mq, 1)
+    await _reject(mq, "no")
+    await mq.delete_group("orders", "g")
+    with pytest.raises(flintmq.GroupNotFound):
+        await mq.redrive("orders", "g")
+    assert len(await mq.dead_letters("orders", "g")) == 1

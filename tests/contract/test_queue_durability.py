@@ -305,3 +305,13 @@ async def test_dead_letters_never_change_how_safe_they_are(restarts: Restarts) -
     mq = await restarts.restart()
     (letter,) = await mq.dead_letters("orders", "g")
     assert letter.reason == "no"
+
+
+async def test_suspects_are_not_in_the_way_of_polls_for_others(restarts: Restarts) -> None:
+    mq = await restarts.start()
+    await numbered(mq, 4)
+    for _ in range(3):  # the process ends with these two, time and again
+        assert await polled(mq, max=2) == [b"0", b"1"]
+        mq = await restarts.restart()
+    assert await polled(mq, max=1) == [b"0"]
+    assert await polled(mq, max=1) == [b"2"], "1 waits for 0 to come to an end, others do not"

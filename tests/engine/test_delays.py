@@ -49,3 +49,15 @@ def test_forgetting_leaves_the_rest_in_order(
         offset for _, _, offset in sorted(expected)
     ]
     assert (delays.stored, delays.unstored) == (0, 0)
+
+
+def test_those_that_wait_are_counted_from_an_offset_on() -> None:
+    delays = Delays()
+    for offset in range(10_000):
+        delays.add(offset, offset, 0)
+    assert (delays.count_from(0), delays.count_from(9_990)) == (10_000, 10)
+    delays.take_due(99)
+    delays.discard([9_999, 9_998])
+    assert (delays.count_from(0), delays.count_from(9_990)) == (9_898, 8)
+    delays.forget_before(5_000)
+    assert delays.count_from(0) == 4_998

@@ -14,11 +14,12 @@ from flintmq.engine import lanes_of_topic
 from flintmq.engine.broker import Broker
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.engine.member import Member
-from flintmq.errors import GroupExists, LeaseLost
+from flintmq.errors import GroupExists, LeaseLost, StorageFailed
 from flintmq.group_model import Ranges
 from flintmq.serde.filters import compile_filter
 from flintmq.testing import ManualClock, SimulatedFileSystem
 from tests.engine.stepping import small_sizes
+from tests.groups.test_costs import calls_of
 
 
 class Desk:
@@ -746,3 +747,125 @@ async def test_whoever_waits_gets_what_it_takes_several_steps_to_find(
     assert taken.done()
     assert len(taken.result().rows.values) == 20
     assert len(await desk.run(desk.broker.peek("t", "g", 5))) == 0
+
+
+# --- what a review found
+
+
+async def test_a_name_that_is_becoming_a_group_is_no_readers(durable: Desk) -> None:
+    """Or else a replay, which applies one after the other, would make it both."""
+    await durable.publish("t", b"x")
+    await durable.join(group="other")  # so that joining needs one step only
+    joining = durable.later(
+        durable.broker.join_group(
+            "t", "n", order=None, filter=None, start=None, holder="me", auto_create=True
+        )
+    )
+    reading = durable.later(
+        durable.broker.open_reader("t", name="n", start=None, filter=None, auto_create=True)
+    )
+    await durable.clock.settle()
+    assert isinstance(joining.exception() or reading.exception(), GroupExists)
+    topic = durable.broker._topics["t"]
+    kinds = "n" in topic.queues, topic.has_cursor("n")
+    await durable.crash()
+    topic = durable.broker._topics["t"]
+    assert ("n" in topic.queues, topic.has_cursor("n")) == kinds
+
+
+async def test_what_could_not_be_buried_is_delivered_or_buried_later(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await desk.run(desk.broker.create_topic("t", {"max_deliveries": 1}))
+    await desk.publish("t", b"x")
+    member = await desk.join()
+    await desk.take(member)
+    await desk.run(member.close())  # given back, and delivered as often as it may be
+
+    tries = 0
+
+    async def fail(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise StorageFailed("write", "journal", "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.broker.__class__, "_dead_letter_topic", fail)
+        other = await desk.join()
+        waiting = desk.later(other.take(1, 30.0, 100))
+        await desk.clock.advance(2)
+        assert 1 <= tries <= 5  # it is tried again, but not all the time
+        assert desk.broker._topics["t"].queues["g"].unsettled() == 1
+    await desk.clock.advance(2)
+    waiting.cancel()
+    assert (await desk.broker.group_stats("t", "g")).dead_letters == 1
+
+
+async def test_what_the_log_dropped_is_not_remembered_as_cancelled_or_due(desk: Desk) -> None:
+    await desk.run(desk.broker.create_topic("t", {"retention_count": 10}))
+    topic = desk.broker._topics["t"]
+    member = await desk.join()
+    for _ in range(30):
+        offset = await desk.publish("t", b"x", deliver_at=desk.clock.now_ms() + 1000)
+        await desk.publish("t", b"x", deliver_at=desk.clock.now_ms() + 100)
+        await desk.run(desk.broker.cancel("t", [(offset, offset + 1)]))
+        await desk.clock.advance(0.2)
+        await desk.run(member.take(10, 30.0, 0, auto_ack=True))
+    assert len(topic.lanes.cancelled) <= 10
+    assert sum(map(len, topic.queues["g"].queue.index._due.values())) <= 10
+
+
+async def test_what_groups_keep_costs_publishers_nothing(desk: Desk) -> None:
+    options = {"retention_bytes": 5_000, "keep_until_settled": True}
+    await desk.run(desk.broker.create_topic("t", options))
+    await desk.join()
+    topic = desk.broker._topics["t"]
+    costs = []
+    for count in (20, 400):
+        while topic.log.next_offset < 64 * count:
+            await desk.publish("t", *[b"x" * 100] * 64)
+        costs.append(calls_of(topic._keep_limits))
+    assert topic.log.first_offset == 0
+    assert costs[0] == costs[1]
+
+
+async def test_an_ack_behind_a_reset_is_lost_however_long_the_disk_takes(desk: Desk) -> None:
+    await desk.publish("t", b"0", b"1", b"2")
+    member = await desk.join()
+    grant = await desk.take(member, 2)
+    assert grant is not None
+    resetting = desk.later(desk.broker.reset_group("t", "g", 0))
+    acking = desk.later(member.ack([(grant.token, whole(grant))]))
+    taking = desk.later(member.take(10, 30.0, 100))
+    await desk.clock.settle()
+    assert resetting.exception() is None
+    assert isinstance(acking.exception(), LeaseLost)
+    assert list((await taking).rows.values) == [b"0", b"1", b"2"]
+    stats = await desk.broker.group_stats("t", "g")
+    assert (stats.lag, stats.in_flight) == (3, 3)
+
+
+async def test_a_backlog_with_priorities_is_taken_in_by_steps(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes_of_topic, "FILL_ROWS", 100)
+    for number in range(40):
+        await desk.publish("t", *[b"%d" % number] * 50, priority=number % 8)
+    member, waiter = await desk.join(), await desk.join()
+    topic, index = desk.broker._topics["t"], desk.broker._topics["t"].queues["g"].queue.index
+    steps: list[int] = []
+    fill = topic.lanes.fill
+
+    def watched(*arguments: Any) -> bool:
+        before = index.end
+        is_all = fill(*arguments)
+        steps.append(index.end - before)
+        return is_all
+
+    monkeypatch.setattr(topic.lanes, "fill", watched)
+    assert (await desk.broker.group_stats("t", "g")).lag == 2000
+    waiting = desk.later(waiter.take(1, 30.0, 100))
+    assert await desk.values(member, 2) == [b"7", b"7"]
+    assert (await waiting).rows.values == [b"7"]
+    assert sum(steps) == 2000
+    assert max(steps) < 100 + 1024

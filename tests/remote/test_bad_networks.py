@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -13,6 +14,7 @@ from flintmq.servers.native import NativeServer
 from .proxy import Proxy, Way
 
 Seen = list[object]
+Script = Callable[[str], Awaitable[Seen]]
 _numbers = itertools.count()
 
 
@@ -52,19 +54,58 @@ async def _session(url: str) -> Seen:
     return seen
 
 
+async def _queues(url: str) -> Seen:
+    """The same for queues and live feeds. Topics are made anew each time."""
+    seen: Seen = []
+    async with flintmq.connect(url, timeout=10) as mq:
+        await mq.create_topic("jobs", partitions=2)
+        await mq.publish_batch("jobs", [b"%d" % n for n in range(10)], partition=1)
+        first = await mq.poll("jobs", "workers", 4, lease=60)
+        seen.append((first.values, [message.delivery_count for message in first]))
+        await first[0].ack()
+        await first[1].nack()
+        await first[2].reject("no good")
+        await first[3].extend(100)
+        again = await mq.poll("jobs", "workers", 1, lease=60)
+        seen.append((again.values, again[0].delivery_count))
+        async with mq.subscribe("jobs", "workers", prefetch=3) as deliveries:
+            for _ in range(6):
+                message = await deliveries.read()
+                assert message is not None
+                seen.append((message.value, message.delivery_count))
+                await message.ack()
+        await mq.ack([*again, first[3]])
+        stats = await mq.group_stats("jobs", "workers")
+        seen.append((stats.lag, stats.settled, stats.redelivered, stats.dead_letters))
+        seen.append([letter.message.value for letter in await mq.dead_letters("jobs", "workers")])
+        seen.append(await mq.redrive("jobs", "workers"))
+        seen.append((await mq.poll("jobs", "workers", 5, ack="auto")).values)
+        async with mq.live("live.>") as feed:
+            for n in range(3):
+                await mq.publish(f"live.{n}", b"%d" % n)
+            got: list[bytes] = []
+            while len(got) < 3:
+                got += (await feed.read_batch(2)).values
+            seen.append(got)
+        for topic in await mq.topics():
+            await mq.delete_topic(topic)
+    return seen
+
+
+@pytest.mark.parametrize("script", [_session, _queues])
 @pytest.mark.parametrize("way", ["up", "down"])
 async def test_a_connection_may_break_at_any_byte_of_a_session(
-    url: str, proxy: Proxy, server: NativeServer, way: Way
+    url: str, proxy: Proxy, server: NativeServer, way: Way, script: Script
 ) -> None:
-    expected = await _session(url)
+    expected = await script(url)
     length = proxy.passed[way]
 
-    for position in range(1, length, 23):
+    for position in range(1, length, 29):
         proxy.passed[way] = 0
         proxy.cut_at = (way, position)
         cuts = proxy.cuts
         try:
-            got = await asyncio.wait_for(_session(url), 10)
+            got = await asyncio.wait_for(script(url), 10)
         except flintmq.Disconnected:
             assert position < 120, "only the first connect may fail, and says so"
             continue

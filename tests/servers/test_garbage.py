@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 import flintmq
@@ -213,6 +214,35 @@ class TestFew:
             await _is_well(url)
             (session,) = server.sessions.values()
             assert len(session._tasks) == 100
+
+    @pytest.mark.slow
+    async def test_a_hundred_thousand_requests_that_never_end_harm_nobody(
+        self, address: Address, url: str, server: NativeServer
+    ) -> None:
+        before = psutil.Process().memory_info().rss
+        async with raw(address) as hostile, flintmq.connect(url) as mq:
+            await hostile.open()
+            await mq.publish("orders", b"x")
+
+            async def flood() -> None:
+                for id in range(100_000):
+                    hostile.ask(Op.FETCH, id + 1, ["orders", 1, 10, None])
+                    if id % 100 == 0:
+                        await hostile._writer.drain()
+
+            async def swallow() -> None:
+                for _ in range(99_900):
+                    assert (await hostile.frame()).op == Op.ERROR
+
+            flooding = asyncio.gather(flood(), swallow())
+            published = 0
+            while not flooding.done():
+                await asyncio.wait_for(mq.publish("fine", b"x"), 5)
+                published += 1
+            await flooding
+            assert published > 50
+            assert sum(len(session._tasks) for session in server.sessions.values()) == 100
+        assert psutil.Process().memory_info().rss - before < 50_000_000
 
     async def test_a_client_that_may_resume_and_never_acknowledges_is_let_go(
         self, address: Address, url: str

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from inspect import iscoroutinefunction
+from threading import get_ident
 
 from ..client.delivery import Deliveries, Delivery, Retrying
 from ..client.subscription import CONCURRENCY, Subscription, check_concurrency, in_threads
@@ -14,6 +15,7 @@ from ..model import Seconds
 from ..rows import Rows, Run
 from .consuming import BlockingConsumer
 from .delivery import BlockingDeliveries, BlockingDelivery
+from .loop_thread import LoopThread
 
 BlockingHandler = Callable[[BlockingDelivery], object]
 
@@ -25,6 +27,10 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
     `lease_max` seconds each. Several threads may read from one. Closing it gives back at once what
     is not settled.
     """
+
+    def __init__(self, owner: object, thread: LoopThread, inner: Subscription) -> None:
+        super().__init__(owner, thread, inner)
+        self._handlers: set[int] = set()  # the threads they are in
 
     @property
     def topic(self) -> str:
@@ -68,8 +74,16 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
                 seen.source, seen.start, seen.origin, message._grip, self._thread
             )
 
+        def work(message: BlockingDelivery) -> object:
+            here = get_ident()
+            self._handlers.add(here)
+            try:
+                return handler(message)
+            finally:
+                self._handlers.discard(here)
+
         pool = ThreadPoolExecutor(concurrency, thread_name_prefix="flintmq-handler")
-        call = in_threads(pool, handler, from_here)
+        call = in_threads(pool, work, from_here)
 
         async def run() -> None:
             try:  # as a task: the first step of a blocking call is none
@@ -78,6 +92,13 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
                 pool.shutdown(wait=False)  # when the run has ended, also if nobody waits for it
 
         self._thread.wait_for(run)
+
+    def close(self) -> None:
+        """Leave the group. What is not settled is given back at once; handlers that run are waited
+        for, unless it is one of them that calls this. Iterators end; closing twice is fine."""
+        if get_ident() in self._handlers:
+            self._inner._is_closed_by_handler = True
+        super().close()
 
     def _no_rows(self) -> BlockingDeliveries:
         return BlockingDeliveries(self._thread)

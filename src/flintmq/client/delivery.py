@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right, insort
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from random import uniform
 from types import TracebackType
@@ -62,15 +63,15 @@ class Grip:
         self.token, self.counts = token, counts
         self.keeper = keeper
         self._fates: dict[int, Fate] = {}
-        self._ranges: list[tuple[int, int, Fate]] = []  # what was settled many at once
+        self._ranges: list[tuple[int, int, Fate]] = []  # what was settled many at once, ascending
 
     def fate(self, offset: int) -> Fate | None:
         """What became of a message; None while it is unsettled."""
         found = self._fates.get(offset)
-        if found is None:
-            for first, end, fate in self._ranges:
-                if first <= offset < end:
-                    return fate
+        if found is None and self._ranges:
+            at = bisect_right(self._ranges, offset, key=_first_of) - 1
+            if at >= 0 and offset < self._ranges[at][1]:
+                return self._ranges[at][2]
         return found
 
     def is_fresh(self) -> bool:
@@ -79,7 +80,11 @@ class Grip:
 
     def note(self, ranges: Ranges, fate: Fate) -> None:
         """Many have met their fate. None of them had one."""
-        self._ranges += [(first, end, fate) for first, end in ranges]
+        if len(ranges) == 1:
+            insort(self._ranges, (*ranges[0], fate))
+        else:
+            self._ranges += [(first, end, fate) for first, end in ranges]
+            self._ranges.sort()
 
     def lose(self, offsets: Iterable[int]) -> None:
         """These are somebody else's now."""
@@ -144,7 +149,7 @@ class Grip:
     def settled_many(self, ranges: Ranges, fate: Fate, lost: set[int]) -> None:
         """A settle of many was answered: these were lost, the others have met their fate."""
         if lost:
-            self._ranges = [entry for entry in self._ranges if entry[:2] not in ranges]
+            self.forget(ranges)
             for first, end in ranges:
                 for offset in range(first, end):
                     self._fates[offset] = "lost" if offset in lost else fate
@@ -152,19 +157,24 @@ class Grip:
 
     def forget(self, ranges: Ranges) -> None:
         """A settle of many failed: they are as unsettled as before."""
-        self._ranges = [entry for entry in self._ranges if entry[:2] not in ranges]
+        gone = set(ranges)
+        self._ranges = [entry for entry in self._ranges if entry[:2] not in gone]
 
     def unsettled_of(self, ranges: Ranges) -> Ranges:
         if self.is_fresh():
             return ranges
         if not self._fates:
-            return without(ranges, sorted((first, end) for first, end, _ in self._ranges))
+            return without(ranges, [(first, end) for first, end, _ in self._ranges])
         offsets = (offset for first, end in ranges for offset in range(first, end))
         return ranges_of(offset for offset in offsets if self.fate(offset) is None)
 
     def _tell(self, count: int) -> None:
         if self.keeper is not None and count:
             self.keeper.let_go(self, count)
+
+
+def _first_of(entry: tuple[int, int, Fate]) -> int:
+    return entry[0]
 
 
 Lot = tuple[Grip, Ranges]
@@ -248,6 +258,7 @@ def nacking(delay: Seconds) -> Settle:
 def rejecting(reason: str) -> Settle:
     if not isinstance(reason, str):
         raise InvalidRequest(f"a reason is a str, not {reason!r}")
+    reason = reason.encode(errors="replace").decode()  # of an error about an odd file name, say
     return lambda member, leases: member.reject(leases, reason)
 
 

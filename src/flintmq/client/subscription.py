@@ -66,6 +66,8 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         self._prefetch = prefetch
         self._auto = auto
         self._workers: set[asyncio.Task[Any]] = set()
+        self._is_closed_by_handler = False
+        """By one in a thread, which waits for the closing: then closing does not wait for it."""
 
     async def _open(self) -> Intake:
         return await self._take_in(self._prefetch or PREFETCH)
@@ -161,14 +163,18 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
                 raise asyncio.CancelledError
 
     async def close(self) -> None:
-        """Leave the group. What is not settled is given back at once, handlers are cancelled, and
-        iterators end; closing twice is fine."""
+        """Leave the group. What is not settled is given back at once, handlers are cancelled (plain
+        functions cannot be, and are waited for), and iterators end; closing twice is fine."""
         self._closed = True
         here = asyncio.current_task()
-        for worker in self._workers:
-            if worker is not here:
-                worker.cancel()
-        await super().close()
+        workers = [worker for worker in self._workers if worker is not here]
+        for worker in workers:
+            worker.cancel()
+        try:
+            if workers and not self._is_closed_by_handler:
+                await asyncio.wait(workers)  # they settle what they have done, or give it back
+        finally:
+            await super().close()
 
 
 def _is_async(handler: Any) -> bool:

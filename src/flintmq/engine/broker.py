@@ -285,6 +285,7 @@ class Broker(QueueVerbs):
         self._check_open()
         check_name(name)
         wanted = self._options(self._defaults, options)
+        _check_dead_letters(name, wanted)
         row = self._row(name)
         if not row:
             if wanted.format == "object" and "retention_count" not in options:
@@ -304,6 +305,7 @@ class Broker(QueueVerbs):
         row = self._whole_row(name)
         ours = row[0].options
         wanted = self._options(ours, options)
+        _check_dead_letters(name, wanted)
         if (ours.format == "object") != (wanted.format == "object"):
             raise InvalidRequest("a topic of objects cannot become one of bytes, nor the other way")
         added: list[tuple[int, str]] = []
@@ -350,6 +352,8 @@ class Broker(QueueVerbs):
             if done is not None:
                 await asyncio.shield(done)
             topic.queues[group.name].filter = group.filter
+            if group.paused:
+                await self.pause_group(topic.name, group.name, True)
 
     async def delete_topic(self, name: str) -> None:
         row = self._whole_row(name)
@@ -446,7 +450,7 @@ class Broker(QueueVerbs):
                 self._create(topics, options)
             case ConfigureTopics(ids, options, added):
                 for id in ids:
-                    self._by_id[id].configure(options)
+                    self._configure(self._by_id[id], options)
                     self._tell_of(self._by_id[id].name, options)
                 self._create(added, options)
             case DeleteTopics(ids):
@@ -471,7 +475,18 @@ class Broker(QueueVerbs):
         for id, name in topics:
             self._last_topic_id = max(self._last_topic_id, id)
             self._topics[name] = self._by_id[id] = self._new_topic(id, name, options)
+            self._share_bucket(self._topics[name])
             self._tell_of(name, options)
+
+    def _configure(self, topic: Topic, options: TopicOptions) -> None:
+        topic.configure(options)
+        self._share_bucket(topic)
+
+    def _share_bucket(self, topic: Topic) -> None:
+        """The partitions of a topic have one rate limit together."""
+        first = self._topics.get(f"{topic.origin.topic}/0")
+        if first is not None and topic.options.partitions is not None:
+            topic.bucket = first.bucket
 
     def _new_topic(self, id: int, name: str, options: TopicOptions) -> Topic:
         return Topic(
@@ -565,3 +580,11 @@ class Broker(QueueVerbs):
 
 def _reader_names(topic: Topic) -> set[str]:
     return {name for name, _, _ in topic.cursor_states()}
+
+
+def _check_dead_letters(name: str, options: TopicOptions) -> None:
+    if options.dead_letter_topic == name:
+        raise InvalidRequest(
+            f"dead_letter_topic={name!r}: what {name!r} gives up would come back to it for ever; "
+            "name another topic"
+        )

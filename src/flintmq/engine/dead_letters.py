@@ -45,7 +45,7 @@ def dead_rows(
                 DEAD_PARTITION: str(origin.partition),
                 DEAD_OFFSET: str(dead.offset),
                 DEAD_GROUP: group,
-                DEAD_REASON: dead.reason[:REASON_BYTES_MAX],
+                DEAD_REASON: _reason(dead.reason),
                 DEAD_TIME: str(now_ms),
                 DEAD_DELIVERIES: str(dead.deliveries),
             },
@@ -79,6 +79,10 @@ def is_of(letter: Message, topic: str, group: str) -> bool:
 
 def partition_of(letter: Message) -> int:
     return int(letter.headers.get(DEAD_PARTITION, "0"))
+
+
+def _reason(reason: str) -> str:
+    return reason.encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore")
 
 
 def _builder_like(sources: Iterable[RowSource]) -> BatchBuilder:

@@ -5,7 +5,8 @@ What is stored is known by its offset, at a few bytes each; what is not (QoS 0) 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from ..batch import RowSource
@@ -17,17 +18,24 @@ Stored = tuple[int, int]
 
 Unstored = tuple[RowSource, int]
 
+_ADDED_MAX = 4096
+
 
 class Delays:
     """What is due next. Of equal times, what is stored comes first, and each in its order."""
 
     def __init__(self) -> None:
         self._wheel = DelayWheel()
+        self._offsets = OffsetSet()
+        self._added = array("q")  # to it, a few thousand at a time
         self._heap: list[tuple[int, int, Unstored]] = []
         self._counter = 0
 
     def add(self, due_ms: int, offset: int, priority: int) -> None:
         self._wheel.add(due_ms, offset, priority)
+        self._added.append(offset)
+        if len(self._added) == _ADDED_MAX:
+            self._all_offsets()
 
     def add_unstored(self, due_ms: int, rows: RowSource, row: int) -> None:
         self._counter += 1
@@ -44,10 +52,17 @@ class Delays:
     def forget_before(self, offset: int) -> None:
         """Leave out the stored ones that are no longer there."""
         self._wheel.forget_before(offset)
+        self._all_offsets().discard_before(offset)
 
-    def discard(self, offsets: Iterable[int]) -> None:
+    def count_from(self, offset: int) -> int:
+        """How many of the stored ones wait from an offset on."""
+        offsets = self._all_offsets()
+        return len(offsets) - offsets.count_before(offset)
+
+    def discard(self, offsets: Sequence[int]) -> None:
         """Take back offsets that wait here."""
         self._wheel.discard(offsets)
+        self._all_offsets().remove_ranges([(offset, offset + 1) for offset in offsets])
 
     def discard_those_in(self, gone: OffsetSet) -> None:
         self.discard([offset for _, offset, _ in self._wheel.items() if offset in gone])
@@ -63,7 +78,19 @@ class Delays:
         """What is due, in its order."""
         due: list[Stored | Unstored] = []
         while self._heap and self._heap[0][0] <= now_ms:
-            due += self._wheel.take_due(self._heap[0][0])
+            due += self._take_stored(self._heap[0][0])
             due.append(heappop(self._heap)[2])
-        due += self._wheel.take_due(now_ms)
+        due += self._take_stored(now_ms)
         return due
+
+    def _take_stored(self, now_ms: int) -> list[Stored]:
+        due = self._wheel.take_due(now_ms)
+        if due:
+            self._all_offsets().remove_ranges([(offset, offset + 1) for offset, _ in due])
+        return due
+
+    def _all_offsets(self) -> OffsetSet:
+        if self._added:
+            self._offsets.add_many(self._added)
+            del self._added[:]
+        return self._offsets

@@ -112,6 +112,8 @@ class DurableBroker(Broker):
         self._policy = fsync or FsyncPolicy()
         self._checkpoint_bytes = checkpoint_bytes
         self._journal_file_bytes = journal_file_bytes
+        self.on_failed: Callable[[FlintError], None] | None = None
+        """Told when the disk has failed: nothing is written any more until the next start."""
         self._lock: Lock | None = None
         self._store = SegmentStore(filesystem)
         self._manifest = Manifest()
@@ -344,6 +346,8 @@ class DurableBroker(Broker):
         self._proposer.fail(error)
         for topic in self._by_id.values():
             topic.wake_publishers()
+        if self.on_failed is not None:
+            self.on_failed(error)
 
     def _ran_full(self, error: StorageFull) -> None:
         self._journal_full = error

@@ -296,6 +296,7 @@ class DurableTopic(Topic):
             group = self.queues[state.name]
             group.paused = state.paused
             group.queue.restore(state.queue)
+            group.pass_cancelled()  # else one that is of an earlier version waits for them
 
     def has_cursor(self, name: str) -> bool:
         return name in self._lasting

@@ -189,6 +189,9 @@ class Feed:
     def is_ready(self) -> bool:
         return bool(self._queue) or self._ended is not None
 
+    def on_ready(self, callback: Callable[[], None]) -> None:
+        self._bell.listeners.add(callback)
+
     async def look(self) -> None:
         """What is there is in this process."""
 

@@ -57,6 +57,12 @@ class TopicLanes:
         if index in self._indexes:
             self._indexes.remove(index)
 
+    def drop_before(self, offset: int) -> None:
+        """The log has dropped these."""
+        self.cancelled.discard_before(offset)
+        for index in self._indexes:
+            index.drop_due_before(offset)
+
     def fill(self, index: LaneIndex) -> bool:
         """Take in what has been appended since, and is still there; whether that is all.
 

@@ -42,7 +42,7 @@ class TopicLogApi(Protocol):
     def time_of(self, offset: int) -> int: ...
     def offset_at_time(self, time_ms: int) -> int: ...
     def drop_to(self, offset: int) -> int: ...
-    def offset_freeing(self, bytes_wanted: int) -> int: ...
+    def offset_freeing(self, bytes_wanted: int, end: int) -> int: ...
 
 
 class MemoryLog:
@@ -221,10 +221,10 @@ class MemoryLog:
         end = bases[head + 1] if head + 1 < len(bases) else self.next_offset
         return self._chunks[head], self.first_offset - bases[head], end - bases[head]
 
-    def offset_freeing(self, bytes_wanted: int) -> int:
-        """The lowest offset before which at least `bytes_wanted` bytes are stored."""
+    def offset_freeing(self, bytes_wanted: int, end: int) -> int:
+        """The lowest offset before which at least `bytes_wanted` bytes are stored, up to `end`."""
         offset, freed = self.first_offset, 0
-        while freed < bytes_wanted and offset < self.next_offset:
+        while freed < bytes_wanted and offset < end:
             source, row, stop = self.locate(offset)
             size = source.size(row, stop)
             if freed + size < bytes_wanted:
@@ -233,6 +233,6 @@ class MemoryLog:
                 continue
             rows = range(row + 1, stop + 1)
             missing = bytes_wanted - freed
-            end = rows[bisect_left(rows, missing, key=lambda end: source.size(row, end))]
-            return offset + end - row
-        return offset
+            count = rows[bisect_left(rows, missing, key=lambda stop: source.size(row, stop))] - row
+            return min(end, offset + count)
+        return min(end, offset)

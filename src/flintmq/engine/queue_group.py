@@ -17,9 +17,10 @@ from ..broker_api import Filter, Grant
 from ..clock import Timer
 from ..errors import FilterFailed, FlintError, LeaseLost
 from ..group_model import GroupInfo, GroupStats, InFlight, Lease, Order, Ranges
+from ..groups.lanes import END
 from ..groups.offset_set import OffsetSet
 from ..groups.queue import Queue, QueueState
-from ..groups.ranges import without
+from ..groups.ranges import count_in, without
 from ..rows import Origin, Rows, Run
 from .commands import Attempts
 from .expiry import end_of_life
@@ -38,6 +39,9 @@ loop."""
 _ALONE = 2
 """How many of its last deliveries a message gets alone, where processes have ended with it: with
 whatever was taken beside it, the innocent would go to the dead letters too."""
+
+_BURY_AGAIN_SECONDS = 1.0
+"""How soon dead letters that could not be moved are tried again for those who wait."""
 
 
 class Dead(NamedTuple):
@@ -81,6 +85,7 @@ class QueueGroup:
         self.topic, self.name, self.order, self.start = topic, name, order, start
         self.filter, self.filter_text = filter, filter_text
         self.paused = False
+        self._resets = 0  # decided, and not applied yet
         self.queue = Queue(topic.lanes.index_from(floor), order=order, floor=floor)
         self.members: set[str] = set()
         self.ended: FlintError | None = None
@@ -116,7 +121,7 @@ class QueueGroup:
             return True
         if not self._look():
             return True  # it takes a look to know
-        return not self.paused and self.queue.has_ready()
+        return not self.paused and not self._resets and self.queue.has_ready()
 
     async def take(self, taker: Taker, wait: float | None) -> Grant | None:
         """Wait for messages. Cancelled, nothing was taken; but what was settled beforehand stays
@@ -126,9 +131,10 @@ class QueueGroup:
             self._serve()  # those who came before are first
         if taker.handed is None and not self._takers:
             taker.handed = self._hand_out(taker)
-            while taker.handed is None and wait == 0 and self._has_more_to_look_at:
-                await asyncio.sleep(0)
-                self._check_open()
+        while taker.handed is None and wait == 0 and self._has_more_to_look_at:
+            await asyncio.sleep(0)
+            self._check_open()
+            if not self._takers:  # else it is looked at for them first
                 taker.handed = self._hand_out(taker)
         if taker.handed is None and wait != 0:
             await self._wait_for_turn(taker, wait)
@@ -216,7 +222,7 @@ class QueueGroup:
     def _hand_out(self, taker: Taker) -> _Handed | None:
         """What this taker gets right now, decided and on its way to be written; None if nothing."""
         self._has_more_to_look_at = False
-        if self.paused:
+        if self.paused or self._resets:
             return None
         topic, queue = self.topic, self.queue
         if not self._look():
@@ -231,10 +237,10 @@ class QueueGroup:
             wanted = bucket.take(wanted, now)
             if not wanted:
                 return None
-        is_alone = self._alone is not None and queue.is_out(self._alone)
-        ranges, runs = self._pick(wanted)
         if self._suspects and not taker.auto_ack:
-            ranges, runs = self._apart_from_suspects(ranges, runs, is_alone)
+            ranges, runs = self._pick_apart(wanted)
+        else:
+            ranges, runs = self._pick(wanted)
         count = sum(run.row_count for run in runs)
         if bucket is not None and count < wanted:
             bucket.refund(wanted - count)
@@ -251,21 +257,28 @@ class QueueGroup:
         done = self._note_attempts(ranges, counts) if topic.keeper.keeps_counts else None
         return _Handed(Grant(token, Rows(runs), counts), ranges, done)
 
-    def _apart_from_suspects(
-        self, ranges: Ranges, runs: list[Run], is_alone: bool
-    ) -> tuple[Ranges, list[Run]]:
-        """Of what was picked: one suspect if that comes first and no other is out, or none."""
-        suspects = self._suspects
-        if not any(suspects.present(start, stop) for start, stop in ranges):
-            return ranges, runs
-        offsets = list(_each(ranges))
-        if not is_alone and offsets[0] in suspects:
-            self._alone = offsets[0]
-            chosen = [self._alone]
-        else:
-            chosen = [offset for offset in offsets if offset not in suspects]
-        self.queue.put_back(without(ranges, merged(sorted(chosen))))
-        return merged(chosen), rows_of(self.topic, merged(chosen))
+    def _pick_apart(self, wanted: int) -> tuple[Ranges, list[Run]]:
+        """As `_pick`: one suspect if that comes first and no other is out, else others."""
+        suspects, queue = self._suspects, self.queue
+        is_one_out = self._alone is not None and queue.is_out(self._alone)
+        passed: Ranges = []
+        try:
+            while True:
+                ranges, runs = self._pick(wanted)
+                offsets = list(_each(ranges))
+                others = [offset for offset in offsets if offset not in suspects]
+                if len(others) == len(offsets):
+                    return ranges, runs
+                chosen = others
+                if not is_one_out and not passed and offsets[0] in suspects:
+                    self._alone = offsets[0]
+                    chosen = [self._alone]
+                passed += without(ranges, merged(sorted(chosen)))
+                if chosen:
+                    return merged(chosen), rows_of(self.topic, merged(chosen))
+        finally:
+            if passed:
+                queue.put_back(passed)
 
     def _note_attempts(self, ranges: Ranges, counts: dict[int, int]) -> Done:
         attempts = [(start, stop, 1) for start, stop in ranges]
@@ -303,6 +316,7 @@ class QueueGroup:
                 key_hashes=key_hashes,
             )
             if selection.exhausted:
+                queue.set_aside(merged(sorted(selection.exhausted)))
                 self._bury_later(
                     self._exhausted(selection.exhausted, "not settled by any of its deliveries")
                 )
@@ -510,7 +524,8 @@ class QueueGroup:
         except BaseException:
             if self.ended is None:
                 self.queue.unfinish(merged([one.offset for one in dead]))
-                self.wake()
+                # Not at once: whoever waits would have it tried again and again.
+                self.topic.clock.call_later(_BURY_AGAIN_SECONDS, self.wake)
             raise
 
     # --- time
@@ -582,7 +597,13 @@ class QueueGroup:
             self._counter["settled"] += count
         self.wake()
 
+    def begin_reset(self) -> None:
+        """A reset is on its way: what is settled from now on would come behind it."""
+        self._resets += 1
+        self.queue.end_leases()
+
     def apply_reset(self, floor: int) -> None:
+        self._resets = max(0, self._resets - 1)
         topic, old = self.topic, self.queue.index
         index = topic.lanes.index_from(floor)
         passed = self.queue.settled.missing(self.queue.floor, floor)
@@ -591,7 +612,14 @@ class QueueGroup:
         self._suspects.clear()
         if index is not old:
             topic.forget_index(old)
+        self.pass_cancelled()
         self.wake()
+
+    def pass_cancelled(self) -> None:
+        """What was cancelled before this group came to it never comes."""
+        cancelled = self.topic.lanes.cancelled.present(self.queue.floor, END)
+        if cancelled:
+            self.apply_settle(cancelled, "cancelled")
 
     def apply_pause(self, paused: bool) -> None:
         self.paused = paused
@@ -646,9 +674,22 @@ class QueueGroup:
         while not self._look():
             await asyncio.sleep(0)
             self._check_open()
+        wanted = max_rows
+        while True:
+            ranges = self.queue.peek(wanted)
+            runs = self._alive(rows_of(self.topic, ranges))
+            found = sum(run.row_count for run in runs)
+            if found >= max_rows or count_in(ranges) < wanted or wanted >= _LOOKED_AT_MAX:
+                break
+            wanted = min(4 * wanted, _LOOKED_AT_MAX)
+        _cut(runs, max_rows)
+        return runs
+
+    def _alive(self, found: list[Run]) -> list[Run]:
+        """What of these would be handed out; nothing is settled."""
         now_ms = self.topic.clock.now_ms()
         runs: list[Run] = []
-        for run in rows_of(self.topic, self.queue.peek(max_rows)):
+        for run in found:
             rows: Sequence[int] = run.rows()
             if self.topic.may_expire:
                 ttl = self.topic.ttl_ms

@@ -46,6 +46,7 @@ from .member import Member
 from .queue_group import Dead, QueueGroup, merged, rows_of
 from .readers import resolve_start
 from .topic import Topic
+from .waiting import again
 
 _log = logging.getLogger(__name__)
 
@@ -134,6 +135,7 @@ class QueueVerbs:
             )
         if text == _FUNCTION and filter is not None:
             self._functions[topic.id, name] = filter
+        topic.claimed.add(name)
         begin: Start = "earliest" if start is None else start
         floor = max(topic.log.first_offset, resolve_start(topic, begin))
         command = CreateGroup(
@@ -239,7 +241,10 @@ class QueueVerbs:
         for queue, offset in wanted:
             log = queue.topic.log
             floor = min(max(offset, log.first_offset), log.next_offset)
-            await _done(queue.topic.keeper.change(ResetGroup(queue.topic.id, group, floor)))
+            done = queue.topic.keeper.change(ResetGroup(queue.topic.id, group, floor))
+            if done is not None:
+                queue.begin_reset()
+                await asyncio.shield(done)
 
     async def delete_group(self, topic: str, group: str) -> None:
         known = False
@@ -273,6 +278,8 @@ class QueueVerbs:
         """Move messages to the dead letters: one command, so nothing is lost or doubled."""
         try:
             target = await self._dead_letter_topic(topic, group.name)
+            if group.ended is not None:  # and one of its name may have been made anew
+                raise again(group.ended)
             found = []
             gone: list[int] = []
             for one in dead:
@@ -329,6 +336,12 @@ class QueueVerbs:
         """Where dead letters go, made if need be, with the group that knows what went back."""
         options = topic.options
         name = options.dead_letter_topic or self._own_letters(topic, group)
+        if f"{name}/0" in self._topics:
+            _log.warning(
+                "dead_letter_topic %r of %r is partitioned, which dead letters are not: %r is used "
+                "instead", name, topic.name, self._own_letters(topic, group),
+            )  # fmt: skip
+            name = self._own_letters(topic, group)
         wanted = {
             option: getattr(options, option)
             for option in (*VALUE_OPTIONS, "storage")
@@ -401,6 +414,7 @@ class QueueVerbs:
         self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
     ) -> int:
         async with self._redriving:  # so that none goes back twice
+            self._queues(topic, group)  # or there is nobody to get them
             row = self._existing_row(topic)
             letters = self._letters_topic(row, group)
             if letters is None:

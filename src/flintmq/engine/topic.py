@@ -134,6 +134,9 @@ class Topic:
         self._held_by = "topic"
         self._unmarked = 0
         self._ended: FlintError | None = None
+        self.claimed: set[str] = set()
+        """Names of groups that are being made."""
+        self._first_token = 1
         self.options = TopicOptions()
         self._take_options(options)
 
@@ -618,6 +621,7 @@ class Topic:
     def _drop(self, offset: int, reason: str) -> None:
         start = self.log.first_offset
         self._drops[reason] += self.log.drop_to(offset)
+        self.lanes.drop_before(self.log.first_offset)
         if reason == "expired":
             if self._expired and self._expired[-1][1] == start:
                 self._expired[-1][1] = offset
@@ -645,11 +649,14 @@ class Topic:
         if not self._drops_oldest:
             return
         log = self.log
+        end = self._kept(log.next_offset)
+        if end <= log.first_offset:
+            return  # not one may go: how many should is of no interest
         surplus = log.next_offset - log.first_offset - self._count_max
         if surplus > 0:
-            self._drop(self._kept(log.first_offset + surplus), "count")
+            self._drop(min(end, log.first_offset + surplus), "count")
         if log.byte_count > self._bytes_max:
-            self._drop(self._kept(log.offset_freeing(log.byte_count - self._bytes_max)), "bytes")
+            self._drop(log.offset_freeing(log.byte_count - self._bytes_max, end), "bytes")
 
     def _arm_sweep(self) -> None:
         due_ms = self._front_due_ms()[0]
@@ -733,7 +740,7 @@ class Topic:
             position = resolve_start(self, "earliest" if start is None else start)
             cursor = self._cursors[label] = Cursor(label, None, position, filter)
             return cursor
-        if name in self.queues:
+        if name in self.queues or name in self.claimed:
             raise GroupExists(self._base, name, {"kind": ("queue", "cursor")})
         known = self._cursors.get(name)
         position = resolve_start(self, "earliest" if start is None else start, known)
@@ -847,9 +854,10 @@ class Topic:
         """Nothing: what hands messages out knows already how often it did."""
 
     def _apply_create_group(self, command: CreateGroup) -> None:
+        self.claimed.discard(command.group)
         if command.group not in self.queues and command.group not in self._cursors:
             text = command.filter
-            self.queues[command.group] = QueueGroup(
+            group = self.queues[command.group] = QueueGroup(
                 self,
                 command.group,
                 order=command.order,
@@ -858,11 +866,14 @@ class Topic:
                 start=command.start,
                 floor=command.floor,
             )
+            group.queue.begin_tokens(self._first_token)
+            group.pass_cancelled()
 
     def _apply_delete_group(self, name: str) -> None:
         group = self.queues.pop(name, None)
         if group is not None:
             group.end(GroupNotFound(self._base, name))
+            self._first_token = max(self._first_token, group.queue.next_token)
             self.forget_index(group.queue.index)
             self.group_moved()
         cursor = self._cursors.get(name)
@@ -910,11 +921,7 @@ class Topic:
 
     def delayed_from(self, offset: int) -> int:
         """How many delayed messages wait for their time from an offset on."""
-        return (
-            self._delays.stored
-            if offset <= self.log.first_offset
-            else min(self._delays.stored, self.log.next_offset - offset)
-        )
+        return self._delays.count_from(offset)
 
     def group_infos(self) -> list[GroupInfo]:
         cursors = [

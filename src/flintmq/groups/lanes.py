@@ -214,10 +214,13 @@ class LaneIndex:
     def drop_before(self, offset: int) -> None:
         """The log has dropped these."""
         self.first = max(self.first, offset)
-        for due in self._due.values():
-            due.discard_before(offset)
+        self.drop_due_before(offset)
         for cursors in self._cursors:
             cursors.floor = max(cursors.floor, offset)
+
+    def drop_due_before(self, offset: int) -> None:
+        for due in self._due.values():
+            due.discard_before(offset)
 
     def trim(self) -> None:
         """Let go of the blocks that every group has passed, or that the log has dropped."""

@@ -625,6 +625,12 @@ class Queue:
             self._return(ranges)
         return ranges
 
+    def end_leases(self) -> None:
+        """A reset is decided: nobody settles anything any more that was handed out before it."""
+        self._table.clear()
+        self._late.clear()
+        self._late_selected.clear()
+
     def next_deadline(self) -> float | None:
         return self._table.next_deadline()
 

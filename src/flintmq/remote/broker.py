@@ -96,7 +96,7 @@ class RemoteBroker:
             patience=timeout,
             client=name,
             on_event=self._event,
-            on_opened=self._take_topics,
+            on_opened=self._take_up,
             on_new_session=self._start_anew,
         )
         self._outbox = Outbox(
@@ -128,7 +128,8 @@ class RemoteBroker:
         if frame.op == Op.TOPIC_CHANGED:
             self._learn(msgspec.msgpack.decode(frame.control, type=KnownTopic))
 
-    def _take_topics(self, opened: Opened) -> None:
+    def _take_up(self, opened: Opened) -> None:
+        self._outbox.bound(opened.in_flight_bytes_max)
         known = {topic.name for topic in opened.topics}
         for name in [name for name in self._known if name not in known]:
             self._learn(KnownTopic(name, None))

@@ -118,9 +118,9 @@ class Connection(asyncio.Protocol):
         self._out += parts
         if not self._flushing:
             self._flushing = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         self._flushing = False
         out, self._out = self._out, []
         if out and self._transport is not None:
@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         if self._transport is not None:
             self._transport.close()
 

@@ -356,6 +356,11 @@ class Link:
             self._give_up_later()
         return id
 
+    def flush(self) -> None:
+        """Write now what was sent in this turn of the loop."""
+        if self._connection is not None:
+            self._connection.flush()
+
     async def ask(
         self,
         op: int,

@@ -144,10 +144,11 @@ class Lot:
         return receipt
 
     def fail(self, error: Exception) -> None:
-        if isinstance(error, Draining):
+        nobody_waits = all(future.done() for future in self.futures)
+        if isinstance(error, Draining) and not nobody_waits:
             self.outbox.hold(self)
             return
-        if isinstance(error, SessionLost) and self.qos:
+        if isinstance(error, SessionLost) and self.qos and not nobody_waits:
             self.outbox.again.append(self)
             return
         if isinstance(error, SessionLost):
@@ -174,7 +175,8 @@ class Outbox:
         """Lots that have to be sent again once there is a session."""
         self._producer = producer
         self._is_careful = is_careful
-        self._bytes_max, self._blocks = bytes_max, blocks
+        self._bytes_max = self._wanted_bytes_max = bytes_max
+        self._blocks = blocks
         self._open: dict[str, tuple[Key, Lot]] = {}
         self._sequences: dict[str, int] = {}
         self._flushing = False
@@ -183,6 +185,10 @@ class Outbox:
         self._room: list[asyncio.Future[None]] = []
 
     # --- publishing
+
+    def bound(self, bytes_max: int) -> None:
+        """Have no more under way than the server takes."""
+        self._bytes_max = min(self._wanted_bytes_max, bytes_max)
 
     def is_full(self) -> bool:
         return self._bytes >= self._bytes_max
@@ -253,6 +259,7 @@ class Outbox:
     def _end_of_turn(self) -> None:
         self._flushing = False
         self.flush()
+        self.link.flush()
 
     def flush(self) -> None:
         """Send everything that is open: what is asked next must come behind it."""

@@ -75,6 +75,7 @@ class RemoteStream:
         self._callbacks: list[Callable[[], None]] = []
         self._is_asking_soon = False
         self._was_withdrawn = False
+        self._has_looked = False
         self._missing = 0
         self._behind: deque[tuple[Missed, list[Run]]] = deque()
         self._returning: asyncio.Task[None] | None = None
@@ -174,8 +175,11 @@ class RemoteStream:
     def _ask_soon(self, rows: int) -> None:
         """Nothing is here. Who waits next asks by that; who does not gets it the next time."""
         self._wanted = rows
+        has_looked, self._has_looked = self._has_looked, False
         if self._callbacks:
             self._ask(None)
+        elif has_looked:
+            return  # they know; what comes now is for whoever asks next
         elif not self._is_asking_soon and not self._asking:
             self._is_asking_soon = True
             self._link.loop.call_soon(self._ask_at_once)
@@ -188,6 +192,8 @@ class RemoteStream:
         self._is_asking_soon = False
         if self._asking or self._number is None or self._ended is not None or self._runs:
             return
+        if self._returning is not None:
+            return  # it asks again, once it is known what became of that
         self._asked_rows = self._wanted
         self._broker.before_asking()
         control = self._broker.encode(Take(self._number, self._wanted, timeout))
@@ -284,6 +290,7 @@ class RemoteStream:
             self._ask(0)
         if self._asking or self._number is None:
             await looker
+        self._has_looked = not self._runs
 
     async def wait(self, timeout: float | None) -> bool:
         if self._returning is not None:
@@ -457,17 +464,27 @@ class RemoteReader(RemoteStream):
         return first
 
     def _unread(self) -> list[list[int]]:
+        """Of a name, what has come and was not taken: ranges that can be put back as they are."""
         if self._name is None:
             return []
-        return [
+        unread = [
             [partition, first, self._next[partition]]
             for partition, first in self._first_unread().items()
         ]
+        if sum(behind - first for _, first, behind in unread) != self._unread_count():
+            return []  # others have what lies between
+        return unread
+
+    def _unread_count(self) -> int:
+        behind = sum(run.row_count for _, runs in self._behind for run in runs)
+        return behind + sum(run.row_count for run in self._runs) - self._head
 
     def _put_back(self) -> None:
         if self._name is None or self._number is None or self._returning or self._behind:
             return  # nobody else would get it, or it is more than can be said in one
         unread = self._unread()
+        if not unread:
+            return
         held, self._runs = self._runs, deque()
         head, self._head = self._head, 0
         control = CloseStream(self._number, unread)
@@ -534,8 +551,7 @@ class RemoteReader(RemoteStream):
 
     async def lag(self) -> int:
         lag: int = await self._on_stream(StreamName, Op.LAG)
-        behind = sum(run.row_count for _, runs in self._behind for run in runs)
-        return lag + behind + sum(run.row_count for run in self._runs) - self._head
+        return lag + self._unread_count()
 
 
 class RemoteFeed(RemoteStream):

@@ -77,6 +77,7 @@ class Connection(asyncio.Protocol):
                     self._server.open_session(self, frame)
                 else:
                     raise MalformedFrame("the first frame of a connection is OPEN")
+            self.flush()  # what could be answered at once
         except FlintError as error:
             self.refuse(error)
         except Exception:
@@ -152,9 +153,9 @@ class Connection(asyncio.Protocol):
         self._out_bytes += sum(map(len, parts))
         if not self._flushing:
             self._flushing = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         self._flushing = False
         out, self._out = self._out, []
         was_full = self._out_bytes > WRITE_BYTES_HIGH
@@ -192,7 +193,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close once everything written so far is sent."""
-        self._flush()
+        self.flush()
         if self._transport is not None:
             self._transport.close()
 

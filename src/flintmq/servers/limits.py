@@ -16,7 +16,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     frame_bytes: int = FRAME_BYTES_MAX
     in_flight_bytes: int = 16 * 1024 * 1024
     """Publishes of one connection that wait for the disk; beyond that it is not read from."""
-    requests: int = 4096
+    requests: int = 12_000
     """Requests of one connection that are under way, publishes to the disk left aside."""
     unacknowledged_bytes: int = 64 * 1024 * 1024
     """Replies that a client which may resume has not acknowledged."""

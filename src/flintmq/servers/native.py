@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from ..broker_api import BrokerApi
-from ..errors import Disconnected, FlintError, MalformedFrame, QueueFull
-from ..model import TopicOptions
+from ..errors import Disconnected, FlintError, InvalidRequest, MalformedFrame, QueueFull
+from ..model import OPTION_NAMES, TopicOptions
 from ..wire.frames import Frame
 from ..wire.operations import KnownTopic, Op, Open, Opened, encode
 from ..wire.runs import RunEncoder
@@ -134,6 +134,8 @@ class NativeServer:
             wanted = msgspec.msgpack.decode(frame.control, type=Open)
         except msgspec.DecodeError as error:
             raise MalformedFrame(f"OPEN: {error}") from None
+        if wanted.auth is not None:
+            raise InvalidRequest("this server asks for no credentials, and takes none")
         known = self.sessions.get(wanted.session) if wanted.session is not None else None
         if known is not None and known.can_resume(wanted.received):
             known.attach(connection)
@@ -237,5 +239,17 @@ def known_topic(name: str, options: TopicOptions) -> KnownTopic | None:
     if not careful and special is None and options.ttl is None:
         return None
     ttl_ms = None if options.ttl is None else max(1, round(options.ttl * 1000))
-    plain = None if special is None else msgspec.to_builtins(special)
-    return KnownTopic(name, plain, careful, ttl_ms)
+    said = None if special is None else _said(special)
+    return KnownTopic(name, said, careful, ttl_ms)
+
+
+_DEFAULTS = TopicOptions()
+
+
+def _said(options: TopicOptions) -> dict[str, Any]:
+    """The options that are not what they are by default."""
+    return {
+        name: msgspec.to_builtins(value)
+        for name in OPTION_NAMES
+        if (value := getattr(options, name)) != getattr(_DEFAULTS, name)
+    }

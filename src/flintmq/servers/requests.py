@@ -203,7 +203,8 @@ async def open_feed(session: Session, c: OpenFeed, frame: Frame) -> StreamOpened
         overflow=cast(Overflow, c.overflow),
         filter=_filter(c.filter),
     )
-    return StreamOpened(session.add_stream(Stream(session, api, is_reader=False)))
+    stream = Stream(session, api, is_reader=False, can_listen=True)
+    return StreamOpened(session.add_stream(stream))
 
 
 def _reader(session: Session, number: int) -> Any:

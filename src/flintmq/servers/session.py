@@ -49,6 +49,7 @@ class Session:
         self._acknowledged = 0
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._takes: dict[int, Stream] = {}
+        self._to_look: list[Stream] = []
         self._parked = 0  # of the tasks, those that wait for messages or for room
         self._room: asyncio.Event | None = None
         self._stream_count = 0
@@ -157,6 +158,19 @@ class Session:
     def is_full(self) -> bool:
         """Whether replies should wait: the client reads slower than we write, or is away."""
         return self.connection is None or self.connection.is_full
+
+    def look_later(self, stream: Stream) -> None:
+        """Have streams that may have something look for it, all of them with one write."""
+        if not self._to_look:
+            self.loop.call_soon(self._look)
+        self._to_look.append(stream)
+
+    def _look(self) -> None:
+        streams, self._to_look = self._to_look, []
+        for stream in streams:
+            stream.look()
+        if self.connection is not None:
+            self.connection.flush()
 
     async def room(self) -> None:
         """Wait until there is room for a reply that may be large."""

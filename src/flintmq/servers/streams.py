@@ -51,7 +51,6 @@ class Stream:
         self._row_bytes = ROW_BYTES
         self._was_cut = False
         if can_listen:
-            assert hasattr(api, "on_ready")
             api.on_ready(self._rung)
 
     def take(self, request: int, max_rows: int, timeout: float | None) -> None:
@@ -83,9 +82,9 @@ class Stream:
         """There may be something: look at the end of this turn, once."""
         if self._waiting is not None and not self._is_due:
             self._is_due = True
-            self._session.loop.call_soon(self._look)
+            self._session.look_later(self)
 
-    def _look(self) -> None:
+    def look(self) -> None:
         self._is_due = False
         if self._waiting is not None:
             self._serve()
@@ -201,7 +200,7 @@ class Stream:
             self._timer.cancel()
             self._timer = None
 
-    # --- feeds and rows of partitions have no bell to listen to: a task waits for them
+    # --- rows of partitions have no bell to listen to: a task waits for them
 
     def _watch(self) -> None:
         if not self._can_listen and self._waiting is not None and self._watching is None:
@@ -214,7 +213,7 @@ class Stream:
                     await self.api.wait(None)
                 if self._session.is_full():
                     break  # has_room looks
-                self._look()
+                self.look()
         finally:
             self._watching = None
 

@@ -216,10 +216,10 @@ class TopicLog:
             return section.base, section.next, section.size
         return entry.base, entry.next, entry.size
 
-    def offset_freeing(self, bytes_wanted: int) -> int:
-        """The lowest offset before which at least `bytes_wanted` bytes are stored."""
+    def offset_freeing(self, bytes_wanted: int, end: int) -> int:
+        """The lowest offset before which at least `bytes_wanted` bytes are stored, up to `end`."""
         offset, freed = self.first_offset, 0
-        while freed < bytes_wanted and offset < self.next_offset:
+        while freed < bytes_wanted and offset < end:
             _, next, _ = self._extent(offset)
             size = self.size_between(offset, next)
             if freed + size < bytes_wanted:
@@ -228,5 +228,6 @@ class TopicLog:
                 continue
             ends = range(offset + 1, next + 1)
             missing = bytes_wanted - freed
-            return ends[bisect_left(ends, missing, key=lambda end: self.size_between(offset, end))]
-        return offset
+            at = bisect_left(ends, missing, key=lambda end: self.size_between(offset, end))
+            return min(end, ends[at])
+        return min(end, offset)

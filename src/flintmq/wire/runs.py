@@ -18,18 +18,20 @@ from .operations import RunInfo
 WHOLE_BYTES_MAX = 4096
 """A batch of no more than this is never worth cutting."""
 
-KEPT_MAX = 64
-"""How many cut batches are kept for subscribers that get the same rows."""
+KEPT_BYTES_MAX = 4 * 1024 * 1024
+"""How much of what was sent last is kept for subscribers that get the same rows."""
+
+
+Key = tuple[int, int, int]
 
 
 class RunEncoder:
     """Turns runs into batches. One for all connections of a server: fan-out cuts only once."""
 
-    def __init__(self, kept_max: int = KEPT_MAX) -> None:
-        self._kept: OrderedDict[tuple[int, int, int], tuple[RowSource, list[Buffer]]] = (
-            OrderedDict()
-        )
-        self._kept_max = kept_max
+    def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
+        self._kept: OrderedDict[Key, tuple[RowSource, list[Buffer]]] = OrderedDict()
+        self._kept_bytes = 0
+        self._kept_bytes_max = kept_bytes_max
 
     def encode(self, runs: Sequence[Run]) -> tuple[list[RunInfo], list[Buffer]]:
         infos: list[RunInfo] = []
@@ -61,10 +63,18 @@ class RunEncoder:
             return kept[1]
         batch = _cut(source, start, stop)
         parts: list[Buffer] = [batch.header(), batch.body]
-        self._kept[key] = (source, parts)
-        if len(self._kept) > self._kept_max:
-            self._kept.popitem(last=False)
+        self._keep(key, source, parts)
         return parts
+
+    def _keep(self, key: Key, source: RowSource, parts: list[Buffer]) -> None:
+        before = self._kept.pop(key, None)
+        if before is not None:
+            self._kept_bytes -= sum(map(len, before[1]))
+        self._kept[key] = (source, parts)
+        self._kept_bytes += sum(map(len, parts))
+        while self._kept_bytes > self._kept_bytes_max:
+            _, (_, oldest) = self._kept.popitem(last=False)
+            self._kept_bytes -= sum(map(len, oldest))
 
 
 def _goes_whole(batch: RecordBatch, start: int, stop: int) -> bool:

@@ -1,0 +1,105 @@
+"""The broker as a process of its own, run in the test's: start, stop, and a disk that fails."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import flintmq
+from flintmq.daemon import Daemon, Settings, parse_listen
+from flintmq.storage.filesystem import LocalFile
+from flintmq.storage.fsync_policy import FsyncPolicy
+
+
+def _daemon(directory: Path) -> Daemon:
+    return Daemon(
+        Settings(data_dir=directory, listen=("127.0.0.1", 0), fsync=FsyncPolicy(), drain_seconds=1)
+    )
+
+
+async def _started(daemon: Daemon) -> tuple[asyncio.Task[None], str]:
+    ready: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+    running = asyncio.ensure_future(daemon.run(ready.set_result))
+    await asyncio.wait((ready, running), return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        await running
+    host, port = ready.result()
+    return running, f"flint://{host}:{port}"
+
+
+async def test_what_is_published_is_there_after_a_stop_and_a_start(tmp_path: Path) -> None:
+    for number in range(2):
+        daemon = _daemon(tmp_path / "data")
+        running, url = await _started(daemon)
+        async with flintmq.connect(url) as mq:
+            receipt = await mq.publish("orders", b"x")
+            assert (receipt.offset, receipt.durability) == (number, "synced")
+        daemon.stop()
+        await running
+
+
+async def test_a_stop_with_clients_that_wait_does_not_wait_for_them(tmp_path: Path) -> None:
+    daemon = _daemon(tmp_path / "data")
+    running, url = await _started(daemon)
+    mq = await flintmq.connect(url, timeout=0.2)
+    reader = await mq.reader("orders")
+    reading = asyncio.ensure_future(reader.read())
+    await asyncio.sleep(0.05)
+    daemon.stop()
+    await asyncio.wait_for(running, 10)
+
+    with pytest.raises((flintmq.Disconnected, flintmq.OutcomeUnknown)):
+        await reading
+    await mq.close()
+
+
+async def test_a_disk_that_fails_stops_the_broker_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, url = await _started(_daemon(tmp_path / "data"))
+    mq = await flintmq.connect(url, timeout=0.2)
+    await mq.publish("orders", b"safe")
+
+    def fail(file: LocalFile) -> None:
+        raise flintmq.StorageFailed("sync", file.name, "as the test wants it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFile, "sync", fail)
+        with pytest.raises(flintmq.FlintError):
+            await mq.publish("orders", b"unknown")
+        with pytest.raises(flintmq.StorageFailed, match="as the test wants it"):
+            await asyncio.wait_for(running, 10)
+    await mq.close()
+
+    daemon = _daemon(tmp_path / "data")
+    running, url = await _started(daemon)
+    async with flintmq.connect(url) as mq, mq.reader("orders") as reader:
+        message = await reader.read(timeout=5)
+        assert message is not None
+        assert message.value == b"safe"
+    daemon.stop()
+    await running
+
+
+async def test_a_directory_or_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    daemon = _daemon(tmp_path / "data")
+    running, url = await _started(daemon)
+    with pytest.raises(flintmq.DataDirectoryInUse):
+        await _started(_daemon(tmp_path / "data"))
+    port = int(url.rpartition(":")[2])
+    other = Daemon(
+        Settings(data_dir=tmp_path / "other", listen=("127.0.0.1", port), fsync=FsyncPolicy())
+    )
+    with pytest.raises(flintmq.Disconnected, match=f"127.0.0.1:{port}.*in use"):
+        await _started(other)
+    daemon.stop()
+    await running
+
+
+def test_addresses_to_listen_at() -> None:
+    assert parse_listen("0.0.0.0:1") == ("0.0.0.0", 1)
+    assert parse_listen(":0") == ("127.0.0.1", 0)
+    assert parse_listen("host") == ("host", 7600)
+    assert parse_listen("[::1]:9") == ("::1", 9)
