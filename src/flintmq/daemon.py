@@ -56,6 +56,7 @@ class Daemon:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stopping = asyncio.Event()
+        self._is_told = False
         self._failure: FlintError | None = None
         self._broker = DurableBroker(
             LocalFileSystem(settings.data_dir), decoder=Codec(), fsync=settings.fsync
@@ -93,11 +94,12 @@ class Daemon:
 
     def stop(self) -> None:
         """Stop in good order; asked a second time, at once."""
-        if self._stopping.is_set():
+        if self._is_told:
             print("flintmq: told twice to stop: not waiting any longer", file=sys.stderr)
             sys.stderr.flush()
             # As kill -9 would: what is acknowledged is synced, the rest was never promised.
             os._exit(1)
+        self._is_told = True
         self._stopping.set()
 
     async def _shut_down(self) -> None:

@@ -279,6 +279,7 @@ async def test_a_directory_in_use_is_one_line_with_the_process(
     assert str(tmp_path / "data") in line
 
 
+@pytest.mark.slow
 def test_wrong_options_are_one_line(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("x")
@@ -301,6 +302,7 @@ async def test_an_address_others_can_reach_is_warned_of(serve: Serve) -> None:
     assert "can be reached from other machines" in await broker.said()
 
 
+@pytest.mark.slow
 async def test_limits_come_from_options_and_from_the_environment(serve: Serve) -> None:
     broker = serve("--max-connections", "2", "--idle-timeout", "1")
     await broker.start({"FLINTMQ_MAX_FRAME_BYTES": "100000"})
@@ -347,6 +349,7 @@ def test_without_click_the_missing_extra_is_named() -> None:
 # --- what it costs
 
 
+@pytest.mark.slow
 async def test_more_connections_than_files_do_not_stop_a_broker(serve: Serve) -> None:
     broker = serve()
     broker._command = ["/bin/sh", "-c", 'ulimit -n 100; exec "$@"', "sh", *broker._command]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -158,6 +160,80 @@ async def test_a_client_that_never_reads_what_it_asks_for_costs_no_memory(
         if op == "TAKE_LEASED":  # what it had is given to others, now that it is gone
             found = await mq.poll("orders", "workers", 10, wait=10)
             assert [message.offset for message in found] == list(range(10))
+
+
+class TestAway:
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return Limits(away=5, away_bytes=3_000_000, grace_seconds=60)
+
+    async def test_sessions_of_clients_that_went_away_are_bounded_and_the_oldest_goes(
+        self, address: Address, url: str, server: NativeServer
+    ) -> None:
+        for number in range(12):
+            async with raw(address) as one:
+                await one.open(client=f"client {number}", resumable=True)
+            await _until(lambda: not server.connections)
+        left = {session.client for session in server.sessions.values()}
+        assert left == {f"client {number}" for number in range(7, 12)}
+        await _is_well(url)
+
+    async def test_what_they_keep_is_bounded_in_bytes(
+        self, address: Address, url: str, server: NativeServer
+    ) -> None:
+        async with flintmq.connect(url) as mq:
+            await mq.publish_batch("orders", [bytes(1000)] * 900)
+        for number in range(5):
+            async with raw(address) as one:
+                await one.open(client=f"client {number}", resumable=True)
+                one.ask(Op.FETCH, 1, ["orders", 0, 900, None])
+                assert (await one.answer(1))[0] == Op.REPLY
+            await _until(lambda: not server.connections)
+        left = {session.client for session in server.sessions.values()}
+        assert left == {"client 2", "client 3", "client 4"}
+        assert sum(session.kept_bytes for session in server.sessions.values()) <= 3_000_000
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never came true")
+
+
+async def test_what_comes_in_one_turn_is_written_at_once_and_without_delay(
+    url: str, server: NativeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.publish("orders", b"first")
+        (theirs,) = server.connections
+        ours = mq._broker.link._connection  # type: ignore[attr-defined]
+        written = {"client": 0, "server": 0}
+
+        class Counted:
+            def __init__(self, transport: asyncio.Transport, who: str) -> None:
+                self._transport, self._who = transport, who
+
+            def write(self, data: bytes) -> None:
+                written[self._who] += 1
+                self._transport.write(data)
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(self._transport, name)
+
+        for connection, who in ((ours, "client"), (theirs, "server")):
+            transport = connection._transport
+            assert transport is not None
+            assert transport.get_extra_info("socket").getsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NODELAY
+            )
+            monkeypatch.setattr(connection, "_transport", Counted(transport, who))
+        await asyncio.gather(
+            *(mq.publish("orders", b"%d" % n) for n in range(200)),
+            *(mq.publish(f"topic{n}", b"x") for n in range(20)),
+        )
+        assert written == {"client": 1, "server": 1}
 
 
 class TestRepliesThatWait:

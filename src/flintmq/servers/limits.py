@@ -28,3 +28,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ping_seconds: float = 120.0
     grace_seconds: float = 5.0
     """How long a session that lost its connection is kept for it to come back."""
+    away: int = 1000
+    """Sessions that wait for their client to come back; the one that has waited longest goes."""
+    away_bytes: int = 256 * 1024 * 1024
+    """What those may keep of unacknowledged replies, all together."""

@@ -43,6 +43,7 @@ class NativeServer:
         self._turned_away: set[Connection] = set()
         self._complain_at = 0.0
         self.sessions: dict[bytes, Session] = {}
+        self._away: dict[bytes, Session] = {}  # those without a connection, in the order they left
         self.known: dict[str, KnownTopic] = {}
         self.is_draining = False
         self._servers: list[asyncio.Server] = []
@@ -169,6 +170,22 @@ class NativeServer:
 
     def forget(self, session: Session) -> None:
         self.sessions.pop(session.id, None)
+        self._away.pop(session.id, None)
+
+    def is_away(self, session: Session) -> None:
+        """Its client may come back within the grace time, unless too many are awaited."""
+        self._away[session.id] = session
+        limits = self.limits
+        while (
+            len(self._away) > limits.away
+            or sum(one.kept_bytes for one in self._away.values()) > limits.away_bytes
+        ):
+            oldest = next(iter(self._away.values()))
+            _log.info("the session of %s is not kept: too many are", oldest.client or "a client")
+            oldest.end()
+
+    def is_back(self, session: Session) -> None:
+        self._away.pop(session.id, None)
 
     # --- what clients know of topics
 

@@ -45,7 +45,7 @@ class Session:
         self._resumable = wanted.resumable
         self._sent = 0
         self._kept: deque[list[Buffer]] = deque()  # the last of what was sent, up to _sent
-        self._kept_bytes = 0
+        self.kept_bytes = 0
         self._acknowledged = 0
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._takes: dict[int, Stream] = {}
@@ -60,6 +60,7 @@ class Session:
     # --- the connection
 
     def attach(self, connection: Connection) -> None:
+        self.server.is_back(self)
         before, self.connection = self.connection, connection
         if before is not None and before is not connection:
             before.session = None
@@ -90,6 +91,7 @@ class Session:
         self._ring_for_room()  # what was asked is done, also if the answer has to wait
         if self._resumable and not self._ended and not self.server.is_draining:
             self._grace = self.loop.call_later(self.server.limits.grace_seconds, self.end)
+            self.server.is_away(self)
         else:
             self.end()
 
@@ -134,7 +136,7 @@ class Session:
         self._sent += 1
         if self._resumable:
             self._kept.append(parts)
-            self._kept_bytes += sum(map(len, parts))
+            self.kept_bytes += sum(map(len, parts))
         if self.connection is not None:
             self.connection.write(parts)
 
@@ -198,7 +200,7 @@ class Session:
         if self._resumable:
             surplus = len(self._kept) - (self._sent - received)
             for _ in range(surplus):
-                self._kept_bytes -= sum(map(len, self._kept.popleft()))
+                self.kept_bytes -= sum(map(len, self._kept.popleft()))
 
     # --- receiving
 
@@ -206,7 +208,7 @@ class Session:
         self.received += 1
         if frame.received:
             self._acknowledge(frame.received)
-        if self._kept_bytes > self.server.limits.unacknowledged_bytes:
+        if self.kept_bytes > self.server.limits.unacknowledged_bytes:
             raise QueueFull(
                 "what this client has not acknowledged",
                 self.server.limits.unacknowledged_bytes,
