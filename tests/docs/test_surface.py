@@ -6,6 +6,8 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -90,8 +92,46 @@ BLOCKS = [(name, block) for name in DOCUMENTS for block in python_blocks(name)]
 
 
 @pytest.mark.parametrize(("name", "block"), BLOCKS, ids=[name for name, _ in BLOCKS])
-def test_every_python_block_of_the_documents_runs(name: str, block: str) -> None:
-    run("-W", "error", "-c", block)
+def test_every_python_block_of_the_documents_runs(name: str, block: str, tmp_path: Path) -> None:
+    if LOCAL_BROKER not in block:
+        run("-W", "error", "-c", block)
+        return
+    with broker(tmp_path) as url:
+        run("-W", "error", "-c", block.replace(LOCAL_BROKER, url))
+
+
+LOCAL_BROKER = "flint://localhost:7600"
+
+
+@contextmanager
+def broker(directory: Path) -> Iterator[str]:
+    """What blocks that connect to a broker find there: `flintmq serve` at a port of its own."""
+    command = [
+        "-m",
+        "flintmq.cli",
+        "serve",
+        "--data-dir",
+        str(directory),
+        "--listen",
+        "127.0.0.1:0",
+    ]
+    with subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split("ready at ")[1].split(",")[0]
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0
+
+
+def test_the_options_of_serve_are_those_of_its_document() -> None:
+    from flintmq.cli.serve import command
+
+    table = (ROOT / "docs/server.md").read_text()
+    documented = set(re.findall(r"^\| `(--[a-z-]+)", table, re.MULTILINE))
+    assert documented == {option for one in command.params for option in one.opts}
 
 
 def test_the_commands_of_the_readme_exist() -> None:

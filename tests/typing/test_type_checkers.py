@@ -1,0 +1,85 @@
+"""The public API as type checkers see it: mypy reads user_code.py with all the rest, pyright here.
+
+basedpyright is pyright with a Node of its own from PyPI: nothing else is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flintmq
+
+HERE = Path(__file__).parent
+PYRIGHT = Path(sys.executable).with_name("basedpyright")
+
+
+def pyright(directory: Path, *arguments: str) -> Any:
+    """Run as in an activated environment, outside of our tree: as users do."""
+    found = os.pathsep.join([str(PYRIGHT.parent), os.environ.get("PATH", "")])
+    done = subprocess.run(
+        [str(PYRIGHT), "--outputjson", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        env={**os.environ, "PATH": found},
+        timeout=100,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(autouse=True)
+def _is_installed() -> None:
+    if not PYRIGHT.exists():
+        pytest.skip("basedpyright is not installed")
+
+
+def test_what_users_write_is_understood_by_pyright_and_mistakes_are_found(tmp_path: Path) -> None:
+    right = (HERE / "user_code.py").read_text()
+    wrong = right.replace('on_full="raise"', 'on_full="rise"').replace(
+        "error.capacity", "error.cap"
+    )
+    (tmp_path / "right.py").write_text(right)
+    (tmp_path / "wrong.py").write_text(wrong)
+    # As pyright itself is set, not by the stricter rules of its fork.
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+
+    errors = [
+        (Path(one["file"]).name, one["message"].splitlines()[0])
+        for one in pyright(tmp_path)["generalDiagnostics"]
+        if one["severity"] == "error"
+    ]
+    assert [message for name, message in errors if name == "right.py"] == []
+    mistakes = [message for name, message in errors if name == "wrong.py"]
+    assert any("on_full" in message for message in mistakes)
+    assert any('"cap"' in message for message in mistakes)
+
+
+@pytest.mark.slow
+def test_no_type_of_a_public_name_is_unknown(tmp_path: Path) -> None:
+    report = pyright(tmp_path, "--verifytypes", "flintmq", "--ignoreexternal")["typeCompleteness"]
+    assert report["pyTypedPath"].endswith("py.typed")
+    homes = [
+        f"{thing.__module__}.{thing.__qualname__}"
+        for thing in (getattr(flintmq, name) for name in flintmq.__all__)
+        if hasattr(thing, "__qualname__")
+    ]
+    public = [
+        symbol
+        for symbol in report["symbols"]
+        if any(symbol["name"] == home or symbol["name"].startswith(f"{home}.") for home in homes)
+    ]
+    assert len(public) > 400
+    unknown = [
+        symbol["name"]
+        for symbol in public
+        # Ambiguous is only what is inferred from what it is first set to, in __init__.
+        if not symbol["isTypeKnown"] and not symbol["isTypeAmbiguous"]
+    ]
+    assert unknown == []
