@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.network --seconds 3
 
 Messages have 100 bytes. Durable topics are synced before the receipt; live ones are in memory. One
-table and one JSON line.
+table and one JSON line. The bare rows are what the machine itself needs, in the same run.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from statistics import median
+from typing import cast
 
 import flintmq
 from flintmq.daemon import loop_factory
@@ -52,7 +54,67 @@ def broker(directory: str) -> Iterator[str]:
         process.wait()
 
 
-async def publish_batch(url: str, seconds: float) -> dict[str, float]:
+async def bare_syncs(url: str, seconds: float) -> dict[str, float]:
+    """What the disk needs for a write of 16 KiB that is synced, and nothing else."""
+    taken: list[float] = []
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(1 << 22))
+        os.fsync(file.fileno())
+        for number in range(200):
+            start = time.perf_counter()
+            os.pwrite(file.fileno(), bytes(16_384), number * 16_384)
+            os.fdatasync(file.fileno())
+            taken.append(time.perf_counter() - start)
+    return {"p50 ms": median(taken) * 1000}
+
+
+class _Echo(asyncio.Protocol):
+    def __init__(self, heard: Callable[[], None] | None = None) -> None:
+        self._heard = heard
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._heard is None:
+            self.transport.write(data)
+        else:
+            self._heard()
+
+
+async def bare_echo(url: str, seconds: float) -> dict[str, float]:
+    """Loopback there and back through a process that only echoes, after rests as below."""
+    loop = asyncio.get_running_loop()
+    code = (
+        "import asyncio, benchmarks.network as n\n"
+        "async def main():\n"
+        "    loop = asyncio.get_running_loop()\n"
+        "    server = await loop.create_server(n._Echo, '127.0.0.1', 0)\n"
+        "    print(server.sockets[0].getsockname()[1], flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "with asyncio.Runner(loop_factory=n.loop_factory()) as runner: runner.run(main())\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        heard = asyncio.Event()
+        _, echo = await loop.create_connection(lambda: _Echo(heard.set), "127.0.0.1", port)
+        taken: list[float] = []
+        for _ in range(300):
+            await asyncio.sleep(0.003)
+            heard.clear()
+            start = time.perf_counter()
+            echo.transport.write(VALUE)
+            await heard.wait()
+            taken.append(time.perf_counter() - start)
+    finally:
+        process.kill()
+        process.wait()
+    return {"p50 ms": median(taken) * 1000}
+
+
+async def publish_batch(url: str, seconds: float, at_once: int = 16) -> dict[str, float]:
     """Batches of 100, sixteen under way."""
     async with flintmq.connect(url) as mq:
         values = [VALUE] * 100
@@ -66,8 +128,12 @@ async def publish_batch(url: str, seconds: float) -> dict[str, float]:
                 count += 100
 
         start = time.perf_counter()
-        await asyncio.gather(*(work() for _ in range(16)))
+        await asyncio.gather(*(work() for _ in range(at_once)))
         return {"msgs/s": count / (time.perf_counter() - start)}
+
+
+async def publish_more_batches(url: str, seconds: float) -> dict[str, float]:
+    return await publish_batch(url, seconds, 64)
 
 
 async def send(url: str, seconds: float) -> dict[str, float]:
@@ -217,7 +283,10 @@ async def latency_live(url: str, seconds: float) -> dict[str, float]:
 
 
 CASES: dict[str, tuple[Work, str]] = {
-    "publish_batch of 100": (publish_batch, "400,000"),
+    "bare write and fdatasync": (bare_syncs, "-"),
+    "bare echo over loopback": (bare_echo, "-"),
+    "publish_batch of 100, 16 at once": (publish_batch, "400,000"),
+    "publish_batch of 100, 64 at once": (publish_more_batches, "400,000"),
     "publisher.send": (send, "320,000 (Kafka 312,000)"),
     "await publish, 512 at once": (single, "80,000 (Redis 74,000)"),
     "poll and ack, 256": (consume, "200,000 (Kafka 154,000)"),
@@ -236,7 +305,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
     figures: dict[str, dict[str, float]] = {}
-    print(f"{'case':32}{'figure':>14}   wanted")
+    print(f"{'case':36}{'figure':>14}   wanted")
     for name, (work, wanted) in CASES.items():
         if arguments.only not in name:
             continue
@@ -248,7 +317,7 @@ def main() -> None:
             figures[name] = runner.run(work(url, arguments.seconds))  # type: ignore[arg-type]
         for unit, figure in figures[name].items():
             shown = f"{figure:,.0f}" if figure > 100 else f"{figure:.3f}"
-            print(f"{name:32}{shown:>14}   {wanted} {unit}")
+            print(f"{name:36}{shown:>14}   {wanted} {unit}")
     print(json.dumps(figures))
 
 
