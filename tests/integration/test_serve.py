@@ -154,6 +154,7 @@ async def test_parked_subscribers_do_not_hold_up_the_end(serve: Serve) -> None:
             await asyncio.gather(*waiting, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_a_client_of_two_brokers_goes_on_with_the_second(serve: Serve) -> None:
     first = await serve(directory="first").start()
     second = await serve(directory="second").start()

@@ -126,6 +126,7 @@ async def _grown(server: NativeServer, name: str) -> int:
     return transport.get_write_buffer_size() + session.connection._out_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["TOPICS", "TOPIC_STATS", "PING", "FETCH", "TAKE_LEASED", "unknown"])
 async def test_a_client_that_never_reads_what_it_asks_for_costs_no_memory(
     address: Address, url: str, server: NativeServer, op: str
