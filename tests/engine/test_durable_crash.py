@@ -154,6 +154,8 @@ async def queues(story: Story, disk: SimulatedFileSystem) -> None:
 
 
 WORKS = [beginning, middle, scarce, queues]
+LONG = pytest.param(queues, marks=pytest.mark.slow)
+WORKS_AND_LONG = [beginning, middle, scarce, LONG]
 STORIES: dict[Work, type[Story]] = {queues: QueueStory}
 
 
@@ -199,7 +201,7 @@ async def test_a_power_cut_after_any_change_loses_nothing_that_was_acknowledged(
             await reopened(disk.crash(keep), story)
 
 
-@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize("work", WORKS_AND_LONG)
 async def test_after_a_power_cut_the_broker_goes_on_and_survives_the_next(work: Work) -> None:
     for calls in range(1, await calls_of(work), STEP):
         story, disk = await until_crash(work, calls)
@@ -213,7 +215,7 @@ async def test_after_a_power_cut_the_broker_goes_on_and_survives_the_next(work: 
         await reopened(disk.crash(random), story)
 
 
-@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize("work", WORKS_AND_LONG)
 async def test_a_killed_process_and_then_a_power_cut_lose_nothing(work: Work) -> None:
     """What the killed process did not sync is seen by the next one and is not on the disk."""
     for calls in range(await calls_of(work)):
@@ -228,7 +230,7 @@ async def test_a_killed_process_and_then_a_power_cut_lose_nothing(work: Work) ->
         await reopened(disk.crash(Random(calls)), story)
 
 
-@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize("work", WORKS_AND_LONG)
 async def test_a_power_cut_while_the_broker_recovers_changes_nothing(work: Work) -> None:
     for calls in range(1, await calls_of(work), 2 * STEP):
         story, disk = await until_crash(work, calls)

@@ -84,6 +84,7 @@ def test_a_plain_backlog_of_ten_million_is_a_few_kilobytes() -> None:
     assert grown < 32 * 1024
 
 
+@pytest.mark.slow
 def test_a_message_with_a_priority_costs_at_most_32_bytes_however_many_groups() -> None:
     count = 200_000
     tracemalloc.start()
@@ -98,6 +99,7 @@ def test_a_message_with_a_priority_costs_at_most_32_bytes_however_many_groups() 
     assert grown / count <= 32
 
 
+@pytest.mark.slow
 def test_messages_nacked_with_a_delay_cost_at_most_32_bytes() -> None:
     count = 50_000
     queue = backlog(count, with_priorities=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from random import Random
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -70,7 +71,7 @@ class WheelModel(RuleBasedStateMachine):
 
 
 TestWheelModel = WheelModel.TestCase
-TestWheelModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestWheelModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 def test_times_and_offsets_may_be_large() -> None:
@@ -83,6 +84,7 @@ def test_times_and_offsets_may_be_large() -> None:
     assert len(wheel) == 0
 
 
+@pytest.mark.slow
 def test_a_delayed_message_costs_about_8_bytes() -> None:
     count, chance = 200_000, Random(1)
     dues = [NOW + chance.randrange(600_000) for _ in range(count)]

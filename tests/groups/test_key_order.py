@@ -132,7 +132,7 @@ def test_a_hot_key_in_front_is_looked_at_once() -> None:
     assert keyed.looked == count + 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.data())
 def test_with_delays_and_crashes_a_key_is_never_out_twice_and_everything_comes(
     keys: list[int], data: Any

@@ -12,7 +12,7 @@ from flintmq.groups import OffsetSet
 from flintmq.groups.offset_set import CHUNK
 from flintmq.groups.ranges import ranges_of
 
-MANY = settings(max_examples=300, deadline=None)
+MANY = settings(max_examples=120, deadline=None)
 
 # Ranges that begin and end around the borders of chunks as often as anywhere.
 offsets = st.one_of(

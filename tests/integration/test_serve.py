@@ -21,6 +21,8 @@ from tests.servers.test_garbage import Raw, raw
 
 from .served import Served
 
+pytestmark = pytest.mark.slow
+
 Serve = Callable[..., Served]
 STOPS = [signal.SIGTERM, signal.SIGINT]
 

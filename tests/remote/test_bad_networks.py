@@ -13,6 +13,8 @@ from flintmq.servers.native import NativeServer
 
 from .proxy import Proxy, Way
 
+pytestmark = pytest.mark.slow
+
 Seen = list[object]
 Script = Callable[[str], Awaitable[Seen]]
 _numbers = itertools.count()

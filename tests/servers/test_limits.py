@@ -23,6 +23,8 @@ from tests.integration.test_slow_disk import Gate, SlowFileSystem
 
 from .test_garbage import Address, Raw, _is_well, raw
 
+pytestmark = pytest.mark.slow
+
 HELLO_AND_OPEN = client_hello() + b"".join(encode_frame(Op.OPEN, 9, encode(Open())))
 
 
