@@ -268,16 +268,16 @@ async def close_stream(session: Session, c: CloseStream, frame: Frame) -> None:
     if stream is None:
         return
     if isinstance(stream, Stream) and stream.is_reader:
-        await _put_back(stream, c.unread)
+        await give_back(stream, c.unread)
     await stream.close()
 
 
 async def put_back(session: Session, c: CloseStream, frame: Frame) -> bool:
     _reader(session, c.stream)
-    return await _put_back(_stream(session, c.stream), c.unread)
+    return await give_back(_stream(session, c.stream), c.unread)
 
 
-async def _put_back(stream: Stream, unread: list[list[int]]) -> bool:
+async def give_back(stream: Stream, unread: list[list[int]]) -> bool:
     """What was taken and not looked at is read by others of the name, unless they went on since."""
     reader: Any = stream.api
     left = stream.left()

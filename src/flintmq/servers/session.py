@@ -119,6 +119,8 @@ class Session:
         self.publishes.end()
         for stream in list(self.streams.values()):
             try:
+                if isinstance(stream, Stream) and stream.is_reader and stream.left():
+                    await requests.give_back(stream, [])  # never sent, so nobody has it
                 await stream.close()
             except FlintError as error:
                 _log.info("closing what %s held: %s", self.client or "a client", error)
