@@ -162,7 +162,7 @@ async def open_reader(session: Session, c: OpenReader, frame: Frame) -> StreamOp
     else:
         api = await open_plain(c.topic, start_of(c.start))
     stream = Stream(session, api, is_reader=True, can_listen=not c.whole)
-    topic_id = (await broker.topic_info(c.topic)).id
+    topic_id = session.server.lasting_id(await broker.topic_info(c.topic))
     return StreamOpened(session.add_stream(stream), await api.positions(), api.missed, topic_id)
 
 
