@@ -64,6 +64,8 @@ class Session:
         if before is not None and before is not connection:
             before.session = None
             before.abort()  # the client has given it up; we have not heard of that yet
+        if self.publishes.is_held:
+            connection.hold("publishes")
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
