@@ -11,8 +11,10 @@ import pytest
 
 import flintmq
 from flintmq.batch import BatchBuilder
+from flintmq.engine.broker import Broker
 from flintmq.errors import MessageTooLarge
 from flintmq.remote.link import Link
+from flintmq.serde.codec import Codec
 from flintmq.servers.limits import Limits
 from flintmq.servers.native import NativeServer
 from flintmq.wire.operations import Op, Take, Taken
@@ -180,6 +182,74 @@ async def test_a_broker_that_takes_less_than_before_is_told_no_more(
         with pytest.raises(MessageTooLarge):
             await asyncio.wait_for(publishing, 3)
         assert (await asyncio.wait_for(mq.publish("orders", b"1"), 3)).offset == 1
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "a\0b"])
+async def test_what_is_no_name_of_a_host_is_said(host: str) -> None:
+    with pytest.raises(flintmq.FlintError, match="is no name of a host"):
+        await flintmq.connect(f"flint://{host}:7600")
+
+
+async def test_who_closes_the_connection_is_named_once() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(flintmq.Disconnected) as raised:
+            await flintmq.connect(f"flint://127.0.0.1:{port}")
+    assert str(raised.value).count("no connection") == 1
+
+
+async def test_who_is_held_back_stays_so_on_a_new_connection(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.publish("orders", b"0")
+        (session,) = server.sessions.values()
+        session.publishes.is_held = True  # as when more waits for the disk than may
+        proxy.cut()
+        await _until(lambda: _link(mq).reconnects == 1, "not back")
+        publishing = asyncio.ensure_future(mq.publish("orders", b"1"))
+        await asyncio.sleep(0.1)
+        assert not publishing.done()
+        session.publishes.go_on()
+        assert (await publishing).offset == 1
+
+
+async def test_an_answer_that_makes_no_sense_is_an_error_and_no_silence(
+    url: str, server: NativeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.publish("orders", b"0")
+        (session,) = server.sessions.values()
+        send = session.send
+        monkeypatch.setattr(
+            session, "send", lambda op, id, control: send(op, id, b"\x93\x01\x02\x03")
+        )
+        with pytest.raises(flintmq.FlintError):
+            await asyncio.wait_for(mq.publish("orders", b"1"), 3)
+
+
+async def test_a_topic_of_another_broker_under_the_same_address_is_not_the_same(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    empty = Broker(None, Codec())
+    other = NativeServer(empty)
+    async with flintmq.connect(url) as mq:
+        await mq.publish_batch("orders", [b"0"] * 10)
+        reader = await mq.reader("orders")
+        named = await mq.reader("orders", name="n")
+        assert len(await reader.read_batch(10)) == len(await named.read_batch(10)) == 10
+        proxy._target = await other.start("127.0.0.1", 0)
+        proxy.cut()
+        await mq.publish_batch("orders", [b"new"] * 3)
+        for one in (reader, named):
+            with pytest.raises(flintmq.FlintError):
+                print(await one.read_batch(10, timeout=1))
+    await other.close()
+    await empty.close()
 
 
 async def test_the_cost_of_calls_without_a_connection_does_not_grow_with_their_number(

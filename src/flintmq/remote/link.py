@@ -429,9 +429,16 @@ class Link:
             if frame.id:
                 waiting = self._waiting.pop(frame.id, None)
                 if waiting is not None:
-                    waiting.answer(frame)
+                    self._answer(waiting, frame)
             elif frame.op != Op.REPLY:
                 self._on_event(frame)
+
+    def _answer(self, waiting: Waiting, frame: Frame) -> None:
+        """Whoever waits hears something, also if the answer makes no sense."""
+        try:
+            waiting.answer(frame)
+        except (FlintError, msgspec.DecodeError, TypeError, ValueError) as error:
+            waiting.fail(MalformedFrame(f"the answer to request {frame.id}: {error}"))
 
     def _acknowledge(self, received: int) -> None:
         surplus = len(self._kept) - (self._sent - received)

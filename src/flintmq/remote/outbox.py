@@ -354,7 +354,8 @@ class Outbox:
 
     def is_answered(self, lot: Lot) -> None:
         lot.id = 0
-        if lot.batch is not None:
+        if lot.number and lot.batch is not None:
+            lot.number = 0
             self._bytes -= lot.size
             self._rows -= lot.batch.row_count
         if self._room and not self.is_full():
