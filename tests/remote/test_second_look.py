@@ -218,6 +218,16 @@ async def test_who_is_held_back_stays_so_on_a_new_connection(
         assert (await publishing).offset == 1
 
 
+async def test_a_close_that_is_cancelled_closes(url: str, proxy: Proxy) -> None:
+    mq = await flintmq.connect(url)
+    proxy.silent.add("down")
+    closing = asyncio.ensure_future(mq.close())
+    await asyncio.sleep(0.05)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert not _link(mq).is_up
+
+
 async def test_an_answer_that_makes_no_sense_is_an_error_and_no_silence(
     url: str, server: NativeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -485,12 +485,19 @@ class Link:
             self.send(Op.GOODBYE, b"\x90")
             timer = self.loop.call_later(2.0, self._said_goodbye)
             self._is_closing = True
-            await self._goodbye
-            timer.cancel()
-        self._is_closing = True
-        for timer_ in (self._watching, self._giving_up):
-            if timer_ is not None:
-                timer_.cancel()
+            try:
+                await self._goodbye
+            finally:
+                timer.cancel()
+                self._end()
+        else:
+            self._is_closing = True
+            self._end()
+
+    def _end(self) -> None:
+        for timer in (self._watching, self._giving_up):
+            if timer is not None:
+                timer.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
         if self._connection is not None:

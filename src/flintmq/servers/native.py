@@ -76,6 +76,8 @@ class NativeServer:
             raise Disconnected(
                 f"{host}:{port}", f"cannot listen there: {error.strerror or error}"
             ) from error
+        except ValueError as error:  # from the codec of names, or of a NUL in one
+            raise InvalidRequest(f"{host!r} is no name of a host: {error}") from None
         self._servers.append(server)
         address = server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
