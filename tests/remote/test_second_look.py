@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,11 +13,13 @@ import pytest
 import flintmq
 from flintmq.batch import BatchBuilder
 from flintmq.engine.broker import Broker
+from flintmq.engine.durable_broker import DurableBroker
 from flintmq.errors import MessageTooLarge
 from flintmq.remote.link import Link
 from flintmq.serde.codec import Codec
 from flintmq.servers.limits import Limits
 from flintmq.servers.native import NativeServer
+from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.wire.operations import Op, Take, Taken
 
 from .proxy import Proxy
@@ -216,6 +219,22 @@ async def test_who_is_held_back_stays_so_on_a_new_connection(
         assert not publishing.done()
         session.publishes.go_on()
         assert (await publishing).offset == 1
+
+
+async def test_what_is_under_way_at_a_close_is_answered(tmp_path: Path) -> None:
+    broker = DurableBroker(LocalFileSystem(tmp_path), decoder=Codec())
+    await broker.open()
+    server = NativeServer(broker)
+    host, port = await server.start("127.0.0.1", 0)
+    mq = await flintmq.connect(f"flint://{host}:{port}")
+    await mq.publish("orders", b"0")
+    publishing = [asyncio.ensure_future(mq.publish("orders", b"1")) for _ in range(100)]
+    await asyncio.sleep(0)
+    await mq.close()
+    receipts = await asyncio.gather(*publishing)
+    assert [receipt.offset for receipt in receipts] == list(range(1, 101))
+    await server.close()
+    await broker.close()
 
 
 async def test_a_close_that_is_cancelled_closes(url: str, proxy: Proxy) -> None:

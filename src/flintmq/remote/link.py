@@ -515,8 +515,13 @@ class Link:
 def error_in(frame: Frame) -> Exception:
     """What an ERROR frame says, as it is raised here."""
     fault = _decoded(frame, Fault)
-    if fault.kind == "Draining":
-        return Draining()
+    return Draining() if fault.kind == "Draining" else error_said(fault)
+
+
+def error_said(fault: Fault) -> FlintError:
+    if fault.kind == "Cancelled":
+        # Who has cancelled it does not listen any more; else it ended with the session.
+        return Closed("the connection")
     return error_of(fault)
 
 

@@ -26,11 +26,10 @@ from ..errors import (
     QueueFull,
 )
 from ..model import Receipt
-from ..wire.faults import error_of
 from ..wire.frames import HEADER_BYTES, Frame
 from ..wire.operations import CancelPiece, Fault, Op, Publish, encode
 from ..wire.values import receipt_of
-from .link import Draining, Link, SessionLost, error_in
+from .link import Draining, Link, SessionLost, error_in, error_said
 
 JOIN_ROWS_MAX = 64
 """Publishes of fewer rows than this share a batch with others of the same turn."""
@@ -121,7 +120,7 @@ class Lot:
             if future.done():
                 continue
             if isinstance(outcome[-1], dict):
-                future.set_exception(error_of(Fault(*outcome)))
+                future.set_exception(error_said(Fault(*outcome)))
             else:
                 future.set_result(self._own(receipt_of(outcome)))
 

@@ -142,6 +142,11 @@ class Publishes:
         finally:
             self._lander = None
 
+    async def landed(self) -> None:
+        """Wait until everything that was on its way to the disk is answered."""
+        if self._lander is not None:
+            await asyncio.wait([self._lander])
+
     def go_on(self) -> None:
         self.is_held = False
         if self._session.connection is not None:

@@ -327,6 +327,7 @@ class Session:
 
     async def _leave(self, request: int) -> None:
         await self.finish()
+        await self.publishes.landed()  # what was on its way to the disk is answered first
         self.reply(request)
         if self.connection is not None:
             self.connection.close()
