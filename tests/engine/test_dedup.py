@@ -81,12 +81,14 @@ def test_a_producer_that_counts_up_costs_one_run() -> None:
     assert len(window.snapshot()[1]) == 1
 
 
-def test_a_batch_larger_than_the_window_leaves_its_end_known() -> None:
+def test_a_batch_larger_than_the_window_is_known_whole_until_the_next_one() -> None:
     window = Window(WINDOW)
     window.add(0, WINDOW + 5, 100)
 
-    assert window.find(5, WINDOW) == 105
-    assert window.find(0, 5) is None
+    assert window.find(0, WINDOW + 5) == 100
+    window.add(1000, 1, 1000)
+    assert window.find(6, WINDOW - 1) == 106
+    assert window.find(0, 6) is None
 
 
 def test_the_window_is_100_000_sequences() -> None:

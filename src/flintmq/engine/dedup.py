@@ -67,8 +67,9 @@ class Window:
         else:
             self._arrivals.append([sequence, sequence + count])
         self._count += count
-        while self._count > self._sequences_max:
-            self._forget_oldest(self._count - self._sequences_max)
+        most = max(self._sequences_max, count)  # all of the last batch, however large it is
+        while self._count > most:
+            self._forget_oldest(self._count - most)
 
     def _forget_oldest(self, excess: int) -> None:
         oldest = self._arrivals[0]

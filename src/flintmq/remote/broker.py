@@ -312,7 +312,7 @@ class RemoteBroker:
         timeout: float | None = None,
     ) -> PendingReceipt | None:
         self._check_open()
-        if self._outbox.is_full() or (type(topic) is str and self._is_careful(topic)):
+        if self._outbox.is_full(rows.row_count) or (type(topic) is str and self._is_careful(topic)):
             return None
         return self._outbox.publish(topic, rows, qos, auto_create, timeout)
 
@@ -333,8 +333,8 @@ class RemoteBroker:
         timeout: float | None,
     ) -> Receipt:
         self._check_open()
-        if self._outbox.is_full():
-            await self._outbox.wait_room()
+        if self._outbox.is_full(rows.row_count):
+            await self._outbox.wait_room(rows.row_count)
             self._check_open()
         return await self._outbox.publish(topic, rows, qos, auto_create, timeout)
 

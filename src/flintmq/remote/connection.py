@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
-from ..errors import Disconnected, FlintError
+from ..errors import FlintError, InvalidRequest
 from ..wire.frames import FRAME_BYTES_MAX, Buffer, Frame, FrameDecoder
 from ..wire.hello import HELLO_BYTES, check_server_hello, client_hello, parse_hello
 from .address import Address
@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._why = self._why or error
         if not self._first.done():
-            cause = self._why or Disconnected("the broker", "it closed the connection")
+            cause = self._why or ConnectionError("it closed the connection")
             self._first.set_exception(cause)
             self._first.exception()
         if self._on_lost is not None:
@@ -142,5 +142,10 @@ class Connection(asyncio.Protocol):
 async def connect(address: Address, seconds: float) -> Connection:
     loop = asyncio.get_running_loop()
     host, port = address
-    _, connection = await asyncio.wait_for(loop.create_connection(Connection, host, port), seconds)
+    try:
+        _, connection = await asyncio.wait_for(
+            loop.create_connection(Connection, host, port), seconds
+        )
+    except ValueError as error:  # from the codec of names, or of a NUL in one
+        raise InvalidRequest(f"{host!r} is no name of a host: {error}") from None
     return connection

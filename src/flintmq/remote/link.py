@@ -35,6 +35,9 @@ FRAME_SLACK_BYTES = 1024 * 1024
 """What a reply may have beside the batch that was published in a frame of the largest size."""
 
 SHORT_LIVED_SECONDS = 0.005
+GIVE_UP_SECONDS = 0.01
+"""Who gives up within so short a time is told together: there may be many."""
+
 SILENCE_SECONDS = 10.0
 """How long an answer that should come soon may take before it is asked whether anybody is there."""
 
@@ -282,13 +285,26 @@ class Link:
             return
         deadlines = [due for id in self._waiting if (due := self._deadline(id)) is not None]
         if deadlines:
-            self._giving_up = self.loop.call_at(min(deadlines), self._give_up)
+            self._give_up_at(min(deadlines))
+
+    def _give_up_at(self, due: float) -> None:
+        due = max(due, self.loop.time() + GIVE_UP_SECONDS)
+        if self._giving_up is not None:
+            if self._giving_up.when() <= due:
+                return
+            self._giving_up.cancel()
+        self._giving_up = self.loop.call_at(due, self._give_up)
 
     def is_awaited(self, id: int) -> None:
         """Somebody new waits for a request: without a connection they hear of it in time too."""
         if self._connection is None and self._patience is not None and id in self._waiting:
             self._late.setdefault(id, self.loop.time() + self._patience)
-            self._give_up_later()
+            self._give_up_in_time(id)
+
+    def _give_up_in_time(self, id: int) -> None:
+        due = self._deadline(id)
+        if due is not None:
+            self._give_up_at(due)
 
     def _deadline(self, id: int) -> float | None:
         own = self._waiting[id].deadline
@@ -299,6 +315,7 @@ class Link:
         now = self.loop.time()
         never_left = len(self._kept) - (self._sent - self._wrote)
         unsent = {request for request, _ in list(self._kept)[never_left:]}
+        never_sent: set[int] = set()
         for id, request in list(self._waiting.items()):
             due = self._deadline(id)
             if due is not None and due <= now:
@@ -308,15 +325,20 @@ class Link:
                     del self._waiting[id]
                 why = f"the connection to {self.name} was lost: {self._lost_because}"
                 if id in unsent and not request.is_parked:
-                    self._take_out(id)
-                    request.fail(Disconnected(self.name, self._lost_because))
+                    never_sent.add(id)
+                    request.fail(self.disconnected())
                 else:
                     request.fail(OutcomeUnknown(why))
+        if never_sent:
+            self._take_out(never_sent)
         self._give_up_later()
 
-    def _take_out(self, id: int) -> None:
-        """Never send a request that was never written: nobody has counted it."""
-        kept = [entry for entry in self._kept if entry[0] != id]
+    def disconnected(self) -> Disconnected:
+        return Disconnected(self.name, self._lost_because)
+
+    def _take_out(self, ids: set[int]) -> None:
+        """Never send requests that were never written: nobody has counted them."""
+        kept = [entry for entry in self._kept if entry[0] not in ids]
         self._sent -= len(self._kept) - len(kept)
         self._kept = deque(kept)
 
@@ -353,7 +375,7 @@ class Link:
         elif waiting is not None:
             if self._patience is not None:
                 self._late[id] = self.loop.time() + self._patience
-            self._give_up_later()
+            self._give_up_in_time(id)
         return id
 
     def flush(self) -> None:
@@ -407,9 +429,16 @@ class Link:
             if frame.id:
                 waiting = self._waiting.pop(frame.id, None)
                 if waiting is not None:
-                    waiting.answer(frame)
+                    self._answer(waiting, frame)
             elif frame.op != Op.REPLY:
                 self._on_event(frame)
+
+    def _answer(self, waiting: Waiting, frame: Frame) -> None:
+        """Whoever waits hears something, also if the answer makes no sense."""
+        try:
+            waiting.answer(frame)
+        except (FlintError, msgspec.DecodeError, TypeError, ValueError) as error:
+            waiting.fail(MalformedFrame(f"the answer to request {frame.id}: {error}"))
 
     def _acknowledge(self, received: int) -> None:
         surplus = len(self._kept) - (self._sent - received)
@@ -456,12 +485,19 @@ class Link:
             self.send(Op.GOODBYE, b"\x90")
             timer = self.loop.call_later(2.0, self._said_goodbye)
             self._is_closing = True
-            await self._goodbye
-            timer.cancel()
-        self._is_closing = True
-        for timer_ in (self._watching, self._giving_up):
-            if timer_ is not None:
-                timer_.cancel()
+            try:
+                await self._goodbye
+            finally:
+                timer.cancel()
+                self._end()
+        else:
+            self._is_closing = True
+            self._end()
+
+    def _end(self) -> None:
+        for timer in (self._watching, self._giving_up):
+            if timer is not None:
+                timer.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
         if self._connection is not None:
@@ -479,8 +515,13 @@ class Link:
 def error_in(frame: Frame) -> Exception:
     """What an ERROR frame says, as it is raised here."""
     fault = _decoded(frame, Fault)
-    if fault.kind == "Draining":
-        return Draining()
+    return Draining() if fault.kind == "Draining" else error_said(fault)
+
+
+def error_said(fault: Fault) -> FlintError:
+    if fault.kind == "Cancelled":
+        # Who has cancelled it does not listen any more; else it ended with the session.
+        return Closed("the connection")
     return error_of(fault)
 
 

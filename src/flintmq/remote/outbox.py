@@ -26,17 +26,20 @@ from ..errors import (
     QueueFull,
 )
 from ..model import Receipt
-from ..wire.faults import error_of
 from ..wire.frames import HEADER_BYTES, Frame
 from ..wire.operations import CancelPiece, Fault, Op, Publish, encode
 from ..wire.values import receipt_of
-from .link import Draining, Link, SessionLost, error_in
+from .link import Draining, Link, SessionLost, error_in, error_said
 
 JOIN_ROWS_MAX = 64
 """Publishes of fewer rows than this share a batch with others of the same turn."""
 
 LOT_ROWS_MAX = 1000
 LOT_BYTES_MAX = 256 * 1024
+ROWS_MAX = 90_000
+"""What may be under way: a topic knows the last 100,000 sequences of a producer, and what is sent
+again has to be among them."""
+
 CONTROL_BYTES = 1024
 """What a frame has at most beside its batch, but for the name of the topic."""
 
@@ -117,7 +120,7 @@ class Lot:
             if future.done():
                 continue
             if isinstance(outcome[-1], dict):
-                future.set_exception(error_of(Fault(*outcome)))
+                future.set_exception(error_said(Fault(*outcome)))
             else:
                 future.set_result(self._own(receipt_of(outcome)))
 
@@ -181,7 +184,7 @@ class Outbox:
         self._sequences: dict[str, int] = {}
         self._flushing = False
         self._lots = 0
-        self._bytes = 0
+        self._bytes = self._rows = 0
         self._room: list[asyncio.Future[None]] = []
 
     # --- publishing
@@ -190,8 +193,10 @@ class Outbox:
         """Have no more under way than the server takes."""
         self._bytes_max = min(self._wanted_bytes_max, bytes_max)
 
-    def is_full(self) -> bool:
-        return self._bytes >= self._bytes_max
+    def is_full(self, count: int = 1) -> bool:
+        """Whether `count` rows more have to wait. However many they are, they may go alone."""
+        rows = self._rows
+        return self._bytes >= self._bytes_max or (rows > 0 and rows + count > ROWS_MAX)
 
     def publish_value(
         self, topic: str, value: bytes, auto_create: bool, timeout: float | None
@@ -288,11 +293,7 @@ class Outbox:
             batch = rows
             lot.is_ours = False
         size = batch.byte_length + len(lot.topic.encode(errors="replace"))
-        limit = self.link.frame_bytes_max
-        if size + HEADER_BYTES + CONTROL_BYTES > limit:
-            raise MessageTooLarge(
-                f"a batch of {batch.row_count:,} for {lot.topic!r}", size, limit, "frame_bytes"
-            )
+        self._check_size(lot.topic, batch, size)
         if lot.is_ours and lot.qos:
             self._sequences[lot.topic] = sequence + batch.row_count
         lot.batch = batch
@@ -300,7 +301,14 @@ class Outbox:
         self._lots += 1
         lot.number = self._lots
         self._bytes += size
+        self._rows += batch.row_count
         self._transmit(lot)
+
+    def _check_size(self, topic: str, batch: RecordBatch, size: int) -> None:
+        limit = self.link.frame_bytes_max
+        if size + HEADER_BYTES + CONTROL_BYTES > limit:
+            what = f"a batch of {batch.row_count:,} for {topic!r}"
+            raise MessageTooLarge(what, size, limit, "frame_bytes")
 
     def _transmit(self, lot: Lot) -> None:
         assert lot.batch is not None
@@ -315,7 +323,13 @@ class Outbox:
         """The session is new: what is not acknowledged goes out once more, in its order."""
         again, self.again = self.again, []
         for lot in sorted(again, key=lambda lot: lot.number):
-            self._transmit(lot)
+            assert lot.batch is not None
+            try:
+                self._check_size(lot.topic, lot.batch, lot.size)  # this one may take less
+            except MessageTooLarge as error:
+                lot.fail(error)
+            else:
+                self._transmit(lot)
 
     def hold(self, lot: Lot) -> None:
         """The broker is about to stop: keep it for the next, as long as its time allows."""
@@ -340,20 +354,23 @@ class Outbox:
 
     def is_answered(self, lot: Lot) -> None:
         lot.id = 0
-        self._bytes -= lot.size
+        if lot.number and lot.batch is not None:
+            lot.number = 0
+            self._bytes -= lot.size
+            self._rows -= lot.batch.row_count
         if self._room and not self.is_full():
             waiting, self._room = self._room, []
             for future in waiting:
                 if not future.done():
                     future.set_result(None)
 
-    async def wait_room(self) -> None:
-        """Wait until more may be sent off, or say that it may not."""
-        while self.is_full():
+    async def wait_room(self, count: int) -> None:
+        """Wait until `count` rows more may be sent off, or say that they may not."""
+        while self.is_full(count):
             if not self._blocks:
                 raise QueueFull(
                     "the send buffer of this connection",
-                    self._bytes_max,
+                    self._bytes_max if self._bytes >= self._bytes_max else ROWS_MAX,
                     "wait for receipts, or connect with on_full='block'",
                 )
             future: asyncio.Future[None] = self.link.loop.create_future()

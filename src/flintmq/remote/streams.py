@@ -378,7 +378,9 @@ class RemoteStream:
                 raise _again(self._ended)
             if self._number is None:
                 if self._reopening is not None:
-                    await asyncio.wait([self._reopening])
+                    await asyncio.wait([self._reopening], timeout=self._link.patience)
+                    if not self._reopening.done() and not self._link.is_up:
+                        raise self._link.disconnected()
                 if self._number is None and self._ended is None:
                     await asyncio.sleep(0.01)
                 continue
@@ -417,6 +419,7 @@ class RemoteReader(RemoteStream):
         self._topic = str(opening.topic)
         self._topic_id = 0
         self._next: dict[int, int] = {}
+        self._since: list[dict[int, int]] = []
 
     def _begins_at(self, opened: StreamOpened) -> None:
         super()._begins_at(opened)
@@ -436,14 +439,16 @@ class RemoteReader(RemoteStream):
             await self._broker.ask(Op.CLOSE_STREAM, CloseStream(opened.stream))
             raise TopicDeleted(self._topic.partition("/")[0])
         # A broker that was restarted has a name where it was committed. We have been open all
-        # along, so the name goes on where we are, unless others of it are further already.
-        behind = {
+        # along, so the name goes on where we are, unless others of it are further already. Without
+        # a name nobody else can be: then further is only what was published meanwhile.
+        wrong = {
             partition: position
             for partition, position in self._next.items()
-            if opened.positions.get(partition, 0) < position
+            if (there := opened.positions.get(partition, 0)) < position
+            or (there > position and self._name is None)
         }
-        if behind:
-            await self._broker.ask(Op.SEEK, Seek(opened.stream, behind))
+        if wrong:
+            await self._broker.ask(Op.SEEK, Seek(opened.stream, wrong))
 
     def _came(self, runs: list[Run]) -> None:
         unread = self._first_unread()
@@ -453,6 +458,8 @@ class RemoteReader(RemoteStream):
                 self._runs.clear()  # the name was taken back to what it had committed
                 self._head = 0
             self._next[partition] = run.source.base_offset + rows[-1] + 1
+            for since in self._since:
+                since.setdefault(partition, run.source.base_offset + rows[0])
 
     def _first_unread(self) -> dict[int, int]:
         """What has come and was not taken begins here, by partition."""
@@ -530,7 +537,8 @@ class RemoteReader(RemoteStream):
         self._gap = None
 
     async def commit(self, offset: int | None, partition: int | None = None) -> int:
-        if offset is None and self._runs:
+        # The broker counts as read what it has sent, and what it sends while we ask.
+        if offset is None and (self._runs or self._behind or self._asking):
             positions = await self.positions()
             return sum([await self._commit(at, number) for number, at in positions.items()])
         return await self._commit(offset, partition)
@@ -546,7 +554,11 @@ class RemoteReader(RemoteStream):
 
     async def positions(self) -> dict[int, int]:
         unread = self._first_unread()
-        positions: dict[int, int] = await self._on_stream(StreamName, Op.POSITION)
+        self._since.append(unread)  # what comes while we ask was not read when we were asked
+        try:
+            positions: dict[int, int] = await self._on_stream(StreamName, Op.POSITION)
+        finally:
+            self._since = [since for since in self._since if since is not unread]
         return {**positions, **unread}
 
     async def lag(self) -> int:

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import secrets
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from ..broker_api import BrokerApi
 from ..errors import Disconnected, FlintError, InvalidRequest, MalformedFrame, QueueFull
-from ..model import OPTION_NAMES, TopicOptions
+from ..model import OPTION_NAMES, TopicInfo, TopicOptions
 from ..wire.frames import Frame
 from ..wire.operations import KnownTopic, Op, Open, Opened, encode
 from ..wire.runs import RunEncoder
@@ -24,6 +25,9 @@ _log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
 COMPLAIN_SECONDS = 10.0
+MEMORY_BITS = 62
+_memories: WeakKeyDictionary[BrokerApi, int] = WeakKeyDictionary()
+"""A number for what each broker has in memory, which no other has."""
 
 
 class NativeServer:
@@ -73,6 +77,8 @@ class NativeServer:
             raise Disconnected(
                 f"{host}:{port}", f"cannot listen there: {error.strerror or error}"
             ) from error
+        except ValueError as error:  # from the codec of names, or of a NUL in one
+            raise InvalidRequest(f"{host!r} is no name of a host: {error}") from None
         self._servers.append(server)
         address = server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
@@ -167,6 +173,12 @@ class NativeServer:
         )
         connection.opened(session)
         connection.write(session.uncounted(Op.REPLY, request, encode(opened)))
+
+    def lasting_id(self, topic: TopicInfo) -> int:
+        """A topic in memory begins again at offset 0 with its broker: then it is another one."""
+        if topic.options.storage == "durable":
+            return topic.id
+        return _memories.setdefault(self.broker, secrets.randbits(MEMORY_BITS)) + topic.id
 
     def forget(self, session: Session) -> None:
         self.sessions.pop(session.id, None)

@@ -43,7 +43,8 @@ class Publishes:
         self._in_line: Counter[str] = Counter()
         self._in_line_bytes = 0
         self._tasks: dict[int, list[asyncio.Task[Any]]] = {}
-        self._held = False
+        self.is_held = False
+        """Whether nothing more is read until the disk has caught up."""
 
     def is_busy(self) -> bool:
         return bool(self._landing or self._tasks)
@@ -115,8 +116,8 @@ class Publishes:
         self._landing_bytes += size
         if self._lander is None:
             self._lander = self._session.loop.create_task(self._land())
-        if not self._held and self._landing_bytes > self._session.server.limits.in_flight_bytes:
-            self._held = True
+        if not self.is_held and self._landing_bytes > self._session.server.limits.in_flight_bytes:
+            self.is_held = True
             if self._session.connection is not None:
                 self._session.connection.hold("publishes")
 
@@ -133,13 +134,21 @@ class Publishes:
                     session.fail(id, error)
                 self._landing.popleft()
                 self._landing_bytes -= size
-                if self._held and self._landing_bytes <= session.server.limits.in_flight_bytes // 2:
+                if (
+                    self.is_held
+                    and self._landing_bytes <= session.server.limits.in_flight_bytes // 2
+                ):
                     self.go_on()
         finally:
             self._lander = None
 
+    async def landed(self) -> None:
+        """Wait until everything that was on its way to the disk is answered."""
+        if self._lander is not None:
+            await asyncio.wait([self._lander])
+
     def go_on(self) -> None:
-        self._held = False
+        self.is_held = False
         if self._session.connection is not None:
             self._session.connection.go_on("publishes")
 

@@ -162,7 +162,7 @@ async def open_reader(session: Session, c: OpenReader, frame: Frame) -> StreamOp
     else:
         api = await open_plain(c.topic, start_of(c.start))
     stream = Stream(session, api, is_reader=True, can_listen=not c.whole)
-    topic_id = (await broker.topic_info(c.topic)).id
+    topic_id = session.server.lasting_id(await broker.topic_info(c.topic))
     return StreamOpened(session.add_stream(stream), await api.positions(), api.missed, topic_id)
 
 
@@ -268,16 +268,16 @@ async def close_stream(session: Session, c: CloseStream, frame: Frame) -> None:
     if stream is None:
         return
     if isinstance(stream, Stream) and stream.is_reader:
-        await _put_back(stream, c.unread)
+        await give_back(stream, c.unread)
     await stream.close()
 
 
 async def put_back(session: Session, c: CloseStream, frame: Frame) -> bool:
     _reader(session, c.stream)
-    return await _put_back(_stream(session, c.stream), c.unread)
+    return await give_back(_stream(session, c.stream), c.unread)
 
 
-async def _put_back(stream: Stream, unread: list[list[int]]) -> bool:
+async def give_back(stream: Stream, unread: list[list[int]]) -> bool:
     """What was taken and not looked at is read by others of the name, unless they went on since."""
     reader: Any = stream.api
     left = stream.left()

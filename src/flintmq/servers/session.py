@@ -65,6 +65,8 @@ class Session:
         if before is not None and before is not connection:
             before.session = None
             before.abort()  # the client has given it up; we have not heard of that yet
+        if self.publishes.is_held:
+            connection.hold("publishes")
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
@@ -121,6 +123,8 @@ class Session:
         self.publishes.end()
         for stream in list(self.streams.values()):
             try:
+                if isinstance(stream, Stream) and stream.is_reader and stream.left():
+                    await requests.give_back(stream, [])  # never sent, so nobody has it
                 await stream.close()
             except FlintError as error:
                 _log.info("closing what %s held: %s", self.client or "a client", error)
@@ -325,6 +329,7 @@ class Session:
 
     async def _leave(self, request: int) -> None:
         await self.finish()
+        await self.publishes.landed()  # what was on its way to the disk is answered first
         self.reply(request)
         if self.connection is not None:
             self.connection.close()

@@ -1,0 +1,304 @@
+"""What a second look at the network found: each of these once lost, doubled or hung something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import flintmq
+from flintmq.batch import BatchBuilder
+from flintmq.engine.broker import Broker
+from flintmq.engine.durable_broker import DurableBroker
+from flintmq.errors import MessageTooLarge
+from flintmq.remote.link import Link
+from flintmq.serde.codec import Codec
+from flintmq.servers.limits import Limits
+from flintmq.servers.native import NativeServer
+from flintmq.storage.filesystem import LocalFileSystem
+from flintmq.wire.operations import Op, Take, Taken
+
+from .proxy import Proxy
+
+
+def _link(mq: flintmq.Client) -> Link:
+    link: Link = mq._broker.link  # type: ignore[attr-defined]
+    return link
+
+
+async def _until(is_true: Callable[[], bool], what: str) -> None:
+    for _ in range(500):
+        if is_true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(what)
+
+
+def _forget(server: NativeServer) -> None:
+    """As the grace time does, or a restart."""
+    for session in list(server.sessions.values()):
+        session.end()
+
+
+async def test_no_more_is_under_way_than_a_broker_can_tell_from_what_it_has(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    """A topic knows the last 100,000 sequences of a producer; what is sent again is among them."""
+    async with flintmq.connect(url, timeout=60) as mq:
+        await mq.publish("orders", b"0")
+        proxy.silent.add("down")
+        publishing = [
+            asyncio.ensure_future(mq.publish_batch("orders", [b""] * 1000)) for _ in range(250)
+        ]
+        stats = await server.broker.topic_stats("orders")
+        for _ in range(200):
+            await asyncio.sleep(0.01)
+            before, stats = stats, await server.broker.topic_stats("orders")
+            if stats.message_count > 1 and before.message_count == stats.message_count:
+                break
+        _forget(server)
+        proxy.silent.clear()
+        proxy.cut()
+        receipts = await asyncio.gather(*publishing)
+        assert sum(receipt.count for receipt in receipts) == 250_000
+        assert (await mq.topic_stats("orders")).message_count == 250_001
+
+
+@pytest.mark.parametrize("name", [None, "n"])
+async def test_a_reader_of_partitions_from_the_latest_goes_on_where_it_was(
+    url: str, proxy: Proxy, server: NativeServer, name: str | None
+) -> None:
+    async with flintmq.connect(url) as mq, flintmq.connect(url) as other:
+        await mq.create_topic("orders", partitions=2)
+        async with mq.reader("orders", start="latest", name=name) as reader:
+            await other.publish("orders", b"0", partition=0)
+            await other.publish("orders", b"1", partition=1)
+            _forget(server)
+            proxy.cut()
+            await _until(lambda: _link(mq).reconnects == 1, "not back")
+            found = await reader.read_batch(10, timeout=2)
+            more = await reader.read_batch(10, timeout=0.2)
+            assert sorted([*found.values, *more.values]) == [b"0", b"1"]
+
+
+async def test_what_was_taken_by_a_reader_and_never_came_is_read_again(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.publish("orders", b"0")
+        async with mq.reader("orders", name="n") as reader:
+            assert await reader.read() is not None
+            reading = asyncio.ensure_future(reader.read())
+            await asyncio.sleep(0.05)
+            proxy.silent.add("down")
+            publishing = asyncio.ensure_future(mq.publish("orders", b"1"))
+            await asyncio.sleep(0.1)
+            _forget(server)
+            proxy.silent.clear()
+            proxy.cut()
+            await publishing
+            message = await asyncio.wait_for(reading, 3)
+            assert message is not None
+            assert message.value == b"1"
+
+
+async def test_what_was_too_much_for_a_reply_to_one_who_is_gone_is_read_by_others(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq, flintmq.connect(url) as other:
+        await other.publish_batch("orders", [b"x" * 300_000] * 8)
+        async with other.reader("orders", name="n") as rest:
+            reader = await mq.reader("orders", name="n")
+            stream = reader._api._number  # type: ignore[attr-defined]
+            taking = mq._broker.ask(Op.TAKE, Take(stream, 8, 0))  # type: ignore[attr-defined]
+            frame = await taking
+            assert len(msgspec.msgpack.decode(frame.control, type=Taken).runs) == 1
+            next(s for s in server.sessions.values() if stream in s.streams).end()
+            await asyncio.sleep(0.05)
+            offsets = (await rest.read_batch(20, timeout=1)).offsets
+            assert offsets == list(range(3, 8))
+
+
+async def test_what_is_on_its_way_to_a_reader_is_not_committed(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.publish("orders", b"0")
+        async with mq.reader("orders", name="n") as reader:
+            assert await reader.read() is not None
+            reading = asyncio.ensure_future(reader.read())
+            await asyncio.sleep(0.05)
+            rows = BatchBuilder()
+            rows.append(b"1")
+            proxy.delay = 0.05
+            await server.broker.publish("orders", rows, qos=1, auto_create=True, timeout=None)
+            assert await reader.commit() == 1
+            assert (await reading).value == b"1"  # type: ignore[union-attr]
+            assert await reader.commit() == 2
+
+
+async def test_a_reader_asked_twice_without_a_broker_says_so(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url, timeout=0.3) as mq:
+        await mq.publish("orders", b"0")
+        reader = await mq.reader("orders", name="n")
+        assert await reader.read() is not None
+        proxy.silent.add("down")
+        link: Any = _link(mq)
+        take_up = link._take_up
+
+        def taken_up(connection: object, opened: object) -> None:
+            take_up(connection, opened)
+            proxy.refusing = True
+            proxy.cut()
+
+        link._take_up = taken_up
+        proxy.silent.clear()
+        _forget(server)
+        proxy.cut()
+        await _until(lambda: proxy.refusing, "not back")
+        with pytest.raises((flintmq.Disconnected, flintmq.OutcomeUnknown)):
+            await asyncio.wait_for(reader.commit(), 3)
+        link._take_up = take_up
+        proxy.refusing = False
+        await _until(lambda: link.is_up, "not back")
+        assert await asyncio.wait_for(reader.commit(), 3) == 1
+
+
+async def test_a_broker_that_takes_less_than_before_is_told_no_more(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url, timeout=5) as mq:
+        await mq.publish("orders", b"0")
+        proxy.silent.add("up")
+        publishing = asyncio.ensure_future(mq.publish("orders", b"x" * 300_000))
+        await asyncio.sleep(0.1)
+        server.limits = Limits(frame_bytes=200_000, grace_seconds=2.0)
+        _forget(server)
+        proxy.silent.clear()
+        proxy.cut()
+        with pytest.raises(MessageTooLarge):
+            await asyncio.wait_for(publishing, 3)
+        assert (await asyncio.wait_for(mq.publish("orders", b"1"), 3)).offset == 1
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "a\0b"])
+async def test_what_is_no_name_of_a_host_is_said(host: str) -> None:
+    with pytest.raises(flintmq.FlintError, match="is no name of a host"):
+        await flintmq.connect(f"flint://{host}:7600")
+
+
+async def test_who_closes_the_connection_is_named_once() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(flintmq.Disconnected) as raised:
+            await flintmq.connect(f"flint://127.0.0.1:{port}")
+    assert str(raised.value).count("no connection") == 1
+
+
+async def test_who_is_held_back_stays_so_on_a_new_connection(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.publish("orders", b"0")
+        (session,) = server.sessions.values()
+        session.publishes.is_held = True  # as when more waits for the disk than may
+        proxy.cut()
+        await _until(lambda: _link(mq).reconnects == 1, "not back")
+        publishing = asyncio.ensure_future(mq.publish("orders", b"1"))
+        await asyncio.sleep(0.1)
+        assert not publishing.done()
+        session.publishes.go_on()
+        assert (await publishing).offset == 1
+
+
+async def test_what_is_under_way_at_a_close_is_answered(tmp_path: Path) -> None:
+    broker = DurableBroker(LocalFileSystem(tmp_path), decoder=Codec())
+    await broker.open()
+    server = NativeServer(broker)
+    host, port = await server.start("127.0.0.1", 0)
+    mq = await flintmq.connect(f"flint://{host}:{port}")
+    await mq.publish("orders", b"0")
+    publishing = [asyncio.ensure_future(mq.publish("orders", b"1")) for _ in range(100)]
+    await asyncio.sleep(0)
+    await mq.close()
+    receipts = await asyncio.gather(*publishing)
+    assert [receipt.offset for receipt in receipts] == list(range(1, 101))
+    await server.close()
+    await broker.close()
+
+
+async def test_a_close_that_is_cancelled_closes(url: str, proxy: Proxy) -> None:
+    mq = await flintmq.connect(url)
+    proxy.silent.add("down")
+    closing = asyncio.ensure_future(mq.close())
+    await asyncio.sleep(0.05)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert not _link(mq).is_up
+
+
+async def test_an_answer_that_makes_no_sense_is_an_error_and_no_silence(
+    url: str, server: NativeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.publish("orders", b"0")
+        (session,) = server.sessions.values()
+        send = session.send
+        monkeypatch.setattr(
+            session, "send", lambda op, id, control: send(op, id, b"\x93\x01\x02\x03")
+        )
+        with pytest.raises(flintmq.FlintError):
+            await asyncio.wait_for(mq.publish("orders", b"1"), 3)
+
+
+async def test_a_topic_of_another_broker_under_the_same_address_is_not_the_same(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    empty = Broker(None, Codec())
+    other = NativeServer(empty)
+    async with flintmq.connect(url) as mq:
+        await mq.publish_batch("orders", [b"0"] * 10)
+        reader = await mq.reader("orders")
+        named = await mq.reader("orders", name="n")
+        assert len(await reader.read_batch(10)) == len(await named.read_batch(10)) == 10
+        proxy._target = await other.start("127.0.0.1", 0)
+        proxy.cut()
+        await mq.publish_batch("orders", [b"new"] * 3)
+        for one in (reader, named):
+            with pytest.raises(flintmq.FlintError):
+                print(await one.read_batch(10, timeout=1))
+    await other.close()
+    await empty.close()
+
+
+async def test_the_cost_of_calls_without_a_connection_does_not_grow_with_their_number(
+    url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+    deadline = Link._deadline
+
+    def counted(link: Link, id: int) -> float | None:
+        nonlocal looked
+        looked += 1
+        return deadline(link, id)
+
+    async with flintmq.connect(url, timeout=0.5) as mq:
+        await mq.publish("orders", b"0")
+        proxy.refusing = True
+        proxy.cut()
+        await _until(lambda: not _link(mq).is_up, "still up")
+        monkeypatch.setattr(Link, "_deadline", counted)
+        calls = [asyncio.ensure_future(mq.topic_stats("orders")) for _ in range(3000)]
+        await asyncio.wait(calls)
+        assert all(isinstance(call.exception(), flintmq.Disconnected) for call in calls)
+        assert looked < 100 * len(calls)
