@@ -221,6 +221,19 @@ async def test_who_is_held_back_stays_so_on_a_new_connection(
         assert (await publishing).offset == 1
 
 
+async def test_nothing_is_opened_in_a_session_that_has_ended(
+    url: str, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.publish("jobs", b"0")
+        _forget(server)
+        found = await mq.poll("jobs", "workers", 1, wait=1)
+        assert found.values == [b"0"]
+        assert _link(mq).reconnects == 1
+    stats = await server.broker.group_stats("jobs", "workers")
+    assert (stats.members, stats.in_flight) == (0, 0)
+
+
 async def test_what_is_under_way_at_a_close_is_answered(tmp_path: Path) -> None:
     broker = DurableBroker(LocalFileSystem(tmp_path), decoder=Codec())
     await broker.open()

@@ -209,6 +209,8 @@ class Session:
     # --- receiving
 
     def receive(self, frame: Frame) -> None:
+        if self._ended:
+            raise Closed("the session")  # what would be opened now, nobody would close
         self.received += 1
         if frame.received:
             self._acknowledge(frame.received)
