@@ -13,7 +13,8 @@ from typing import Any
 from ..errors import InvalidRequest
 
 SEQUENCES_MAX = 100_000
-PRODUCERS_MAX = 1_000
+PRODUCERS_MAX = 20_000
+"""Every connection is a producer of its own; a broker has 10,000 of them unless told otherwise."""
 RUNS_MAX = 500_000
 """What all producers of a topic may take together: who leaves gaps takes a run for each."""
 
