@@ -1,4 +1,4 @@
-"""A tour of FlintMQ inside one process: publish, read, share, listen live, keep limits, keep data.
+"""A tour of FlintMQ inside one process: publish, read, share, listen, queues, limits, what lasts.
 
 Run it with `make run`, or `python examples/tour.py` where flintmq is installed.
 """
@@ -63,6 +63,20 @@ async def keep_limits(mq: flintmq.Client) -> None:
         print(f"  got {len(rows)} messages from offset {rows[0].offset}, missed {rows.missed}")
 
 
+async def work_off_a_queue(mq: flintmq.Client) -> None:
+    heading("A group works a queue off: priorities first, what fails goes to the dead letters")
+    await mq.publish_batch("mails", ["news", "bill", "spam"], priority=[0, 7, 0])
+    async with mq.subscribe("mails", group="senders", lease=30) as deliveries:
+        for message in await deliveries.read_batch(3):
+            if message.decode() == "spam":
+                await message.reject("nobody wants it")
+            else:
+                await message.ack()
+            print(f"  {message.decode()}: delivery {message.delivery_count}")
+    (letter,) = await mq.dead_letters("mails", "senders")
+    print(f"  dead: {letter.message.decode()!r}, because {letter.reason}")
+
+
 async def go_fast(mq: flintmq.Client) -> None:
     heading("Batches of 100, published, stored, read and touched")
     await mq.create_topic("fast", retention_count=100_000)
@@ -100,12 +114,13 @@ async def main() -> None:
         await share_a_name(mq)
         await listen_live(mq)
         await keep_limits(mq)
+        await work_off_a_queue(mq)
         await go_fast(mq)
         heading("What is there now")
         for name in await mq.topics():
             stats = await mq.topic_stats(name)
             print(
-                f"  {name:10} {stats.message_count:>7,} messages {stats.byte_count:>10,} bytes, "
+                f"  {name:18} {stats.message_count:>7,} messages {stats.byte_count:>10,} bytes, "
                 f"offsets {stats.first_offset:,} to {stats.next_offset:,}"
             )
     await keep_across_a_restart()
