@@ -77,7 +77,8 @@ class Connection(asyncio.Protocol):
                     self._server.open_session(self, frame)
                 else:
                     raise MalformedFrame("the first frame of a connection is OPEN")
-            self.flush()  # what could be answered at once
+            if not self._server.looking:  # else deliveries go first, then our replies
+                self.flush()  # what could be answered at once
         except FlintError as error:
             self.refuse(error)
         except Exception:

@@ -50,6 +50,8 @@ class NativeServer:
         self._away: dict[bytes, Session] = {}  # those without a connection, in the order they left
         self.known: dict[str, KnownTopic] = {}
         self.is_draining = False
+        self.looking = 0
+        """How many sessions are about to look for something to deliver."""
         self._servers: list[asyncio.Server] = []
         self._sweeping: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()

@@ -168,10 +168,12 @@ class Session:
     def look_later(self, stream: Stream) -> None:
         """Have streams that may have something look for it, all of them with one write."""
         if not self._to_look:
+            self.server.looking += 1
             self.loop.call_soon(self._look)
         self._to_look.append(stream)
 
     def _look(self) -> None:
+        self.server.looking -= 1
         streams, self._to_look = self._to_look, []
         for stream in streams:
             stream.look()
