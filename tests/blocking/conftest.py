@@ -18,6 +18,7 @@ from flintmq.testing import ManualClock
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 60.0
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and fork are POSIX")
 
 
 class Worker(Generic[T]):

@@ -10,9 +10,7 @@ import pytest
 from flintmq.blocking import BlockingClient
 from flintmq.blocking.loop_thread import Call
 
-from .conftest import Worker, run_script, wait_until, wait_until_parked
-
-posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and fork are POSIX")
+from .conftest import Worker, posix, run_script, wait_until, wait_until_parked
 
 
 @posix

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import Any
 
@@ -13,7 +12,7 @@ from flintmq.blocking import BlockingClient, BlockingDelivery
 from flintmq.errors import InvalidRequest, TopicDeleted
 from flintmq.testing import ManualClock
 
-from .conftest import Worker, advance, run_script, wait_until
+from .conftest import Worker, advance, posix, run_script, wait_until
 
 
 def publish(mq: BlockingClient, count: int) -> None:
@@ -189,7 +188,7 @@ def test_what_a_poll_returns_looks_the_same(mq: BlockingClient) -> None:
     assert mq.group_stats("jobs", "workers").lag == 0
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+@posix
 @pytest.mark.parametrize("ack", ["manual", "auto"])
 @pytest.mark.parametrize("take", ["deliveries.read_batch(5)", "poll()"])
 def test_no_message_is_lost_however_interrupts_and_messages_meet(take: str, ack: str) -> None:

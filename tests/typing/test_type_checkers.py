@@ -22,6 +22,7 @@ PYRIGHT = Path(sys.executable).with_name("basedpyright")
 
 def pyright(directory: Path, *arguments: str) -> Any:
     """Run as in an activated environment, outside of our tree: as users do."""
+    assert PYRIGHT.exists(), "basedpyright is missing, which scripts/setup dev installs"
     found = os.pathsep.join([str(PYRIGHT.parent), os.environ.get("PATH", "")])
     done = subprocess.run(
         [str(PYRIGHT), "--outputjson", *arguments],
@@ -32,12 +33,6 @@ def pyright(directory: Path, *arguments: str) -> Any:
         timeout=100,
     )
     return json.loads(done.stdout)
-
-
-@pytest.fixture(autouse=True)
-def _is_installed() -> None:
-    if not PYRIGHT.exists():
-        pytest.skip("basedpyright is not installed")
 
 
 def test_what_users_write_is_understood_by_pyright_and_mistakes_are_found(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from .delivery import (
     ranges_of,
     settle_lots,
 )
+from .parking import Parking
 
 JoinPartition = Callable[[int], Coroutine[Any, Any, MemberApi]]
 
@@ -102,7 +103,7 @@ class Intake:
         self._wanted = 1
         self._held: dict[Held, None] = {}
         self._unsettled = 0
-        self._parked: set[asyncio.Future[bool]] = set()
+        self._parking = Parking(clock)
         self._timer: Timer | None = None
         self._errands: set[asyncio.Task[None]] = set()
         self._growing: asyncio.Task[None] | None = None
@@ -157,27 +158,8 @@ class Intake:
             return True
         if self.is_ready():
             return True
-        parked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._parked.add(parked)
-        self._refill()  # now even one is worth fetching
-        timer = None
-        if timeout is not None:
-            timer = self._clock.call_later(
-                timeout, lambda: None if parked.done() else parked.set_result(False)
-            )
-        try:
-            return await parked
-        finally:
-            self._parked.discard(parked)
-            if timer is not None:
-                timer.cancel()
-
-    def _wake(self) -> None:
-        if self._parked:
-            parked, self._parked = self._parked, set()
-            for future in parked:
-                if not future.done():
-                    future.set_result(True)
+        # now even one is worth fetching
+        return await self._parking.wait(timeout, when_parked=self._refill)
 
     async def _settle_ahead(self) -> None:
         """ack="auto": settle as many as are asked for, so that they can be handed out.
@@ -200,7 +182,7 @@ class Intake:
             items = [item for item in items if item[0].fate(_offset(item)) == "auto"]
         except asyncio.CancelledError:
             self._settled += items
-            self._wake()
+            self._parking.wake()
             raise
         except Exception as error:
             self._fail(error)
@@ -220,7 +202,7 @@ class Intake:
             self._settled.clear()
             for held in list(self._held):
                 self._drop(held)
-        self._wake()
+        self._parking.wake()
 
     def _raise_failed(self) -> None:
         error = self._failed
@@ -237,7 +219,7 @@ class Intake:
     def _refill(self) -> None:
         """Begin to take, where there is room for a batch or somebody waits for anything at all."""
         room = self._prefetch - self._unsettled
-        if room < self._refill_at and not (room > 0 and self._parked and not self._ahead):
+        if room < self._refill_at and not (room > 0 and self._parking and not self._ahead):
             return
         if self._failed is not None or self._closing is not None:
             return
@@ -310,7 +292,7 @@ class Intake:
             for other, task in self._taking.items():
                 if other is not member and task.cancel():
                     self._called_back.add(task)
-        self._wake()
+        self._parking.wake()
 
     def _give_back(self, items: Iterable[Item]) -> None:
         """Let others have what nobody has seen."""
@@ -455,7 +437,7 @@ class Intake:
 
     async def _close(self) -> None:
         self._disarm()
-        self._wake()
+        self._parking.wake()
         under_way = [*self._taking.values()]
         for task in under_way:
             task.cancel()

@@ -11,6 +11,7 @@ from ..clock import Clock
 from ..errors import FlintError, InvalidRequest
 from ..model import Start
 from ..rows import Message, Rows, Run
+from .parking import Parking
 
 OpenPartition = Callable[[int, Start | None], Coroutine[Any, Any, ReaderApi]]
 
@@ -31,7 +32,7 @@ class PartitionedReader:
         self._readers: dict[int, ReaderApi] = {}
         self._order: list[ReaderApi] = []
         self._turn = 0
-        self._parked: set[asyncio.Future[bool]] = set()
+        self._parking = Parking(clock)
         self._callbacks: list[Callable[[], None]] = []
         self._failed: FlintError | None = None
         self._growing: asyncio.Task[None] | None = None
@@ -48,17 +49,10 @@ class PartitionedReader:
                 await reader.close()
             raise
         for reader in opened.values():
-            for callback in (self._wake, *self._callbacks):
+            for callback in (self._parking.wake, *self._callbacks):
                 reader.on_ready(callback)
         self._readers.update(opened)
         self._order.extend(opened.values())
-
-    def _wake(self) -> None:
-        if self._parked:
-            parked, self._parked = self._parked, set()
-            for future in parked:
-                if not future.done():
-                    future.set_result(True)
 
     # --- reading
 
@@ -122,19 +116,7 @@ class PartitionedReader:
         self._look_for_more()
         if self.is_ready():
             return True
-        parked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._parked.add(parked)
-        timer = None
-        if timeout is not None:
-            timer = self._clock.call_later(
-                timeout, lambda: None if parked.done() else parked.set_result(False)
-            )
-        try:
-            return await parked
-        finally:
-            self._parked.discard(parked)
-            if timer is not None:
-                timer.cancel()
+        return await self._parking.wait(timeout)
 
     # --- partitions that are added
 
@@ -155,7 +137,7 @@ class PartitionedReader:
             self._failed = self._failed or error
         finally:
             self._growing = None
-            self._wake()
+            self._parking.wake()
 
     async def _all_open(self) -> None:
         self._look_for_more()
@@ -216,4 +198,4 @@ class PartitionedReader:
             await asyncio.shield(self._growing)
         for reader in self._order:
             await reader.close()
-        self._wake()  # those who wait here hear that it is closed
+        self._parking.wake()  # those who wait here hear that it is closed
