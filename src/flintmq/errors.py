@@ -8,6 +8,8 @@
         MissingExtra (ImportError)    install the named extra
       TopicNotFound                   create the topic, or allow auto_create
         TopicDeleted                  it was deleted under you; open anew if that was expected
+      NotAuthenticated                say who you are, by a key that the broker knows
+      PermissionDenied                ask whoever manages the broker's keys
       TopicExists                     choose the same options, or configure_topic
       TopicFull                       wait for readers, or choose another overflow policy
       QueueFull                       the same for a live queue or a publisher's own buffer
@@ -117,6 +119,21 @@ class TopicDeleted(TopicNotFound):
         super().__init__(
             topic, "it was deleted while in use; open it again if it has been made anew"
         )
+
+
+class NotAuthenticated(FlintError):
+    """The broker asks who you are, and the key is missing or not one of its keys."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}; keys are made with `flintmq key add`")
+
+
+class PermissionDenied(FlintError, PermissionError):
+    """Your key does not allow that. Whether there is such a topic is not said."""
+
+    def __init__(self, permission: str, topic: str) -> None:
+        super().__init__(f"this key may not {permission} on topic {topic!r}")
+        self.permission, self.topic = permission, topic
 
 
 class TopicExists(FlintError):

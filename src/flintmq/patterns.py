@@ -75,6 +75,19 @@ def matches(pattern: str, name: str) -> bool:
     )
 
 
+def covers(wide: str, narrow: str) -> bool:
+    """Whether `wide` matches every name that `narrow` could match."""
+    ours, theirs = wide.split("."), narrow.split(".")
+    if ours[-1] == ">":
+        ours.pop()
+        if len(theirs) <= len(ours):
+            return False
+        theirs = theirs[: len(ours)]
+    return len(ours) == len(theirs) and all(
+        their != ">" and our in ("*", their) for our, their in zip(ours, theirs, strict=True)
+    )
+
+
 class PatternIndex(Generic[T]):
     """Which items listen to a name. A tree of words; a lookup follows at most two ways per word."""
 

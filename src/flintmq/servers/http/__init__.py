@@ -1,0 +1,1 @@
+"""HTTP for operations: health, metrics and a JSON API, all on one port."""
