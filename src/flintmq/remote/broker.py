@@ -366,6 +366,9 @@ class RemoteBroker:
     async def abort(self, writer: str, number: int) -> None:
         await self._asked(Op.ABORT_STAGE, AbortStage(writer, number))
 
+    def writer_topics(self, writer: str) -> list[str]:
+        raise InvalidRequest("a broker far away checks by itself who may write as whom")
+
     # --- topics
 
     async def backup(self, directory: str) -> None:

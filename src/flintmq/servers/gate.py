@@ -6,6 +6,7 @@ header) and hands it in here; what comes back is asked before every verb.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from ..access import EVERYTHING, Access
@@ -21,17 +22,61 @@ class Gate(Protocol):
         """
         ...
 
+    def judge(self, credential: str | None, peer: str) -> Access:
+        """The same at once, for a front end that waits by itself: see `hold_back`."""
+        ...
+
+    def hold_back(self, peer: str) -> float | None:
+        """For how many seconds to keep the answer to a failed login; None: too many are kept
+        already, and this one is dropped without an answer. `let_go` ends it."""
+        ...
+
+    def let_go(self, peer: str) -> None: ...
+
     def still(self, access: Access) -> Access:
         """The same key as it is now: keys may be changed and removed while they are in use.
         Raises NotAuthenticated where it is gone. Cheap: asked for every request over HTTP."""
         ...
 
+    @property
+    def watch_seconds(self) -> float | None:
+        """How often `refresh` is to be called while clients are connected; None: never."""
+        ...
+
+    def refresh(self) -> None:
+        """Look whether keys have changed; who asked for it by `on_changed` hears of it."""
+        ...
+
+    def on_changed(self, callback: Callable[[], None]) -> None:
+        """Call back when `still` may say something else than before."""
+        ...
+
 
 class OpenGate:
-    """Asks nobody. What a broker has that listens on this machine alone and has no keys."""
+    """Asks nobody. What a broker has that listens on this machine alone and has no keys.
+
+    Who brings a key is let in too, so that the same settings of a client work everywhere.
+    """
+
+    watch_seconds: float | None = None
 
     async def enter(self, credential: str | None, peer: str) -> Access:
         return EVERYTHING
 
+    def judge(self, credential: str | None, peer: str) -> Access:
+        return EVERYTHING
+
+    def hold_back(self, peer: str) -> float | None:
+        return 0.0
+
+    def let_go(self, peer: str) -> None:
+        pass
+
     def still(self, access: Access) -> Access:
         return access
+
+    def refresh(self) -> None:
+        pass
+
+    def on_changed(self, callback: Callable[[], None]) -> None:
+        pass

@@ -1,0 +1,141 @@
+"""The gate of a broker that has keys: asks for one, slows, counts and logs what fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal
+
+from ..access import EVERYTHING, Access
+from ..errors import NotAuthenticated
+from .key_ring import LOOK_SECONDS, KeyRing, Wrong
+from .slowing import Slowing, address_of
+
+_log = logging.getLogger(__name__)
+
+Mode = Literal["auto", "required"]
+
+LOG_SECONDS = 5.0
+"""One line for all refused logins of so long a time."""
+
+REFUSED = "the key is missing, or not one of this broker's"
+"""The same for every reason: whether there is such a key, or was, is not said."""
+
+
+class LoginCounters:
+    """What metrics read. They only grow, but for `kept_back`."""
+
+    def __init__(self) -> None:
+        self.ok = 0
+        self.failed: Counter[str] = Counter()
+        """By reason: missing, malformed, unknown, wrong, expired."""
+        self.dropped = 0
+        """Of the failed, those that got no answer as too many waited for one."""
+        self.ended = 0
+        """Sessions and requests whose key was removed or expired."""
+
+
+class KeyGate:
+    """`auto`: without a file of keys nobody is asked, as if it were an OpenGate; the first key
+    closes it, also for those who are in. `required`: nobody comes in without a key, ever."""
+
+    def __init__(
+        self, ring: KeyRing, *, mode: Mode = "auto", slowing: Slowing | None = None
+    ) -> None:
+        self.ring = ring
+        self.counters = LoginCounters()
+        self.slowing = slowing or Slowing()
+        self._mode = mode
+        self._callbacks: list[Callable[[], None]] = []
+        self._log_at = float("-inf")
+        self._unsaid = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a key is asked for."""
+        return self._mode == "required" or self.ring.is_there
+
+    @property
+    def watch_seconds(self) -> float | None:
+        return LOOK_SECONDS
+
+    # --- coming in
+
+    async def enter(self, credential: str | None, peer: str) -> Access:
+        try:
+            return self.judge(credential, peer)
+        except NotAuthenticated:
+            seconds = self.hold_back(peer)
+            if seconds is not None:
+                try:
+                    await asyncio.sleep(seconds)
+                finally:
+                    self.let_go(peer)
+            raise
+
+    def judge(self, credential: str | None, peer: str) -> Access:
+        self.refresh()
+        if not self.is_closed:
+            self.counters.ok += 1
+            return EVERYTHING
+        found = Wrong("missing") if not credential else self.ring.find(credential)
+        if isinstance(found, Access):
+            self.counters.ok += 1
+            return found
+        self.counters.failed[found.reason] += 1
+        address = address_of(peer)
+        now = time.monotonic()
+        self.slowing.failed(address, now)
+        self._tell(found, address, now)
+        raise NotAuthenticated(REFUSED)
+
+    def _tell(self, wrong: Wrong, address: str, now: float) -> None:
+        self._unsaid += 1
+        if now < self._log_at:
+            return
+        self._log_at = now + LOG_SECONDS
+        others = f", and {self._unsaid - 1} more since the last such line"
+        _log.warning(
+            "a login from %s was refused: %s key%s%s",
+            address,
+            wrong.reason,
+            f" {wrong.id}" if wrong.id else "",
+            others if self._unsaid > 1 else "",
+        )
+        self._unsaid = 0
+
+    def hold_back(self, peer: str) -> float | None:
+        seconds = self.slowing.keep(address_of(peer), time.monotonic())
+        if seconds is None:
+            self.counters.dropped += 1
+        return seconds
+
+    def let_go(self, peer: str) -> None:
+        self.slowing.let_go(address_of(peer))
+
+    # --- being in
+
+    def still(self, access: Access) -> Access:
+        self.refresh()
+        if not access.key:
+            if self.is_closed:
+                self.counters.ended += 1
+                raise NotAuthenticated("this broker asks for a key now")
+            return access
+        now = self.ring.now(access.key)
+        if isinstance(now, Wrong):
+            self.counters.ended += 1
+            what = "has expired" if now.reason == "expired" else "was removed"
+            raise NotAuthenticated(f"the key {what}")
+        return now
+
+    def refresh(self, *, at_once: bool = False) -> None:
+        if self.ring.refresh(at_once=at_once):
+            for callback in self._callbacks:
+                callback()
+
+    def on_changed(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
