@@ -16,6 +16,9 @@ from .storage.fsync_policy import FsyncPolicy
 
 OnFull = Literal["block", "raise"]
 
+API_KEY = "FLINTMQ_API_KEY"
+API_KEY_MAX = 4096
+
 
 def connect(
     url: str = "memory://",
@@ -26,6 +29,7 @@ def connect(
     clock: Clock | None = None,
     fsync: str = "always",
     on_full: OnFull = "block",
+    api_key: str | None = None,
 ) -> Client:
     """Connect to a broker: `async with flintmq.connect("memory://") as mq`.
 
@@ -41,7 +45,9 @@ def connect(
     `flint://host:port` is a broker elsewhere, or several hosts with commas, of which one will do.
     A connection that is lost is made again by itself; `timeout` is how long calls wait for that.
     `on_full` says what a publish does when too much is not acknowledged: `block`, or `raise`
-    QueueFull.
+    QueueFull. `api_key` says who you are, where the broker asks for that; without it the
+    environment's FLINTMQ_API_KEY does. A key that is wrong raises NotAuthenticated at once; one
+    that is removed later raises it into everything that is open.
     """
     if not isinstance(url, str):
         raise InvalidRequest(f"a broker URL is a str such as 'memory://', not {url!r}")
@@ -71,9 +77,23 @@ def connect(
             timeout=timeout_seconds(timeout),
             auto_create=auto_create,
             on_full=on_full,
+            api_key=_checked_key(api_key),
         )
         return Client(far, codec, auto_create=auto_create, timeout=timeout)
     raise InvalidRequest(f"unknown broker URL {url!r}; there are memory://, file:// and flint://")
+
+
+def _checked_key(given: str | None) -> str | None:
+    """The key as it is sent. A wrong one is never repeated in a text: it may be nearly right."""
+    key = os.environ.get(API_KEY) if given is None else given
+    if key is None:
+        return None
+    if not isinstance(key, str):
+        raise InvalidRequest(f"api_key is a str, not {type(key).__name__}")
+    key = key.strip()  # what was read from a file ends with its line
+    if not key.isascii() or not key.isprintable() or len(key) > API_KEY_MAX:
+        raise InvalidRequest("api_key is no key: those are flint_, an id, _ and a secret")
+    return key or None
 
 
 def _durable(

@@ -36,6 +36,7 @@ def connect_sync(
     clock: Clock | None = None,
     fsync: str = "always",
     on_full: OnFull = "block",
+    api_key: str | None = None,
 ) -> BlockingClient:
     """Connect to a broker without an event loop: `with flintmq.connect_sync() as mq`.
 
@@ -54,6 +55,7 @@ def connect_sync(
             clock=clock,
             fsync=fsync,
             on_full=on_full,
+            api_key=api_key,
         )
         thread.wait_for(client.__aenter__)
     except BaseException:

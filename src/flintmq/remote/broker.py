@@ -14,7 +14,14 @@ import msgspec
 from ..batch import EXPIRY, OBJECTS, BatchBuilder, RecordBatch
 from ..broker_api import Filter
 from ..clock import Clock, SystemClock
-from ..errors import Closed, Disconnected, InvalidRequest, MessageTooLarge, OutcomeUnknown
+from ..errors import (
+    Closed,
+    Disconnected,
+    FlintError,
+    InvalidRequest,
+    MessageTooLarge,
+    OutcomeUnknown,
+)
 from ..group_model import GroupInfo, GroupStats, InFlight, Order, Ranges
 from ..model import (
     Overflow,
@@ -51,7 +58,7 @@ from ..wire.operations import (
 from ..wire.runs import decode_runs
 from ..wire.values import receipt_of, start_fields
 from .address import parse_addresses
-from .link import Link, SessionLost
+from .link import Link, SessionLost, again
 from .member import RemoteMember
 from .outbox import Outbox, PendingReceipt
 from .streams import RemoteFeed, RemoteReader, RemoteStream
@@ -76,6 +83,7 @@ class RemoteBroker:
         auto_create: bool = True,
         on_full: OnFull = "block",
         send_bytes_max: int = SEND_BYTES_MAX,
+        api_key: str | None = None,
     ) -> None:
         if on_full not in get_args(OnFull):
             raise InvalidRequest(f"on_full is one of {', '.join(get_args(OnFull))}")
@@ -95,9 +103,11 @@ class RemoteBroker:
             parse_addresses(url),
             patience=timeout,
             client=name,
+            api_key=api_key,
             on_event=self._event,
             on_opened=self._take_up,
             on_new_session=self._start_anew,
+            on_refused=self._refused,
         )
         self._outbox = Outbox(
             self.link,
@@ -157,6 +167,12 @@ class RemoteBroker:
         for member in list(self.members):
             member.reopen()
         self._outbox.send_again()
+
+    def _refused(self, error: FlintError) -> None:
+        """Our key is none any more: everything that lasts ends with that."""
+        for stream in list(self.streams):
+            stream.fail(again(error))
+        self._outbox.fail(error)
 
     # --- asking
 
