@@ -10,16 +10,19 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from .engine.durable_broker import DurableBroker
 from .errors import FlintError, InvalidRequest
 from .serde.codec import Codec
+from .servers.key_gate import gate_of
 from .servers.limits import Limits
 from .servers.native import NativeServer
 from .storage.filesystem import LocalFileSystem
 from .storage.fsync_policy import FsyncPolicy
+from .storage.key_file import KEYS_FILE
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +39,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     listen: tuple[str, int] = ("127.0.0.1", PORT)
     fsync: FsyncPolicy
     drain_seconds: float = DRAIN_SECONDS
+    auth: Literal["auto", "required", "off"] = "auto"
+    keys_file: Path | None = None
+    """Where keys are; by default in the data directory."""
     limits: Limits = Limits()
 
 
@@ -62,7 +68,10 @@ class Daemon:
             LocalFileSystem(settings.data_dir), decoder=Codec(), fsync=settings.fsync
         )
         self._broker.on_failed = self._disk_failed
-        self._server = NativeServer(self._broker, limits=fitted_to_files(settings.limits))
+        self._gate = gate_of(settings.auth, settings.keys_file or settings.data_dir / KEYS_FILE)
+        self._server = NativeServer(
+            self._broker, limits=fitted_to_files(settings.limits), gate=self._gate
+        )
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
         """Serve until told to stop. `on_ready` is called once everything is recovered.
@@ -72,6 +81,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self._gate.reload)
         try:
             await self._broker.open()
             try:
@@ -82,7 +92,7 @@ class Daemon:
             finally:
                 await self._shut_down()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
         if self._failure is not None:
             raise self._failure

@@ -86,7 +86,7 @@ class KeyedServer:
         self.look()
 
     def look(self) -> None:
-        self.gate.refresh(at_once=True)
+        self.gate.reload()
 
     def connect(self, key: str | None, timeout: float = 5.0) -> flintmq.Client:
         return flintmq.connect(self.url, api_key=key, timeout=timeout)

@@ -17,10 +17,16 @@ LOG_COMMANDS = {
     "verify": ("log_verify", "Check every checksum."),
     "repair": ("log_repair", "Save what can be saved of a damaged directory."),
 }
+KEY_COMMANDS = {
+    "add": ("key_add", "Make a key, and show it once."),
+    "ls": ("key_ls", "The keys there are, without their secrets."),
+    "rm": ("key_rm", "Take a key away; who uses it is disconnected."),
+}
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
     "pub": ("pub", "Publish messages."),
     "sub": ("sub", "Print messages, to their end or as they come."),
+    "key": ("key", "Who may publish, consume and administer: API keys."),
     "log": ("log", "Look at a data directory, check and mend it."),
     "backup": ("backup", "Copy a data directory."),
     "restore": ("restore", "Make a data directory from a backup."),
@@ -40,8 +46,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self.table:
             return None
-        if name == "log":
-            return log
+        if name in GROUPS:
+            return GROUPS[name]
         found: click.Command = import_module(f".{self.table[name][0]}", __package__).command
         return found
 
@@ -61,6 +67,23 @@ Examples:
   flintmq log verify /var/lib/flint
 """,
 )
+
+key = LazyGroup(
+    KEY_COMMANDS,
+    name="key",
+    help="""Make, list and take away API keys, while the broker runs or not.
+
+The first key closes a broker that asked nobody before: from then on everybody needs one.
+
+\b
+Examples:
+  flintmq key add billing --grant 'orders.>:consume' --data-dir /var/lib/flint
+  flintmq key ls --data-dir /var/lib/flint
+  flintmq key rm billing --data-dir /var/lib/flint
+""",
+)
+
+GROUPS = {"log": log, "key": key}
 
 root = LazyGroup(
     COMMANDS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -91,6 +92,20 @@ FRAME_BYTES_MOST = LIMITS.frame_bytes
     help="How long a client may take to say who it is.",
 )
 @click.option(
+    "--auth",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "required", "off"]),
+    envvar="FLINTMQ_AUTH",
+    help="Whether clients need a key: auto asks once there is one; see `flintmq key --help`.",
+)
+@click.option(
+    "--keys-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="FLINTMQ_KEYS_FILE",
+    help="Where keys are.  [default: keys.json in the data directory]",
+)
+@click.option(
     "--log-level",
     default="warning",
     show_default=True,
@@ -108,6 +123,8 @@ def command(
     max_in_flight_bytes: int,
     idle_timeout: float,
     handshake_timeout: float,
+    auth: Literal["auto", "required", "off"],
+    keys_file: Path | None,
     log_level: str,
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C.
@@ -130,6 +147,8 @@ def command(
         listen=parse_listen(listen),
         fsync=FsyncPolicy.parse(fsync),
         drain_seconds=drain_seconds,
+        auth=auth,
+        keys_file=keys_file,
         limits=Limits(
             connections=max_connections,
             frame_bytes=max_frame_bytes,

@@ -47,6 +47,10 @@ class Gate(Protocol):
         """Look whether keys have changed; who asked for it by `on_changed` hears of it."""
         ...
 
+    def reload(self) -> None:
+        """The same now, however short ago that was: somebody has asked for it (SIGHUP)."""
+        ...
+
     def on_changed(self, callback: Callable[[], None]) -> None:
         """Call back when `still` may say something else than before."""
         ...
@@ -76,6 +80,9 @@ class OpenGate:
         return access
 
     def refresh(self) -> None:
+        pass
+
+    def reload(self) -> None:
         pass
 
     def on_changed(self, callback: Callable[[], None]) -> None:

@@ -7,10 +7,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 from ..access import EVERYTHING, Access
 from ..errors import NotAuthenticated
+from ..storage.key_file import KeyFile
+from .gate import Gate, OpenGate
 from .key_ring import LOOK_SECONDS, KeyRing, Wrong
 from .slowing import Slowing, address_of
 
@@ -23,6 +26,16 @@ LOG_SECONDS = 5.0
 
 REFUSED = "the key is missing, or not one of this broker's"
 """The same for every reason: whether there is such a key, or was, is not said."""
+
+
+def gate_of(auth: Literal["auto", "required", "off"], keys_file: Path, **slow: float) -> Gate:
+    """The gate a broker is told to have. Raises Corrupt for keys that cannot be read: a broker
+    does not start with another idea of who may come in than it was given."""
+    if auth == "off":
+        return OpenGate()
+    ring = KeyRing(KeyFile(keys_file))
+    ring.load()
+    return KeyGate(ring, mode=auth, slowing=Slowing(**slow))  # type: ignore[arg-type]
 
 
 class LoginCounters:
@@ -132,10 +145,17 @@ class KeyGate:
             raise NotAuthenticated(f"the key {what}")
         return now
 
-    def refresh(self, *, at_once: bool = False) -> None:
-        if self.ring.refresh(at_once=at_once):
-            for callback in self._callbacks:
-                callback()
+    def refresh(self) -> None:
+        if self.ring.refresh():
+            self._changed()
+
+    def reload(self) -> None:
+        if self.ring.refresh(at_once=True):
+            self._changed()
+
+    def _changed(self) -> None:
+        for callback in self._callbacks:
+            callback()
 
     def on_changed(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
