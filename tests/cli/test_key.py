@@ -131,6 +131,7 @@ async def test_a_running_broker_learns_of_keys_by_itself(
     stranger = await flintmq.connect(broker.url)
     await stranger.publish("orders", b"x")
     key = flint("key", "add", "root", "--grant", ">:publish,consume")[1].strip()
+    broker.process.send_signal(signal.SIGHUP)
     with pytest.raises(flintmq.NotAuthenticated):
         await _publish_until_refused(stranger)
     await stranger.close()
@@ -139,8 +140,7 @@ async def test_a_running_broker_learns_of_keys_by_itself(
     reader = await mq.reader("orders", start="latest")
     reading = asyncio.ensure_future(reader.read())
     await mq.publish("bills", b"x")
-    flint("key", "rm", "root")
-    broker.process.send_signal(signal.SIGHUP)
+    flint("key", "rm", "root")  # it looks by itself, once a second
     with pytest.raises(flintmq.NotAuthenticated):
         await asyncio.wait_for(reading, 20)
     await mq.close()

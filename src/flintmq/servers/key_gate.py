@@ -21,6 +21,10 @@ _log = logging.getLogger(__name__)
 
 Mode = Literal["auto", "required"]
 
+OPEN_LOOK_SECONDS = 10.0
+"""How often it is looked for a first key while clients are connected and nobody has done so: most
+brokers without keys never get one, and should sleep."""
+
 LOG_SECONDS = 5.0
 """One line for all refused logins of so long a time."""
 
@@ -73,7 +77,7 @@ class KeyGate:
 
     @property
     def watch_seconds(self) -> float | None:
-        return LOOK_SECONDS
+        return LOOK_SECONDS if self.is_closed else OPEN_LOOK_SECONDS
 
     # --- coming in
 
