@@ -23,8 +23,8 @@ from flintmq.errors import (
     TopicDeleted,
     TopicNotFound,
 )
+from flintmq.fsync_policy import FsyncPolicy
 from flintmq.model import Receipt
-from flintmq.storage.fsync_policy import FsyncPolicy
 from flintmq.storage.manifest import NAME as MANIFEST
 from flintmq.testing import SimulatedFileSystem, settle
 from tests.engine.stepping import OWN_SEGMENT_BYTES, Life, Story, Stuck, small_sizes

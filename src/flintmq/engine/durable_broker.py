@@ -22,13 +22,13 @@ from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
 from ..clock import Clock, Timer
 from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
+from ..fsync_policy import FsyncPolicy
 from ..model import MEMORY_RETENTION_BYTES, Durability, Receipt, Start, TopicInfo, TopicOptions
 from ..patterns import check_name
 from ..rows import Decoder
 from ..storage.backup import Progress, back_up, check_empty
 from ..storage.filesystem import FileSystem, LocalFileSystem, Lock
 from ..storage.frames import ENTRY, RESTART, Record
-from ..storage.fsync_policy import FsyncPolicy
 from ..storage.group_commit import GroupCommit
 from ..storage.journal import FILE_BYTES, FIRST_FILE_BYTES, Journal
 from ..storage.manifest import (
