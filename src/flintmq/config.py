@@ -66,12 +66,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     fsync: FsyncPolicy = ALWAYS
     checkpoint_bytes: int = 32 * MIB
     journal_file_bytes: int = 64 * MIB
+    max_queue_bytes: int = 64 * MIB
     slow_disk_seconds: float = 1.0
 
     auto_create: bool = True
     topic_defaults: dict[str, Any] = {}
     staged_seconds: float = 3600.0
     max_staged_bytes: int = GIB
+    max_staged_writer_bytes: int = 256 * MIB
     max_decoded_bytes: int = 64 * MIB
 
     max_connections: int = 10_000
@@ -236,12 +238,17 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "checkpoint_bytes", Bytes(64 * KIB, 64 * GIB),
-        "How much the journal grows between two checkpoints; about twice that much may be in "
-        "memory only for reading, and is replayed after a crash.", "Disk", reload=True,
+        "How much the journal grows between two checkpoints. That much is kept in memory, too, and "
+        "replayed after a crash.", "Disk", reload=True,
     ),
     Setting(
         "journal_file_bytes", Bytes(64 * KIB, 4 * GIB),
         "The size of a file of the journal; smaller ones are made at first.", "Disk",
+    ),
+    Setting(
+        "max_queue_bytes", Bytes(KIB),
+        "What all clients together may have on its way to the disk before publishers wait.",
+        "Disk", reload=True,
     ),
     Setting(
         "slow_disk_seconds", Seconds(0.001, DAY),
@@ -266,6 +273,10 @@ SETTINGS: Sequence[Setting] = (
     Setting(
         "max_staged_bytes", Bytes(KIB), "What may be staged and not committed, all together.",
         "Topics",
+    ),
+    Setting(
+        "max_staged_writer_bytes", Bytes(KIB),
+        "What one writer may have staged and not committed.", "Topics",
     ),
     Setting(
         "max_decoded_bytes", Bytes(KIB, GIB),

@@ -185,7 +185,7 @@ class Seconds(Number):
     }  # fmt: skip
 
     def show(self, number: Any) -> str:
-        return f"{number:,g}"
+        return f"{int(number):,}" if float(number).is_integer() else f"{number:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +368,8 @@ class TopicDefaults(Table):
             raise Unfit(f"a topic option ({', '.join(DEFAULT_OPTIONS)}) where it says {name!r}")
         if isinstance(value, str):
             value = self._from_word(name, value)
+        if name == "format" and value == "object":
+            raise Unfit("a format for bytes ('object' passes references, in one process only)")
         try:
             checked = changed_options(TopicOptions(), {name: value})
         except InvalidRequest as error:

@@ -13,6 +13,7 @@ import msgspec
 
 from .config import Config, changed
 from .engine.durable_broker import DurableBroker
+from .engine.staging import Staging
 from .errors import FlintError
 from .serde.codec import Codec
 from .servers.limits import Limits
@@ -34,7 +35,7 @@ class Daemon:
         """`reread` gives the configuration as it is now in its sources, or raises FlintError."""
         self.config = config
         self._reread = reread
-        self.on_reload: list[OnReload] = [self._reload_limits]
+        self.on_reload: list[OnReload] = [self._reload_limits, self._reload_broker]
         """Each is called at SIGHUP with the configuration before and after, also if they are alike:
         files that it names may have changed. What needs a restart is in both as it was."""
         self._stopping = asyncio.Event()
@@ -46,7 +47,15 @@ class Daemon:
             fsync=config.fsync,
             checkpoint_bytes=config.checkpoint_bytes,
             journal_file_bytes=config.journal_file_bytes,
+            queue_bytes_max=config.max_queue_bytes,
+            staging=Staging(
+                writer_bytes_max=config.max_staged_writer_bytes,
+                staged_bytes_max=config.max_staged_bytes,
+            ),
+            staged_seconds=config.staged_seconds,
         )
+        self._broker.auto_create = config.auto_create
+        self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._disk_failed
         self._server = NativeServer(self._broker, limits=fitted_to_files(limits_of(config)))
 
@@ -94,6 +103,8 @@ class Daemon:
 
         A configuration that is wrong changes nothing.
         """
+        if self._stopping.is_set():
+            return
         if self._reread is None:
             _log.warning("SIGHUP: this broker has no configuration that it could read again")
             return
@@ -122,8 +133,15 @@ class Daemon:
             _log.info("SIGHUP: no setting has changed")
 
     def _reload_limits(self, before: Config, after: Config) -> None:
-        # Read wherever they are asked for, so connections that are open come under them, too.
-        self._server.limits = fitted_to_files(limits_of(after))
+        self._server.set_limits(fitted_to_files(limits_of(after)))
+
+    def _reload_broker(self, before: Config, after: Config) -> None:
+        self._broker.auto_create = after.auto_create
+        self._broker.set_topic_defaults(after.topic_defaults)
+        self._broker.set_staged_seconds(after.staged_seconds)
+        self._broker.set_sizes(
+            checkpoint_bytes=after.checkpoint_bytes, queue_bytes_max=after.max_queue_bytes
+        )
 
     async def _shut_down(self) -> None:
         """Refuse what is new, finish what is under way, let go of clients, sync, close."""
