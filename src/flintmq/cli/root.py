@@ -19,6 +19,8 @@ LOG_COMMANDS = {
 }
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
+    "pub": ("pub", "Publish messages."),
+    "sub": ("sub", "Print messages, to their end or as they come."),
     "log": ("log", "Look at a data directory, check and mend it."),
     "backup": ("backup", "Copy a data directory."),
     "restore": ("restore", "Make a data directory from a backup."),
