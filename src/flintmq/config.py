@@ -8,7 +8,7 @@ a flag. Defaults are those of `Config`; everything else about a setting is in it
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -161,9 +161,15 @@ class Setting:
 
     def shown(self, value: Any) -> Any:
         """The value as JSON can have it; never a secret."""
-        if value is None and self.is_required:
-            return None
+        if value is None and (self.is_required or self.default_text):
+            return self.default_text or None
         return "(secret)" if self.secret else self.kind.to_plain(value)
+
+    def shown_text(self, value: Any) -> str:
+        """The value for people; never a secret."""
+        if self.secret or value is None:
+            return str(self.shown(value) or "(needed)")
+        return self.kind.to_text(value)
 
 
 def variable_of(name: str) -> str:
@@ -201,7 +207,7 @@ SETTINGS: Sequence[Setting] = (
         "Security",
     ),
     Setting(
-        "keys_file", FilePath(can_be_off=True), "The keys that clients may show, hashed.",
+        "keys_file", FilePath(), "The keys that clients may show, hashed.",
         "Security", default_text="keys.json in data_dir",
     ),
     Setting(
@@ -398,15 +404,15 @@ def why_not(setting: Setting, value: Any, unfit: Unfit) -> str:
     return f"{setting.name} is {unfit}{said}"
 
 
-def problems_between(config: Config) -> list[str]:
+def problems_between(values: Mapping[str, Any]) -> list[str]:
     """What is wrong with values that are right each by itself."""
-    found = []
-    if (config.tls_cert is None) != (config.tls_key is None):
-        given, missing = ("tls_cert", "tls_key") if config.tls_cert else ("tls_key", "tls_cert")
-        found.append(f"{given} needs {missing} beside it")
-    elif config.tls_client_ca is not None and config.tls_cert is None:
-        found.append("tls_client_ca needs tls_cert and tls_key beside it")
-    return found
+    has_cert, has_key = values["tls_cert"] is not None, values["tls_key"] is not None
+    if has_cert != has_key:
+        given, missing = ("tls_cert", "tls_key") if has_cert else ("tls_key", "tls_cert")
+        return [f"{given} needs {missing} beside it"]
+    if values["tls_client_ca"] is not None and not has_cert:
+        return ["tls_client_ca needs tls_cert and tls_key beside it"]
+    return []
 
 
 def changed(before: Config, after: Config) -> list[Setting]:

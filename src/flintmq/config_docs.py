@@ -68,7 +68,8 @@ def sample(format: str) -> str:
             if isinstance(setting.kind, Table):
                 tables.append(setting)  # in TOML nothing can follow a table but what is in it
             else:
-                lines += [*_about(setting), f"#{_assignment(setting, format)}", ""]
+                mark = "" if setting.is_required else "#"
+                lines += [*_about(setting), f"{mark}{_assignment(setting, format)}", ""]
     for setting in tables:
         lines += [*_about(setting), *_table(setting, format), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -82,7 +83,7 @@ def _about(setting: Setting) -> list[str]:
 
 
 def _assignment(setting: Setting, format: str) -> str:
-    value = "/var/lib/flint" if setting.is_required else setting.kind.to_plain(setting.default)
+    value = SAMPLE_VALUES.get(setting.name) or setting.kind.to_plain(setting.default)
     if isinstance(setting.kind, Number) and setting.default_shown != str(value):
         value = setting.default_shown if setting.kind.unit == "bytes" else value
     return f"{setting.name}{' = ' if format == 'toml' else ': '}{_literal(value)}"
@@ -97,6 +98,9 @@ def _table(setting: Setting, format: str) -> Iterator[str]:
         yield f"#{setting.name}:"
         yield f"#  {name}: {_literal(value)}"
 
+
+SAMPLE_VALUES = {"data_dir": "/var/lib/flint", "keys_file": "/var/lib/flint/keys.json"}
+"""Of what has no default that could be written down."""
 
 SAMPLE_ENTRIES: dict[str, tuple[str, Any]] = {
     "topic_defaults": ("retention_bytes", "10GiB"),

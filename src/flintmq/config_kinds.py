@@ -174,6 +174,9 @@ class Bytes(Number):
                 return f"{int(number) // size}{name}"
         return f"{number:,}"
 
+    def to_text(self, value: Any) -> str:
+        return self.show(value).replace(",", "")
+
 
 class Seconds(Number):
     unit: ClassVar[str] = "seconds"
@@ -296,7 +299,7 @@ class Table(Kind):
     metavar: ClassVar[str] = "NAME=VALUE,..."
 
     def entry(self, name: str, value: Any) -> Any:
-        """One value, checked."""
+        """One value, checked; Unfit says what goes for that name."""
         raise NotImplementedError
 
     def known_names(self) -> Sequence[str]:
@@ -317,11 +320,23 @@ class Table(Kind):
             return self.from_text(value)
         if not isinstance(value, Mapping):
             raise Unfit(self.allowed)
-        return {name: self.entry(name, one) for name, one in flat(value).items()}
+        return {name: self._named(name, one) for name, one in flat(value).items()}
+
+    def _named(self, name: str, value: Any) -> Any:
+        if (known := self.known_names()) and name not in known:
+            raise Unfit(self.allowed)
+        try:
+            return self.entry(name, value)
+        except Unfit as unfit:
+            raise Unfit(f"right if {name} is {unfit}") from None
 
     def to_text(self, value: Any) -> str:
         plain = self.to_plain(value).items()
-        return ",".join(f"{name}={_word(one)}" for name, one in plain)
+        return ",".join(f"{name}={self.word(name, one)}" for name, one in plain)
+
+    def word(self, name: str, value: Any) -> str:
+        """A plain value as text."""
+        return str(value)
 
 
 def flat(table: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
@@ -345,8 +360,8 @@ class LogLevels(Table):
         return f"a table of module = level, each level {_or(LEVELS)}"
 
     def entry(self, name: str, value: Any) -> str:
-        if not name or value not in LEVELS:
-            raise Unfit(f"{_or(LEVELS)} for {name!r}")
+        if value not in LEVELS:
+            raise Unfit(_or(LEVELS))
         return str(value)
 
 
@@ -364,8 +379,6 @@ class TopicDefaults(Table):
         return DEFAULT_OPTIONS
 
     def entry(self, name: str, value: Any) -> Any:
-        if name not in DEFAULT_OPTIONS:
-            raise Unfit(f"a topic option ({', '.join(DEFAULT_OPTIONS)}) where it says {name!r}")
         if isinstance(value, str):
             value = self._from_word(name, value)
         if name == "format" and value == "object":
@@ -373,7 +386,9 @@ class TopicDefaults(Table):
         try:
             checked = changed_options(TopicOptions(), {name: value})
         except InvalidRequest as error:
-            raise Unfit(f"right only if {error}") from None
+            # The value itself is for the caller to repeat.
+            what = str(error).removeprefix(f"{name} is ")
+            raise Unfit(re.split("[,;] not ", what)[0]) from None
         return getattr(checked, name)
 
     def _from_word(self, name: str, text: str) -> Any:
@@ -384,10 +399,13 @@ class TopicDefaults(Table):
         kind = _OPTION_KINDS.get(name)
         if kind is None:
             return text
-        try:
-            return kind.from_text(text)
-        except Unfit as unfit:
-            raise Unfit(f"{unfit} for {name!r}") from None
+        return kind.from_text(text)
+
+    def word(self, name: str, value: Any) -> str:
+        if isinstance(value, list):
+            return "+".join(value)
+        kind = _OPTION_KINDS.get(name)
+        return str(value) if kind is None or value == "none" else kind.to_text(value)
 
     def to_plain(self, value: Any) -> Any:
         return {
@@ -415,12 +433,6 @@ _OPTION_KINDS: dict[str, Kind] = {
 def shown_address(address: Address) -> str:
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "+".join(value) if isinstance(value, list) else str(value)
 
 
 def _or(words: Sequence[str]) -> str:

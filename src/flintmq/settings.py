@@ -47,9 +47,18 @@ class Resolved:
     def take(self, name: str, value: Any, source: str) -> None:
         self.values[name], self.sources[name] = value, source
 
+    def all_values(self) -> dict[str, Any]:
+        """With defaults; what is needed and was not said is left out."""
+        defaults = {s.name: s.default for s in SETTINGS if not s.is_required}
+        return {**defaults, **self.values}
+
+    def all_problems(self) -> list[str]:
+        """What is wrong with what was said, each by itself and together."""
+        return [*self.problems, *problems_between(self.all_values())]
+
     def config(self) -> Config:
         """The configuration; an error with everything that is wrong."""
-        problems = list(self.problems)
+        problems = self.all_problems()
         for setting in SETTINGS:
             is_missing = setting.is_required and setting.name not in self.values
             # One that is there and wrong has been told already.
@@ -60,10 +69,7 @@ class Resolved:
                 )
         if problems:
             raise ConfigInvalid(problems)
-        config = Config(**self.values, sources=self.sources)
-        if between := problems_between(config):
-            raise ConfigInvalid(between)
-        return config
+        return Config(**self.values, sources=self.sources)
 
 
 def resolve(
@@ -151,6 +157,12 @@ def _table_problems(path: Path, kind: Table, entry: Entry) -> Iterator[str]:
     for name, value in flat(entry.value).items():
         place = f"{path}:{entry.inner_lines.get(name, entry.line)}"
         known = kind.known_names()
+        if name in BY_NAME and name not in known:
+            yield (
+                f"{place}: {name} is a setting of its own, not one of {entry.key}: write it before "
+                "the first table"
+            )
+            continue
         if known and name not in known:
             yield f"{place}: {unknown(name, entry.key, known)}"
             continue

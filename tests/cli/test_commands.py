@@ -373,6 +373,8 @@ def commands() -> list[list[str]]:
     return [["log", name] for name in ("ls", "dump", "verify", "repair")] + [
         ["backup"],
         ["restore"],
+        ["config", "check"],
+        ["config", "init"],
     ]
 
 
