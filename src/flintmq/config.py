@@ -7,7 +7,6 @@ a flag. Defaults are those of `Config`; everything else about a setting is in it
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -393,6 +392,8 @@ BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 def nearest(name: str, known: Iterable[str] = tuple(BY_NAME), *, cutoff: float = 0.6) -> str | None:
     """The known word that is most like `name`, if one is like it."""
+    import difflib  # for those who make mistakes
+
     wanted = name.strip().lower().replace("-", "_")
     found = difflib.get_close_matches(wanted, list(known), n=1, cutoff=cutoff)
     return found[0] if found else None

@@ -185,7 +185,12 @@ def yaml_entries(text: str, name: str) -> list[Entry]:
         import yaml
     except ImportError:
         raise MissingExtra("a YAML configuration file", "server") from None
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        column = error.position - text.rfind("\n", 0, error.position)
+        raise FileUnreadable(f"{name}:{line}:{column}: {error.reason}") from None
     try:
         root = loader.get_single_node()
         if root is None:

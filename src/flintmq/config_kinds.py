@@ -128,7 +128,8 @@ class Number(Kind):
             raise Unfit(self.allowed)
         if self.is_whole and not isinstance(value, int):
             raise Unfit(self.allowed)
-        return self._within(value if self.is_whole else float(value))
+        within = self._within(value)
+        return within if self.is_whole else float(within)
 
     def _within(self, number: float) -> float:
         # Written so that "not a number" is outside too.
