@@ -146,10 +146,11 @@ def test_bounds_are_allowed_themselves_and_nothing_beyond_them(setting: Setting)
         whole = int(bound) if kind.is_whole else float(bound)
         assert setting.from_value(whole) == bound
         assert setting.from_text(str(whole)) == bound
-        for read, wrong in (
+        reads: list[tuple[Callable[[Any], Any], Any]] = [
             (setting.from_value, whole + beyond),
             (setting.from_text, str(whole + beyond)),
-        ):
+        ]
+        for read, wrong in reads:
             with pytest.raises(Unfit) as refused:
                 read(wrong)
             assert kind.show(bound) in str(refused.value)
