@@ -89,6 +89,7 @@ def limited(
     /,
     *,
     amount: int = 1,
+    exc_info: BaseException | None = None,
     **fields: object,
 ) -> None:
     """The same for what may come in floods: one line for each name and key in ten seconds.
@@ -105,7 +106,13 @@ def limited(
     if left_out:
         fields["left_out"] = left_out
     extra = {_EVENT: name, _FIELDS: fields}
-    log.log(level, "%s", text, extra=extra, stacklevel=2)
+    log.log(level, "%s", text, extra=extra, exc_info=exc_info, stacklevel=2)
+
+
+def forget_limits() -> None:
+    """Begin anew with what is limited. For tests, which all run in one process."""
+    with _limiter_lock:
+        _limiter.overdue(math.inf)
 
 
 @dataclass(frozen=True, slots=True)

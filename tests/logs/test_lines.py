@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from flintmq.errors import InvalidRequest
-from flintmq.logs import Format, Logs, configure, event, limited
+from flintmq.logs import ConsoleFormatter, Format, JsonFormatter, Logs, configure, event, limited
 
 log = logging.getLogger("flintmq.tests.lines")
 
-HOSTILE = "a\nb\rc\x1b[31md\u2028e\x85f\u202eg\ud800h\x00"
+HOSTILE = "a\nb\rc\x1b[31md\u2028e\x85f\u202eg\x00"
 
 
 class Terminal(io.StringIO):
@@ -86,6 +86,14 @@ def test_control_characters_in_text_and_values_cannot_forge_a_line(
     assert len(lines) == 2
     for line in lines:
         assert line.isprintable()
+
+
+@pytest.mark.parametrize("formatter", [JsonFormatter(), ConsoleFormatter()])
+def test_half_a_character_can_be_written_too(formatter: logging.Formatter) -> None:
+    record = logging.LogRecord("x", logging.INFO, "", 0, "a\ud800b", None, None)
+
+    assert "\\ud800" in formatter.format(record)
+    formatter.format(record).encode()
 
 
 def test_a_traceback_is_set_in_so_that_no_row_of_it_looks_like_a_line(

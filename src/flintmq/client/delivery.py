@@ -18,6 +18,7 @@ from ..broker_api import MemberApi
 from ..errors import Closed, InvalidRequest, LeaseLost
 from ..group_model import LEASE_SECONDS_MAX, Lease, Ranges
 from ..groups.ranges import without
+from ..logs import event
 from ..model import SECONDS_MAX, Seconds, seconds
 from ..rows import Message, RowsOf, Run
 
@@ -412,18 +413,33 @@ class Process:
         message = self._message
         failed = isinstance(error, Exception)
         if failed:
-            log.warning(
-                "%s offset %s failed in group %r (delivery %d): %r",
-                message.topic, message.offset, message.group, message.delivery_count, error,
+            event(
+                log,
+                logging.WARNING,
+                "handler_failed",
+                f"{message.topic} offset {message.offset} failed in group {message.group!r} "
+                f"(delivery {message.delivery_count}): {error!r}",
                 exc_info=error,
-            )  # fmt: skip
+                topic=message.topic,
+                offset=message.offset,
+                group=message.group,
+                delivery_count=message.delivery_count,
+            )
         offset = message.offset
         assert offset is not None
         if message._grip.fate(offset) is None:
             try:
                 await self._settle(error)
             except (LeaseLost, Closed) as lost:
-                log.warning("%s offset %s was not settled: %s", message.topic, offset, lost)
+                event(
+                    log,
+                    logging.WARNING,
+                    "not_settled",
+                    f"{message.topic} offset {offset} was not settled: {lost}",
+                    topic=message.topic,
+                    offset=offset,
+                    group=message.group,
+                )
         return failed
 
     async def _settle(self, error: BaseException | None) -> None:

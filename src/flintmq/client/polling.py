@@ -7,6 +7,7 @@ Leases of polled messages are not renewed.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from ..broker_api import BrokerApi, Filter, Grant, MemberApi
 from ..clock import Clock
 from ..errors import Closed, FlintError, GroupNotFound, LeaseLost, TopicNotFound
 from ..group_model import Order, Ranges
+from ..logs import event
 from ..model import Start
 from ..rows import Run
 from .delivery import Deliveries, Grip, acking, log, releasing, settle_lots
@@ -167,7 +169,14 @@ class Poller:
             try:
                 await member.close()
             except FlintError as error:
-                log.debug("leaving %r of %r: %s", self._group, self._topic, error)
+                event(
+                    log,
+                    logging.DEBUG,
+                    "leave_failed",
+                    f"leaving a group: {error}",
+                    topic=self._topic,
+                    group=self._group,
+                )
 
     async def close(self) -> None:
         if self._errands:
@@ -293,7 +302,14 @@ class Poller:
         try:
             await settle_lots(taken._lots(), "release", releasing)
         except FlintError as error:
-            log.debug("giving back of %r to %r: %s", self._topic, self._group, error)
+            event(
+                log,
+                logging.DEBUG,
+                "give_back_failed",
+                f"giving back what was polled: {error}",
+                topic=self._topic,
+                group=self._group,
+            )
 
 
 def _still_ours(found: Deliveries) -> Deliveries:
