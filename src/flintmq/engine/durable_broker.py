@@ -964,7 +964,7 @@ class DurableBroker(Broker):
             _log,
             logging.INFO,
             "backup_progress",
-            "",
+            "all" if progress.files_done == progress.files else "some",
             f"backup: {progress.files_done} of {progress.files} segments, "
             f"{progress.bytes_done} of {progress.bytes} bytes",
         )
