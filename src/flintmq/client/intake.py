@@ -21,6 +21,7 @@ from ..errors import FilterFailed, FlintError, LeaseLost, StorageFull
 from ..group_model import Lease
 from ..logs import event
 from ..rows import Origin, Run
+from ..tracing import Tracing
 from .delivery import (
     Deliveries,
     Delivery,
@@ -86,7 +87,9 @@ class Intake:
         auto: bool,
         join: JoinPartition,
         count: Callable[[], int] | None,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._clock = clock
         self._group = group
         self._lease, self._lease_max = lease, lease_max
@@ -272,6 +275,7 @@ class Intake:
         offsets: list[int] = []
         topic = member.info.topic
         held = Held(member, topic, self._group, grant.token, grant.counts, self, offsets)
+        held.tracing = self._tracing
         items = [
             (held, run.source, row, run.origin) for run in grant.rows.runs for row in run.rows()
         ]

@@ -18,6 +18,7 @@ from ..group_model import Order, Ranges
 from ..logs import event
 from ..model import Start
 from ..rows import Run
+from ..tracing import Tracing
 from .delivery import Deliveries, Grip, acking, log, releasing, settle_lots
 from .membership import Membership
 
@@ -40,15 +41,17 @@ class Asked(NamedTuple):
 class Pollers:
     """The groups that a connection polls."""
 
-    def __init__(self, broker: BrokerApi) -> None:
+    def __init__(self, broker: BrokerApi, tracing: Tracing | None = None) -> None:
         self._broker = broker
+        self._tracing = tracing
         self._pollers: dict[tuple[str, str], Poller] = {}
 
     async def poll(self, asked: Asked) -> Deliveries:
         place = asked.topic, asked.group
         poller = self._pollers.get(place)
         if poller is None:
-            poller = self._pollers[place] = Poller(self._broker, asked.topic, asked.group)
+            poller = Poller(self._broker, asked.topic, asked.group, self._tracing)
+            self._pollers[place] = poller
         try:
             return await poller.poll(asked)
         finally:
@@ -77,8 +80,11 @@ class Pollers:
 class Poller:
     """A member of one group: of a plain topic, or one for each partition."""
 
-    def __init__(self, broker: BrokerApi, topic: str, group: str) -> None:
+    def __init__(
+        self, broker: BrokerApi, topic: str, group: str, tracing: Tracing | None = None
+    ) -> None:
         self._broker = broker
+        self._tracing = tracing
         self._clock: Clock = broker.clock
         self._topic, self._group = topic, group
         self._members: list[MemberApi] = []
@@ -127,6 +133,7 @@ class Poller:
 
     def _deliveries(self, member: MemberApi, grant: Grant, is_settled: bool) -> Deliveries:
         grip = Grip(member, member.info.topic, self._group, grant.token, grant.counts)
+        grip.tracing = self._tracing
         runs = [run._replace(grip=grip) for run in grant.rows.runs]
         found = Deliveries(runs)
         if is_settled:
