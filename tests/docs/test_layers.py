@@ -20,7 +20,7 @@ LAYERS = [
     {"storage", "client", "remote"},
     {"engine"},
     {"cluster", "servers", "spark"},
-    {"api", "daemon", "testing", "blocking"},
+    {"api", "daemon", "testing", "blocking", "profiling", "doctor"},
     {"cli"},
 ]  # fmt: skip
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}
