@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
 import time
 import xml.etree.ElementTree as ET
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.profiling import Profiler, Stacks, flame_graph
+from flintmq.profiling.flame_graph import shortened
 from flintmq.profiling.sampler import cpu_of_thread
 from flintmq.profiling.stacks import DEPTH_MAX, REST
 
@@ -55,6 +58,14 @@ def test_a_frame_is_as_wide_as_its_part_and_says_so() -> None:
     assert frames["all"][0] == frames["main"][0]
     assert frames["other"][1].endswith("250.0 ms, 25.00%")
     assert [text.text for text in picture.iter(f"{SVG}text")][:2] == ["A & B", "a <note>"]
+
+
+def test_where_a_name_is_too_long_its_end_is_shown() -> None:
+    name = "flintmq.engine.topic.Topic.publish"
+    assert shortened(name, 34) == name
+    assert shortened(name, 20) == "topic.Topic.publish"
+    assert shortened(name, 10) == "publish"
+    assert shortened(name, 4) == "pub…"
 
 
 def test_an_empty_profile_is_a_picture_too() -> None:
@@ -112,13 +123,39 @@ def test_a_thread_that_is_gone_has_no_clock() -> None:
     assert cpu_of_thread(thread.native_id) is None
 
 
-def test_it_starts_samples_and_stops(tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="signals are the main one's"
+)
+def test_short_bursts_of_work_between_waits_are_seen_where_they_work(tmp_path: Path) -> None:
     profiler = Profiler(tmp_path / "profile.svg", hertz=1000)
+    handler = signal.getsignal(signal.SIGPROF)
     profiler.start()
-    while profiler.samples < 5:
-        time.sleep(0.001)
+    while profiler.samples < 20:
+        sum(range(5_000))
+        time.sleep(0.0001)
     profiler.stop()
 
     ET.parse(profiler.path)
     assert "samples" in profiler.path.read_text()
+    assert "test_short_bursts_of_work" in profiler.stacks.folded()
     assert 0 <= profiler.overhead < 1
+    assert signal.getsignal(signal.SIGPROF) is handler
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+
+
+def test_beside_the_main_thread_it_looks_from_a_thread_of_its_own(tmp_path: Path) -> None:
+    profiler = Profiler(tmp_path / "profile.txt", hertz=1000)
+    interval = sys.getswitchinterval()
+
+    def profile() -> None:
+        profiler.start()
+        while profiler.samples < 5:
+            time.sleep(0.001)
+        profiler.stop()
+
+    thread = threading.Thread(target=profile)
+    thread.start()
+    thread.join()
+
+    assert profiler.path.exists()
+    assert sys.getswitchinterval() == interval

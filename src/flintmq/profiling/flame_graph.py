@@ -87,8 +87,8 @@ def _draw(
     label = ""
     room = int((width - 6) / CHARACTER)
     if room >= 3:
-        short = frame.name if len(frame.name) <= room else f"{frame.name[: room - 1]}…"
-        label = f'<text x="{x + 3:.1f}" y="{y + 12.5:.1f}">{_shown(short)}</text>'
+        short = _shown(shortened(frame.name, room))
+        label = f'<text x="{x + 3:.1f}" y="{y + 12.5:.1f}">{short}</text>'
     drawn.append(
         f'<g class="f"><title>{name}\n{_amount(frame.weight, unit)}, {part:.2%}</title>'
         f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{ROW - 1}" rx="1.5" '
@@ -105,6 +105,13 @@ def _draw(
             )
         at += inner_width
     return deepest
+
+
+def shortened(name: str, room: int) -> str:
+    """As much of a dotted name as there is room for: its end says more than its beginning."""
+    while len(name) > room and "." in name.strip("."):
+        name = name.lstrip(".").partition(".")[2]
+    return name if len(name) <= room else f"{name[: room - 1]}…"
 
 
 def _amount(weight: int, unit: str) -> str:

@@ -1,4 +1,9 @@
-"""The profiler that samples this process: a thread that looks at the others, and writes a file.
+"""The profiler that samples this process, and writes a file.
+
+A timer of the CPU time that the process uses (SIGPROF) interrupts the main thread, which looks at
+itself and at the others there and then. A thread that only looks would see the broker where it lets
+others run, which is where it waits. That is what is left where the profiler does not begin in the
+main thread.
 
 A sample is weighed by the CPU time the thread has used since the last one, so who waits weighs
 nothing. Where that cannot be asked (it is Linux's), each sample weighs the time between two.
@@ -7,18 +12,23 @@ nothing. Where that cannot be asked (it is Linux's), each sample weighs the time
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 from .flame_graph import flame_graph
 from .stacks import DEPTH_MAX, Stack, Stacks
 
 HERTZ = 97
 """Odd, so that it does not keep step with what happens a hundred times a second."""
+
+SWITCH_SECONDS = 0.0005
+"""How long whoever runs may go on before the thread that looks has its turn."""
 
 _IS_LINUX = sys.platform == "linux"
 
@@ -37,17 +47,30 @@ class Profiler:
         self._labels: dict[CodeType, str] = {}
         self._ends = threading.Event()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="flintmq-profiler", daemon=True)
+        self._thread: threading.Thread | None = None
+        self._handler_before: Any = None
+        self._switch_before = 0.0
 
     def start(self) -> None:
         self._began = time.monotonic()
+        if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGPROF"):
+            self._handler_before = signal.signal(signal.SIGPROF, self._interrupted)
+            signal.setitimer(signal.ITIMER_PROF, self._seconds, self._seconds)
+            return
+        self._switch_before = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        self._thread = threading.Thread(target=self._run, name="flintmq-profiler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """End sampling and write the file."""
-        self._ends.set()
-        if self._thread.is_alive():
+        if self._thread is None:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, self._handler_before or signal.SIG_DFL)
+        else:
+            self._ends.set()
             self._thread.join()
+            sys.setswitchinterval(self._switch_before)
         self.write()
 
     @property
@@ -78,7 +101,12 @@ class Profiler:
         aside.write_text(text, encoding="utf-8")
         aside.replace(self.path)
 
-    # --- in its thread
+    # --- sampling
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        began = time.thread_time()
+        self.sample(frame)
+        self._own_seconds += time.thread_time() - began
 
     def _run(self) -> None:
         next_at = time.monotonic()
@@ -88,16 +116,22 @@ class Profiler:
             # Late by more than a turn, as on a busy machine: go on from here.
             next_at = max(next_at + self._seconds, time.monotonic())
 
-    def sample(self) -> None:
-        """Look at every thread but this one."""
+    def sample(self, interrupted: FrameType | None = None) -> None:
+        """Look at every thread: at this one by where it was interrupted, if it was."""
         here = threading.get_ident()
         frames = sys._current_frames()
-        with self._lock:
+        if interrupted is not None:
+            frames[here] = interrupted
+        else:
+            del frames[here]
+        if not self._lock.acquire(blocking=False):
+            return  # it is being written, perhaps by the thread that was interrupted
+        try:
             self.samples += 1
             alive = set()
             for thread in threading.enumerate():
                 frame = frames.get(thread.ident or 0)
-                if frame is None or thread.ident == here or thread.native_id is None:
+                if frame is None or thread.native_id is None:
                     continue
                 alive.add(thread.native_id)
                 weight = self._weight(thread.native_id)
@@ -105,7 +139,8 @@ class Profiler:
                     self.stacks.add(self._stack(thread.name, frame), weight)
             for gone in self._used.keys() - alive:
                 del self._used[gone]
-        del frames
+        finally:
+            self._lock.release()
 
     def _weight(self, native_id: int) -> int:
         """Microseconds of CPU that the thread has used since it was looked at last."""
