@@ -1,6 +1,6 @@
 """Arrow columns as a record batch: whole columns are copied into place, no row is looked at.
 
-The other direction is `flintmq.arrow`, and what that gives is taken here. Columns that may be there:
+The other direction is `flintmq.arrow`; what that gives is taken here. Columns that may be there:
 
     value         binary or string, none of them null
     key           binary or string; string makes a text key

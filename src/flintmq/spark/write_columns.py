@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 TEXT_OR_BYTES = re.compile(r"binary|string( collate \w+)?|varchar\(\d+\)|char\(\d+\)")
 TEXT = re.compile(r"string( collate \w+)?|varchar\(\d+\)|char\(\d+\)")
 WHOLE = re.compile(r"tinyint|smallint|int|bigint")
-SECONDS = re.compile(r"tinyint|smallint|int|bigint|float|double|decimal\(.*\)|interval day.*|interval .*second")
+SECONDS = re.compile(
+    r"tinyint|smallint|int|bigint|float|double|decimal\(.*\)|interval day.*|interval .*second"
+)
 TIME = re.compile(r"timestamp")
 PAIRS = re.compile(
     r"map<string,(binary|string)>|array<struct<(key|name):string,value:(binary|string)>>"
@@ -129,5 +131,3 @@ def _in(pa: Any, seconds: Any, now_ms: int) -> Any:
     if lowest is not None and lowest < 0:
         raise InvalidRequest(f"ttl and delay are seconds from now on, not {lowest / 1000:g}")
     return compute.add(ms, now_ms).cast(pa.timestamp("ms", "UTC"))
-
-

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 from ..batch import check_compression
 from ..errors import InvalidRequest
@@ -77,7 +77,7 @@ def write_options(given: Mapping[str, str], *, streams: bool) -> WriteOptions:
     return WriteOptions(
         settings=settings_of(said),
         topic=topic,
-        delivery=cast(Delivery, delivery),
+        delivery=delivery,
         compression=compression,
         auto_create=auto_create == "true",
         transaction=transaction,
@@ -93,7 +93,7 @@ def _transaction(
         return None, 0
     if streams:
         raise InvalidRequest(
-            "transaction is for batch writes: a stream has its own name and numbers in its checkpoint"
+            "transaction is for batch writes: a stream has a name and numbers in its checkpoint"
         )
     if not name or version is None or delivery != "exactly_once":
         raise InvalidRequest(
