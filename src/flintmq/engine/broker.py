@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
 from ..batch import BatchBuilder, DecodeCache, RecordBatch
-from ..broker_api import Filter
+from ..broker_api import Fetched, Filter
 from ..clock import Clock, SystemClock, Timer
 from ..errors import Closed, InvalidRequest, TopicDeleted, TopicExists, TopicNotFound
 from ..logs import event
 from ..model import (
     OBJECT_RETENTION_COUNT,
     Durability,
+    Extent,
     Overflow,
     Receipt,
     Start,
@@ -50,6 +51,7 @@ from .commands import (
     StagedBatch,
 )
 from .feeds import Feed, FeedBoard
+from .fetching import extent, fetch, wait_beyond
 from .pending import Pending
 from .queue_verbs import QueueVerbs
 from .readers import Reader
@@ -582,6 +584,27 @@ class Broker(QueueVerbs):
         if name is not None:
             check_name(name, "reader")
         return self._topic(topic, auto_create).open_reader(name, start, filter)
+
+    async def fetch(
+        self,
+        topic: str,
+        offset: int,
+        *,
+        end: int | None,
+        max_rows: int,
+        max_bytes: int,
+        filter: Filter | None,
+        with_expired: bool,
+    ) -> Fetched:
+        found = self._topic(topic, False)
+        return fetch(found, offset, end, max_rows, max_bytes, filter, with_expired)
+
+    async def extents(self, topic: str, at: Start | None) -> list[Extent]:
+        return [extent(one, at) for one in self._existing_row(topic)]
+
+    async def wait_beyond(self, offsets: Mapping[str, int], timeout: float | None) -> bool:
+        self._check_open()
+        return await wait_beyond(self._topics, offsets, self.clock, timeout)
 
     async def open_feed(
         self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None
