@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
 from ...errors import FlintError, InvalidRequest, NotAuthenticated, OutcomeUnknown
@@ -211,10 +211,21 @@ def api_routes(state: HttpState) -> list[BaseRoute]:
     async def openapi(request: Request) -> Response:
         return Response(written, media_type="application/json", headers=SECURE_HEADERS)
 
-    return [
-        Mount("/api", app=Api(state)),
-        Route("/openapi.json", openapi, methods=["GET"]),
-    ]
+    return [ApiMount(Api(state)), Route("/openapi.json", openapi, methods=["GET"])]
+
+
+class ApiMount(BaseRoute):
+    """Everything below /api, whatever characters are in it: what is wrong there is told in JSON."""
+
+    def __init__(self, app: Api) -> None:
+        self.app = app
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        is_ours = scope["type"] == "http" and scope["path"].startswith("/api/")
+        return (Match.FULL if is_ours else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
 
 
 # --- paths
@@ -225,7 +236,7 @@ def path_words(scope: Scope) -> tuple[str, ...]:
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     raw = raw.partition(b"?")[0]
     try:
-        return tuple(unquote_to_bytes(word).decode() for word in raw.strip(b"/").split(b"/"))
+        return tuple(unquote_to_bytes(word).decode() for word in raw.removeprefix(b"/").split(b"/"))
     except UnicodeDecodeError:
         raise InvalidRequest("the path is not UTF-8, percent-encoded") from None
 
