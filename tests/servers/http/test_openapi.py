@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,26 +10,12 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import schemathesis
-import uvicorn
-from hypothesis import HealthCheck, Phase, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
-from starlette.applications import Starlette
 
 from flintmq import errors
-from flintmq.client.client import Client
-from flintmq.engine.broker import Broker
 from flintmq.errors import FlintError
-from flintmq.serde.codec import Codec
-from flintmq.servers.gate import OpenGate
-from flintmq.servers.http.api import ROUTES, api_routes
+from flintmq.servers.http.api import ROUTES
 from flintmq.servers.http.faults import STATUS, status_of
 from flintmq.servers.http.openapi import ERRORS, document
-from flintmq.servers.http.state import HttpState
 from flintmq.servers.publishing import Draining
 
 from .conftest import Caller
@@ -124,78 +108,3 @@ def test_the_document_about_the_api_names_every_route() -> None:
         assert f"| `{route.method} {route.path}` |" in text, f"{route.method} {route.path}"
         line = next(one for one in text.splitlines() if f"`{route.method} {route.path}`" in one)
         assert route.rule.text.partition(";")[0] in line, line
-
-
-# --- Schemathesis
-
-
-class ServerThread:
-    """The API at a port of its own, with a broker in memory, in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._ready = threading.Event()
-        self.url = ""
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
-        self._thread.start()
-        assert self._ready.wait(20)
-
-    async def _main(self) -> None:
-        broker = Broker(decoder=Codec())
-        await _furnish(broker)
-        state = HttpState(broker, OpenGate(), None, "1.2.3")
-        app = Starlette(routes=api_routes(state))
-        config = uvicorn.Config(app, port=0, log_level="error", lifespan="off", ws="none")
-        self._server = uvicorn.Server(config)
-        serving = asyncio.create_task(self._server.serve())
-        while not self._server.started:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-        port = self._server.servers[0].sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        self._ready.set()
-        await serving
-        await broker.close()
-
-    def stop(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(20)
-
-
-async def _furnish(broker: Broker) -> None:
-    mq = Client(broker, Codec(), auto_create=True, timeout=None)
-    await mq.create_topic("rows", partitions=2)
-    for topic in ("0", "orders", "a"):
-        await mq.publish_batch(topic, [b"x", b"\xff", b"y"])
-        dead, _, _ = await mq.poll(topic, "0", order="log")
-        await dead.reject("no")
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[str]:
-    server = ServerThread()
-    yield server.url
-    server.stop()
-
-
-SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
-CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_schema_conformance,
-]
-
-
-@pytest.mark.slow
-@SCHEMA.parametrize()
-@settings(
-    max_examples=60,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-def test_whatever_the_document_allows_is_answered_as_it_says(
-    case: schemathesis.Case[Any], served: str
-) -> None:
-    case.call_and_validate(base_url=served, checks=CHECKS)

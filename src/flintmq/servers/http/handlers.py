@@ -90,6 +90,8 @@ class Desk:
             return self._totals[1]
         if self._adding is None:
             self._adding = asyncio.get_running_loop().create_task(self._add_up())
+            # Whoever asked may have left: then nobody has to hear that it failed.
+            self._adding.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(self._adding)
 
     async def _add_up(self) -> models.Totals:

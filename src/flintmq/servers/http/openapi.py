@@ -28,7 +28,7 @@ ERRORS = {
     503: "The broker cannot do that now.",
     504: "It took too long.",
 }
-OF_WRITES = (409, 413, 415, 422, 429, 501)
+OF_WRITES = (413, 415, 429, 501)
 REF = "#/components/schemas/{name}"
 
 PARAMETERS = {
