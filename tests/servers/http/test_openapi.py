@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -100,11 +99,3 @@ def test_an_error_that_is_not_in_the_table_has_the_status_of_its_kind() -> None:
         pass
 
     assert status_of(TooBlue("no")) == 400
-
-
-def test_the_document_about_the_api_names_every_route() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "http-api.md").read_text()
-    for route in ROUTES:
-        assert f"| `{route.method} {route.path}` |" in text, f"{route.method} {route.path}"
-        line = next(one for one in text.splitlines() if f"`{route.method} {route.path}`" in one)
-        assert route.rule.text.partition(";")[0] in line, line

@@ -29,14 +29,14 @@ NEEDS = {
     "purge_topic": "administer",
     "messages": "consume",
     "publish": "publish",
-    "groups": "consume",
-    "group": "consume",
+    "groups": "look",
+    "group": "look",
     "delete_group": "administer",
     "pause_group": "administer",
     "resume_group": "administer",
     "reset_group": "administer",
     "next_messages": "consume",
-    "in_flight": "consume",
+    "in_flight": "look",
     "dead_letters": "consume",
     "redrive": "administer",
     "discard": "administer",
@@ -61,6 +61,10 @@ def test_every_route_is_in_the_matrix() -> None:
 
 @pytest.fixture(autouse=True)
 async def topics(broker: Broker) -> None:
+    await furnish(broker)
+
+
+async def furnish(broker: Broker) -> None:
     mq = Client(broker, Codec(), auto_create=True, timeout=None)
     await mq.publish("orders", b"x")
     await mq.poll("orders", "g")
@@ -82,6 +86,8 @@ def sufficient(needs: str) -> list[list[tuple[str, str]]]:
             return [[]]
         case "see":
             return [[("orders", permission)] for permission in PERMISSIONS]
+        case "look":
+            return [[("orders", "consume")], [("orders", "administer")]]
         case _:
             return [[("orders", needs)], [("*", needs)]]
 
@@ -100,6 +106,8 @@ def insufficient(needs: str) -> list[list[tuple[str, str]]]:
             return []
         case "see":
             return [[], elsewhere]
+        case "look":
+            return [[], [*elsewhere, ("orders", "publish")]]
         case _:
             others = " ".join(one for one in PERMISSIONS if one != needs)
             return [[], [*elsewhere, ("orders", others)]]
@@ -132,10 +140,11 @@ async def test_a_key_without_the_permission_is_refused_whether_or_not_there_is_s
 
 @EACH
 async def test_a_key_with_the_permission_and_no_other_is_enough(
-    call: Caller, gate: KeyGate, route: ApiRoute
+    call: Caller, gate: KeyGate, broker: Broker, route: ApiRoute
 ) -> None:
     expected = 404 if name_of(route) == "close_connection" else 200
-    for number, grants in enumerate(sufficient(NEEDS[name_of(route)])[-1:]):
+    for number, grants in enumerate(sufficient(NEEDS[name_of(route)])):
+        await furnish(broker)
         gate.add(f"with-{number}", *grants)
         response = await ask(call, route, f"with-{number}")
         assert response.status_code == expected, response.text
@@ -160,6 +169,17 @@ async def test_a_list_shows_what_the_key_may_see_and_pages_hide_the_rest(
     assert ([one["name"] for one in page["topics"]], page["after"]) == (["b.1", "b.2"], "b.2")
     rest = await call.ok("GET", "/topics?limit=2&after=b.2", key="some")
     assert ([one["name"] for one in rest["topics"]], rest["after"]) == (["c"], None)
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+async def test_dead_letters_go_only_where_the_key_may_publish(
+    call: Caller, gate: KeyGate, method: str
+) -> None:
+    gate.add("some", ("orders", "administer"), ("graves", "publish"))
+    options = {"dead_letter_topic": "payments"}
+    answer = await call.error(method, "/topics/orders", options, key="some")
+    assert answer == (403, "PermissionDenied")
+    await call.ok("PATCH", "/topics/orders", {"dead_letter_topic": "graves"}, key="some")
 
 
 async def test_a_partition_is_its_topics(call: Caller, gate: KeyGate, broker: Broker) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -24,7 +25,7 @@ from . import handlers, models
 from .faults import HttpRefusal, status_of
 from .handlers import Call, Desk, Handler
 from .models import NoQuery
-from .rules import ADMINISTER, ANY_KEY, BROKER, CONSUME, PUBLISH, SEE, Rule
+from .rules import ADMINISTER, ANY_KEY, BROKER, CONSUME, LOOK, PUBLISH, SEE, Rule
 from .state import HttpState
 
 _log = logging.getLogger(__name__)
@@ -82,9 +83,9 @@ ROUTES: tuple[ApiRoute, ...] = (
              PUBLISH, models.Receipt, handlers.publish, body=models.Publish),
 
     ApiRoute("GET", f"{_TOPIC}/groups", "The groups of a topic.",
-             CONSUME, models.Groups, handlers.groups),
+             LOOK, models.Groups, handlers.groups),
     ApiRoute("GET", _GROUP, "A group's figures.",
-             CONSUME, models.GroupPage, handlers.group),
+             LOOK, models.GroupPage, handlers.group),
     ApiRoute("DELETE", _GROUP, "Forget a group and all it has settled.",
              ADMINISTER, models.Done, handlers.delete_group),
     ApiRoute("POST", f"{_GROUP}/pause", "Have a group hand out nothing until it is resumed.",
@@ -96,7 +97,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("GET", f"{_GROUP}/next", "What would be handed out next. Nothing is leased.",
              CONSUME, models.Peeked, handlers.next_messages, query=models.PeekQuery),
     ApiRoute("GET", f"{_GROUP}/in-flight", "What is out under leases: since when, who has it.",
-             CONSUME, models.AllInFlight, handlers.in_flight, query=models.LimitQuery),
+             LOOK, models.AllInFlight, handlers.in_flight, query=models.LimitQuery),
     ApiRoute("GET", f"{_GROUP}/dead-letters", "What a group gave up on, page by page.",
              CONSUME, models.DeadLetters, handlers.dead_letters, query=models.DeadLettersQuery),
     ApiRoute("POST", f"{_GROUP}/dead-letters/redrive", "Put dead letters back for their group.",
@@ -204,14 +205,19 @@ class Api:
 
 def api_routes(state: HttpState) -> list[BaseRoute]:
     """What the server of the HTTP port mounts."""
-    from .openapi import document
-
-    written = msgspec.json.encode(document(ROUTES, state.version))
 
     async def openapi(request: Request) -> Response:
+        written = _written_document(state.version)
         return Response(written, media_type="application/json", headers=SECURE_HEADERS)
 
     return [ApiMount(Api(state)), Route("/openapi.json", openapi, methods=["GET"])]
+
+
+@cache
+def _written_document(version: str) -> bytes:
+    from .openapi import document  # loaded when somebody asks for it
+
+    return msgspec.json.encode(document(ROUTES, version))
 
 
 class ApiMount(BaseRoute):

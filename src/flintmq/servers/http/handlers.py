@@ -229,19 +229,22 @@ async def topic(desk: Desk, call: Call) -> models.TopicPage:
 
 
 async def create_topic(desk: Desk, call: Call) -> models.Topic:
-    return views.topic(await desk.client.create_topic(call.path["topic"], **_options(call.body)))
+    return views.topic(await desk.client.create_topic(call.path["topic"], **_options(call)))
 
 
 async def configure_topic(desk: Desk, call: Call) -> models.Topic:
-    return views.topic(await desk.client.configure_topic(call.path["topic"], **_options(call.body)))
+    return views.topic(await desk.client.configure_topic(call.path["topic"], **_options(call)))
 
 
-def _options(body: Any) -> dict[str, Any]:
+def _options(call: Call) -> dict[str, Any]:
     options = {
         name: value
-        for name in body.__struct_fields__
-        if (value := getattr(body, name)) is not msgspec.UNSET
+        for name in call.body.__struct_fields__
+        if (value := getattr(call.body, name)) is not msgspec.UNSET
     }
+    if options.get("dead_letter_topic") is not None:
+        # Dead letters are published on behalf of whoever sends them there.
+        call.access.require("publish", options["dead_letter_topic"])
     if options.get("format") == "object":
         raise InvalidRequest(
             "format='object' passes references: such topics exist inside one process only"

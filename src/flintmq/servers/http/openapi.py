@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -46,6 +49,10 @@ def document(routes: Iterable[ApiRoute], version: str, prefix: str = "/api/v1") 
     unique = list(dict.fromkeys(kinds))
     schemas, components = msgspec.json.schema_components(unique, ref_template=REF)
     schema_of = dict(zip(unique, schemas, strict=True))
+    for name, fields in _field_texts().items():
+        for field, text in fields.items():
+            if name in components:
+                components[name]["properties"][field].setdefault("description", text)
     queries = {route.query for route in routes}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -93,7 +100,13 @@ def _operation(route: ApiRoute, query: dict[str, Any], schema_of: dict[Any, Any]
         for name in re.findall(r"{(\w+)}", route.path)
     ]
     parameters += [
-        {"name": name, "in": "query", "required": False, "schema": _without_null(schema)}
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "schema": _without_null(schema),
+            **({"description": schema["description"]} if "description" in schema else {}),
+        }
         for name, schema in query.get("properties", {}).items()
     ]
     errors = [status for status in ERRORS if status not in OF_WRITES or route.method != "GET"]
@@ -117,6 +130,21 @@ def _operation(route: ApiRoute, query: dict[str, Any], schema_of: dict[Any, Any]
             "content": {"application/json": {"schema": schema_of[route.body]}},
         }
     return operation
+
+
+def _field_texts() -> dict[str, dict[str, str]]:
+    """What the models say of their fields: the string behind each."""
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(inspect.getsource(models)).body:
+        if isinstance(node, ast.ClassDef):
+            for field, behind in pairwise(node.body):
+                match field, behind:
+                    case (
+                        ast.AnnAssign(target=ast.Name(id=name)),
+                        ast.Expr(value=ast.Constant(value=str(text))),
+                    ):
+                        found.setdefault(node.name, {})[name] = text
+    return found
 
 
 def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:

@@ -15,11 +15,14 @@ class Rule(NamedTuple):
     check: Callable[[Access, Mapping[str, str]], None]
 
 
-def on_topic(permission: Permission) -> Rule:
-    return Rule(
-        f"`{permission}` on the topic",
-        lambda access, path: access.require(permission, path["topic"]),
-    )
+def on_topic(*permissions: Permission) -> Rule:
+    """One of these on the topic of the path."""
+
+    def check(access: Access, path: Mapping[str, str]) -> None:
+        if not any(access.may(permission, path["topic"]) for permission in permissions):
+            access.require(permissions[0], path["topic"])
+
+    return Rule(" or ".join(f"`{one}`" for one in permissions) + " on the topic", check)
 
 
 def _see(access: Access, path: Mapping[str, str]) -> None:
@@ -32,6 +35,7 @@ def _of_the_broker(access: Access, path: Mapping[str, str]) -> None:
 
 
 CONSUME, PUBLISH, ADMINISTER = on_topic("consume"), on_topic("publish"), on_topic("administer")
+LOOK = on_topic("consume", "administer")
 SEE = Rule("any permission on the topic", _see)
 BROKER = Rule("`administer` on `>`", _of_the_broker)
 ANY_KEY = Rule("any key; what it may not see is left out", lambda access, path: None)
