@@ -10,9 +10,9 @@ from urllib.parse import unquote_to_bytes
 from .client.client import Client
 from .clock import Clock
 from .errors import InvalidRequest
+from .fsync_policy import FsyncPolicy
 from .model import Seconds, timeout_seconds
 from .serde.codec import DECODED_BYTES_MAX, Codec
-from .storage.fsync_policy import FsyncPolicy
 
 OnFull = Literal["block", "raise"]
 
