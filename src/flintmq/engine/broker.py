@@ -32,6 +32,7 @@ from ..patterns import check_name, check_pattern, is_literal, matches
 from ..rows import Decoder
 from .commands import (
     AbortStages,
+    AdvanceFirstOffset,
     Attempts,
     Cancel,
     Change,
@@ -408,6 +409,23 @@ class Broker(QueueVerbs):
         await self._change(DeleteTopics([topic.id for topic in row]))
         event(_log, logging.INFO, "topic_deleted", "a topic was deleted", topic=name)
 
+    async def purge_topic(self, name: str, before: int | None) -> int:
+        row = self._existing_row(name)
+        if before is not None:
+            if type(before) is not int or not 0 <= before < 2**63:
+                raise InvalidRequest(f"before is an offset, or None for all; not {before!r}")
+            if len(row) > 1:
+                raise InvalidRequest(
+                    f"each partition of {name!r} has offsets of its own; purge one, as in "
+                    f"'{name}/0', or all of them without an offset"
+                )
+        # Each decides before any of them is waited for: all go as of one moment.
+        begun = [topic.purge(before) for topic in row]
+        for _, done in begun:
+            if done is not None:
+                await asyncio.shield(done)
+        return sum(count for count, _ in begun)
+
     async def topics(self, pattern: str) -> list[str]:
         self._check_open()
         check_pattern(pattern)
@@ -504,6 +522,10 @@ class Broker(QueueVerbs):
                 self._create(added, options)
             case DeleteTopics(ids):
                 self._delete([self._by_id[id] for id in ids])
+            case AdvanceFirstOffset(id, offset, reason):
+                topic = self._by_id.get(id)
+                if topic is not None:  # else deleted since it was decided
+                    topic.apply_advance(offset, reason)
             case CommitStage():
                 self._apply_commit(command)
             case Move():

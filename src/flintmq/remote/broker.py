@@ -42,6 +42,7 @@ from ..wire.operations import (
     CancelDelayed,
     CloseStream,
     CommitStage,
+    DeadLetters,
     Extents,
     Fault,
     Fetch,
@@ -54,6 +55,7 @@ from ..wire.operations import (
     OpenFeed,
     OpenReader,
     PauseGroup,
+    PurgeTopic,
     Redrive,
     ResetGroup,
     SetTopic,
@@ -399,6 +401,11 @@ class RemoteBroker:
     async def delete_topic(self, name: str) -> None:
         await self._asked(Op.DELETE_TOPIC, Name(name), may_repeat=False)
 
+    async def purge_topic(self, name: str, before: int | None) -> int:
+        control = PurgeTopic(name, before)
+        count: int = await self._asked(Op.PURGE_TOPIC, control, int, may_repeat=False)
+        return count
+
     async def topics(self, pattern: str) -> list[str]:
         names: list[str] = await self._asked(Op.TOPICS, Name(pattern), list[str])
         return names
@@ -557,8 +564,8 @@ class RemoteBroker:
         found: list[InFlight] = await self._asked(Op.IN_FLIGHT, control, list[InFlight])
         return found
 
-    async def dead_letters(self, topic: str, group: str, max_rows: int) -> Rows:
-        return await self._rows(Op.DEAD_LETTERS, GroupName(topic, group, max_rows))
+    async def dead_letters(self, topic: str, group: str, max_rows: int, first: int = 0) -> Rows:
+        return await self._rows(Op.DEAD_LETTERS, DeadLetters(topic, group, max_rows, first))
 
     async def redrive(
         self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
@@ -566,6 +573,14 @@ class RemoteBroker:
         wanted = None if offsets is None else list(offsets)
         control = Redrive(topic, group, wanted, _filter_text(filter))
         count: int = await self._asked(Op.REDRIVE, control, int, may_repeat=False)
+        return count
+
+    async def discard(
+        self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
+    ) -> int:
+        wanted = None if offsets is None else list(offsets)
+        control = Redrive(topic, group, wanted, _filter_text(filter))
+        count: int = await self._asked(Op.DISCARD, control, int, may_repeat=False)
         return count
 
     async def cancel(self, topic: str, ranges: Ranges) -> int:

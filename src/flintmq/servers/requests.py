@@ -25,6 +25,7 @@ from ..wire.operations import (
     Commit,
     CommitStage,
     Control,
+    DeadLetters,
     Extents,
     Fetch,
     Fetched,
@@ -37,6 +38,7 @@ from ..wire.operations import (
     OpenFeed,
     OpenReader,
     PauseGroup,
+    PurgeTopic,
     Redrive,
     ResetGroup,
     Seek,
@@ -131,6 +133,10 @@ def _refuse_objects(c: SetTopic) -> None:
 
 async def delete_topic(session: Session, c: Name, frame: Frame) -> None:
     await session.server.broker.delete_topic(c.name)
+
+
+async def purge_topic(session: Session, c: PurgeTopic, frame: Frame) -> Any:
+    return await session.server.broker.purge_topic(c.name, c.before)
 
 
 async def topics(session: Session, c: Name, frame: Frame) -> Any:
@@ -471,12 +477,17 @@ async def in_flight(session: Session, c: GroupName, frame: Frame) -> Any:
     return await session.server.broker.in_flight(c.topic, c.group, c.max_rows)
 
 
-async def dead_letters(session: Session, c: GroupName, frame: Frame) -> WithBatches:
-    return _some_of(session, await session.server.broker.dead_letters(c.topic, c.group, c.max_rows))
+async def dead_letters(session: Session, c: DeadLetters, frame: Frame) -> WithBatches:
+    found = await session.server.broker.dead_letters(c.topic, c.group, c.max_rows, c.first)
+    return _some_of(session, found)
 
 
 async def redrive(session: Session, c: Redrive, frame: Frame) -> Any:
     return await session.server.broker.redrive(c.topic, c.group, c.offsets, _filter(c.filter))
+
+
+async def discard(session: Session, c: Redrive, frame: Frame) -> Any:
+    return await session.server.broker.discard(c.topic, c.group, c.offsets, _filter(c.filter))
 
 
 async def cancel_delayed(session: Session, c: CancelDelayed, frame: Frame) -> Any:
@@ -496,6 +507,7 @@ HANDLERS: dict[int, tuple[type[Control], Handler]] = {
     Op.TOPIC_INFO: (Name, topic_info),
     Op.TOPIC_STATS: (Name, topic_stats),
     Op.BACKUP: (Name, backup),
+    Op.PURGE_TOPIC: (PurgeTopic, purge_topic),
     Op.OPEN_READER: (OpenReader, open_reader),
     Op.OPEN_FEED: (OpenFeed, open_feed),
     Op.SEEK: (Seek, seek),
@@ -517,9 +529,10 @@ HANDLERS: dict[int, tuple[type[Control], Handler]] = {
     Op.DELETE_GROUP: (GroupName, delete_group),
     Op.PEEK: (GroupName, peek),
     Op.IN_FLIGHT: (GroupName, in_flight),
-    Op.DEAD_LETTERS: (GroupName, dead_letters),
+    Op.DEAD_LETTERS: (DeadLetters, dead_letters),
     Op.REDRIVE: (Redrive, redrive),
     Op.CANCEL_DELAYED: (CancelDelayed, cancel_delayed),
+    Op.DISCARD: (Redrive, discard),
 }
 
 __all__ = ["ANSWERED", "HANDLERS", "Take", "WithBatches"]
