@@ -30,6 +30,7 @@
       StorageFailed                   the disk failed a read, write or sync; look at it, start anew
       OutcomeUnknown                  it may or may not have happened; the same may be repeated
       DataDirectoryInUse              another process has it; stop that one, or use another
+      SparkUnavailable                install or start what it names: Java, PySpark, a session
 
     of the Raft core (flintmq.raft):
       ProposalRefused                 nothing was appended; try again later or elsewhere
@@ -323,6 +324,10 @@ class DataDirectoryInUse(FlintError):
             f"{directory} is in use by {holder}; stop it, or choose another data directory"
         )
         self.directory, self.pid = directory, pid
+
+
+class SparkUnavailable(FlintError):
+    """Spark cannot be started or used as it is; the text says what is missing and where from."""
 
 
 class OutcomeUnknown(FlintError):

@@ -38,6 +38,18 @@ class FlintDataSource(DataSource):
 
         return StreamReader(read_options(self.options, streams=True), schema)
 
+    # Spark passes `schema` and `overwrite` by name.
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        from .writer import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        from .stream_writer import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
+
 
 def _takes_filters() -> bool:
     """Whether this process was started to hand filters over: only then Spark puts up with it."""
