@@ -22,10 +22,19 @@ KEY_COMMANDS = {
     "ls": ("key_ls", "The keys there are, without their secrets."),
     "rm": ("key_rm", "Take a key away; who uses it is disconnected."),
 }
+CONFIG_COMMANDS = {
+    "check": ("config_check", "Everything that is wrong with a file."),
+    "show": ("config_show", "Every setting in force, and where it comes from."),
+    "init": ("config_init", "Write a file with every setting in it."),
+}
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
+    "config": ("config", "Check, show and begin a configuration."),
     "pub": ("pub", "Publish messages."),
     "sub": ("sub", "Print messages, to their end or as they come."),
+    "topic": ("topic", "List, look at, make, change and delete topics."),
+    "group": ("group", "List, look at, pause, reset and delete groups."),
+    "context": ("context", "Give brokers names."),
     "key": ("key", "Who may publish, consume and administer: API keys."),
     "log": ("log", "Look at a data directory, check and mend it."),
     "backup": ("backup", "Copy a data directory."),
@@ -46,7 +55,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self.table:
             return None
-        if name in GROUPS:
+        if self is root and name in GROUPS:
             return GROUPS[name]
         found: click.Command = import_module(f".{self.table[name][0]}", __package__).command
         return found
@@ -83,7 +92,19 @@ Examples:
 """,
 )
 
-GROUPS = {"log": log, "key": key}
+config = LazyGroup(
+    CONFIG_COMMANDS,
+    name="config",
+    help="""What a broker can be told, and what it is told.
+
+\b
+Examples:
+  flintmq config init /etc/flintmq.toml
+  flintmq config check /etc/flintmq.toml
+  flintmq config show --config /etc/flintmq.toml
+""",
+)
+GROUPS = {"log": log, "config": config, "key": key}
 
 root = LazyGroup(
     COMMANDS,

@@ -32,14 +32,16 @@ REFUSED = "the key is missing, or not one of this broker's"
 """The same for every reason: whether there is such a key, or was, is not said."""
 
 
-def gate_of(auth: Literal["auto", "required", "off"], keys_file: Path, **slow: float) -> Gate:
+def gate_of(
+    auth: Literal["auto", "required", "off"], keys_file: Path, slowing: Slowing | None = None
+) -> Gate:
     """The gate a broker is told to have. Raises Corrupt for keys that cannot be read: a broker
     does not start with another idea of who may come in than it was given."""
     if auth == "off":
         return OpenGate()
     ring = KeyRing(KeyFile(keys_file))
     ring.load()
-    return KeyGate(ring, mode=auth, slowing=Slowing(**slow))  # type: ignore[arg-type]
+    return KeyGate(ring, mode=auth, slowing=slowing)
 
 
 class LoginCounters:
