@@ -12,16 +12,16 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from flintmq.errors import (  # noqa: E402
+from flintmq.errors import (
     Disconnected,
     InvalidRequest,
     MessagesLost,
     TopicNotFound,
     TopicReplaced,
 )
-from flintmq.spark.connecting import close_lines  # noqa: E402
-from tests.spark.brokers import ThreadedBroker  # noqa: E402
-from tests.spark.readers import batch_reader, column, read_all, schema  # noqa: E402
+from flintmq.spark.connecting import close_lines
+from tests.spark.brokers import ThreadedBroker
+from tests.spark.readers import batch_reader, column, read_all, schema
 
 pytestmark = pytest.mark.spark
 
