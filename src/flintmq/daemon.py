@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import TypedDict
 
 import msgspec
 
@@ -16,7 +17,7 @@ from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
 from .errors import FlintError
 from .serde.codec import Codec
-from .servers.key_gate import gate_of
+from .servers.key_gate import KeyGate, gate_of
 from .servers.limits import Limits
 from .servers.native import NativeServer
 from .servers.slowing import Slowing
@@ -66,7 +67,7 @@ class Daemon:
         self._gate = gate_of(
             config.auth,
             config.keys_path,
-            Slowing(first_seconds=config.login_delay),
+            Slowing(**slowness_of(config)),
         )
         self._server = NativeServer(
             self._broker, limits=fitted_to_files(limits_of(config)), gate=self._gate
@@ -149,6 +150,8 @@ class Daemon:
         self._server.set_limits(fitted_to_files(limits_of(after)))
 
     def _reload_keys(self, before: Config, after: Config) -> None:
+        if isinstance(self._gate, KeyGate):
+            self._gate.slowing.set(**slowness_of(after))
         self._gate.reload()
 
     def _reload_broker(self, before: Config, after: Config) -> None:
@@ -168,6 +171,21 @@ class Daemon:
         except FlintError:
             if self._failure is None:  # else it is known already
                 raise
+
+
+class Slowness(TypedDict):
+    first_seconds: float
+    most_seconds: float
+    kept_per_address_max: int
+
+
+def slowness_of(config: Config) -> Slowness:
+    """How failed logins are slowed, as it was configured."""
+    return {
+        "first_seconds": config.login_delay,
+        "most_seconds": 10 * config.login_delay,
+        "kept_per_address_max": config.login_failures_max,
+    }
 
 
 def limits_of(config: Config) -> Limits:

@@ -401,7 +401,7 @@ async def test_no_secret_is_in_any_log_text_or_repr(
     mq = await keyed.connect(key)
     link = mq._broker.link  # type: ignore[attr-defined]
     texts += [repr(mq), repr(mq._broker), repr(link)]
-    texts += [repr(keyed.ring.keys()), repr(keyed.server.sessions), repr(keyed.gate.__dict__)]
+    texts += [repr(keyed.ring.entries()), repr(keyed.server.sessions), repr(keyed.gate.__dict__)]
     for bad in (wrong(key), key + "x", key[:-1], f"flint_{id}_" + secret.swapcase()):
         with pytest.raises(flintmq.NotAuthenticated) as caught:
             await keyed.connect(bad)

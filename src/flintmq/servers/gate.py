@@ -7,7 +7,7 @@ header) and hands it in here; what comes back is asked before every verb.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..access import EVERYTHING, Access
 
@@ -22,6 +22,15 @@ class Gate(Protocol):
         """
         ...
 
+    def still(self, access: Access) -> Access:
+        """The same key as it is now: keys may be changed and removed while they are in use.
+        Raises NotAuthenticated where it is gone. Cheap: asked for every request over HTTP."""
+        ...
+
+
+class WatchedGate(Gate, Protocol):
+    """What a front end knows of it whose clients stay: it waits and watches by itself."""
+
     def judge(self, credential: str | None, peer: str) -> Access:
         """The same at once, for a front end that waits by itself: see `hold_back`."""
         ...
@@ -32,11 +41,6 @@ class Gate(Protocol):
         ...
 
     def let_go(self, peer: str) -> None: ...
-
-    def still(self, access: Access) -> Access:
-        """The same key as it is now: keys may be changed and removed while they are in use.
-        Raises NotAuthenticated where it is gone. Cheap: asked for every request over HTTP."""
-        ...
 
     @property
     def watch_seconds(self) -> float | None:
@@ -53,6 +57,10 @@ class Gate(Protocol):
 
     def on_changed(self, callback: Callable[[], None]) -> None:
         """Call back when `still` may say something else than before."""
+        ...
+
+    def keys_shown(self) -> list[dict[str, Any]]:
+        """The keys as they may be shown to who administers everything: no secret, no hash."""
         ...
 
 
@@ -87,3 +95,6 @@ class OpenGate:
 
     def on_changed(self, callback: Callable[[], None]) -> None:
         pass
+
+    def keys_shown(self) -> list[dict[str, Any]]:
+        return []

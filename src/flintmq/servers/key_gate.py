@@ -8,12 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..access import EVERYTHING, Access
 from ..errors import NotAuthenticated
+from ..logs import limited
 from ..storage.key_file import KeyFile
-from .gate import Gate, OpenGate
+from .gate import OpenGate, WatchedGate
 from .key_ring import LOOK_SECONDS, KeyRing, Wrong
 from .slowing import Slowing, address_of
 
@@ -25,16 +26,13 @@ OPEN_LOOK_SECONDS = 10.0
 """How often it is looked for a first key while clients are connected and nobody has done so: most
 brokers without keys never get one, and should sleep."""
 
-LOG_SECONDS = 5.0
-"""One line for all refused logins of so long a time."""
-
 REFUSED = "the key is missing, or not one of this broker's"
 """The same for every reason: whether there is such a key, or was, is not said."""
 
 
 def gate_of(
     auth: Literal["auto", "required", "off"], keys_file: Path, slowing: Slowing | None = None
-) -> Gate:
+) -> WatchedGate:
     """The gate a broker is told to have. Raises Corrupt for keys that cannot be read: a broker
     does not start with another idea of who may come in than it was given."""
     if auth == "off":
@@ -69,8 +67,6 @@ class KeyGate:
         self.slowing = slowing or Slowing()
         self._mode = mode
         self._callbacks: list[Callable[[], None]] = []
-        self._log_at = float("-inf")
-        self._unsaid = 0
 
     @property
     def is_closed(self) -> bool:
@@ -108,23 +104,17 @@ class KeyGate:
         address = address_of(peer)
         now = time.monotonic()
         self.slowing.failed(address, now)
-        self._tell(found, address, now)
-        raise NotAuthenticated(REFUSED)
-
-    def _tell(self, wrong: Wrong, address: str, now: float) -> None:
-        self._unsaid += 1
-        if now < self._log_at:
-            return
-        self._log_at = now + LOG_SECONDS
-        others = f", and {self._unsaid - 1} more since the last such line"
-        _log.warning(
-            "a login from %s was refused: %s key%s%s",
+        limited(
+            _log,
+            logging.WARNING,
+            "login_refused",
             address,
-            wrong.reason,
-            f" {wrong.id}" if wrong.id else "",
-            others if self._unsaid > 1 else "",
+            f"a login from {address} was refused: {found.reason} key",
+            reason=found.reason,
+            address=address,
+            key=found.id,
         )
-        self._unsaid = 0
+        raise NotAuthenticated(REFUSED)
 
     def hold_back(self, peer: str) -> float | None:
         seconds = self.slowing.keep(address_of(peer), time.monotonic())
@@ -158,6 +148,20 @@ class KeyGate:
     def reload(self) -> None:
         if self.ring.refresh(at_once=True):
             self._changed()
+
+    def keys_shown(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": key.id,
+                "name": key.name,
+                "grants": {grant.topics: grant.may for grant in key.grants},
+                "made_at_ms": key.made_at_ms,
+                "expires_at_ms": key.expires_at_ms,
+                "last_used_at_ms": used_at_ms,
+                "note": key.note,
+            }
+            for key, used_at_ms in self.ring.entries()
+        ]
 
     def _changed(self) -> None:
         for callback in self._callbacks:

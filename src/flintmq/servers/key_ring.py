@@ -49,7 +49,7 @@ class KeyRing:
     def path(self) -> str:
         return self._file.path
 
-    def keys(self) -> list[tuple[Key, int | None]]:
+    def entries(self) -> list[tuple[Key, int | None]]:
         """Every key, and when it was last used since the broker was started, in milliseconds."""
         return [(held.key, self._used_at_ms.get(id)) for id, held in self._held.items()]
 

@@ -27,7 +27,7 @@ from ..wire.frames import Frame
 from ..wire.operations import KnownTopic, Op, Open, Opened, encode
 from ..wire.runs import RunEncoder
 from .connection import Connection
-from .gate import Gate, OpenGate
+from .gate import OpenGate, WatchedGate
 from .limits import Limits
 from .publishing import Draining
 from .session import Session
@@ -52,11 +52,11 @@ class NativeServer:
         *,
         limits: Limits | None = None,
         name: str = "flintmq",
-        gate: Gate | None = None,
+        gate: WatchedGate | None = None,
         backup_dir: Path | None = None,
     ) -> None:
         self.broker = broker
-        self.gate: Gate = gate or OpenGate()
+        self.gate: WatchedGate = gate or OpenGate()
         self.gate.on_changed(self._keys_changed)
         self.backup_dir = backup_dir
         """Where clients may have backups made; None: wherever the broker may write."""

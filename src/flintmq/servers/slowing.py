@@ -12,12 +12,12 @@ import ipaddress
 import math
 from collections import Counter, OrderedDict
 
-FIRST_SECONDS = 0.1
+FIRST_SECONDS = 0.5
 MOST_SECONDS = 5.0
 HALF_LIFE_SECONDS = 30.0
 ADDRESSES_MAX = 4096
 KEPT_MAX = 256
-KEPT_PER_ADDRESS_MAX = 16
+KEPT_PER_ADDRESS_MAX = 10
 
 
 class Slowing:
@@ -31,11 +31,15 @@ class Slowing:
         kept_max: int = KEPT_MAX,
         kept_per_address_max: int = KEPT_PER_ADDRESS_MAX,
     ) -> None:
-        self._first, self._most = first_seconds, most_seconds
-        self._kept_max, self._kept_per_address_max = kept_max, kept_per_address_max
+        self.set(first_seconds, most_seconds, kept_per_address_max)
+        self._kept_max = kept_max
         self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()  # how many, when
         self._kept: Counter[str] = Counter()
         self.kept = 0
+
+    def set(self, first_seconds: float, most_seconds: float, kept_per_address_max: int) -> None:
+        self.first_seconds, self.most_seconds = first_seconds, most_seconds
+        self.kept_per_address_max = kept_per_address_max
 
     def failed(self, address: str, now: float) -> None:
         """Count a failure. The address that has failed least recently is forgotten first."""
@@ -55,11 +59,11 @@ class Slowing:
         recent = self._recent(address, now)
         if recent <= 0:
             return 0.0
-        return min(self._most, self._first * math.pow(2, min(recent - 1, 30.0)))
+        return min(self.most_seconds, self.first_seconds * math.pow(2, min(recent - 1, 30.0)))
 
     def keep(self, address: str, now: float) -> float | None:
         """Keep an answer back: for how long. None where too many are kept already."""
-        if self.kept >= self._kept_max or self._kept[address] >= self._kept_per_address_max:
+        if self.kept >= self._kept_max or self._kept[address] >= self.kept_per_address_max:
             return None
         self.kept += 1
         self._kept[address] += 1
