@@ -33,6 +33,7 @@ from .errors import (
     InvalidRequest,
     LeaseLost,
     MalformedFrame,
+    MessagesLost,
     MessageTooLarge,
     MissingExtra,
     NotAuthenticated,
@@ -48,6 +49,7 @@ from .errors import (
     TopicExists,
     TopicFull,
     TopicNotFound,
+    TopicReplaced,
     UnsupportedFormat,
 )
 from .group_model import GroupInfo, GroupStats, InFlight
@@ -108,6 +110,8 @@ __all__ = [
     "MissingExtra",
     "NotStaged",
     "TopicNotFound",
+    "TopicReplaced",
+    "MessagesLost",
     "NotAuthenticated",
     "PermissionDenied",
     "TopicDeleted",
