@@ -16,7 +16,7 @@ STATUS: dict[type[FlintError], int] = {
     errors.TopicNotFound: 404,
     errors.TopicDeleted: 404,
     errors.TopicReplaced: 409,
-    errors.MessagesLost: 410,
+    errors.MessagesLost: 409,
     errors.NotAuthenticated: 401,
     errors.PermissionDenied: 403,
     errors.TopicExists: 409,
