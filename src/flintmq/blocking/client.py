@@ -36,6 +36,7 @@ def connect_sync(
     clock: Clock | None = None,
     fsync: str = "always",
     on_full: OnFull = "block",
+    tracing: bool | None = None,
 ) -> BlockingClient:
     """Connect to a broker without an event loop: `with flintmq.connect_sync() as mq`.
 
@@ -54,7 +55,9 @@ def connect_sync(
             clock=clock,
             fsync=fsync,
             on_full=on_full,
+            tracing=tracing,
         )
+        thread.carries_context = client._tracing is not None
         thread.wait_for(client.__aenter__)
     except BaseException:
         thread.say_farewell()

@@ -139,7 +139,7 @@ def _writer(
     elif raw:
         one = as_value
     elif sys.stdout.isatty():
-        one = _pretty
+        one = pretty
     else:
 
         def one(message: Message) -> bytes:
@@ -152,7 +152,7 @@ def as_value(message: Message) -> bytes:
     return as_bytes(message.value)
 
 
-def _pretty(message: Message) -> bytes:
+def pretty(message: Message) -> bytes:
     """For people: the facts dimmed, and nothing in a value that could upset a terminal."""
     where = message.topic if not message.partition else f"{message.topic}/{message.partition}"
     facts = [where, "" if message.offset is None else f"#{message.offset}"]

@@ -6,6 +6,7 @@ It belongs to one event loop. Nothing here polls: what time brings about has a t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import Any
@@ -14,6 +15,7 @@ from ..batch import BatchBuilder, DecodeCache, RecordBatch
 from ..broker_api import Filter
 from ..clock import Clock, SystemClock, Timer
 from ..errors import Closed, InvalidRequest, TopicDeleted, TopicExists, TopicNotFound
+from ..logs import event
 from ..model import (
     OBJECT_RETENTION_COUNT,
     Durability,
@@ -54,6 +56,8 @@ from .readers import Reader
 from .row_stats import merged_stats
 from .staging import STAGED_SECONDS, Staging, check_writer, part_name, part_names
 from .topic import Topic
+
+_log = logging.getLogger(__name__)
 
 DECODE_CACHE_BYTES = 4 * 1024 * 1024
 PARTITIONS_MAX = 1024
@@ -322,7 +326,17 @@ class Broker(QueueVerbs):
         if not row:
             if wanted.format == "object" and "retention_count" not in options:
                 wanted = changed_options(wanted, {"retention_count": OBJECT_RETENTION_COUNT})
-            return await self._create_row(name, wanted)
+            made = await self._create_row(name, wanted)
+            event(
+                _log,
+                logging.INFO,
+                "topic_created",
+                "a topic was made",
+                topic=name,
+                storage=wanted.storage,
+                partitions=wanted.partitions,
+            )
+            return made
         ours = row[0].options
         differing = {
             option: (getattr(ours, option), getattr(wanted, option))
@@ -390,6 +404,7 @@ class Broker(QueueVerbs):
     async def delete_topic(self, name: str) -> None:
         row = self._whole_row(name)
         await self._change(DeleteTopics([topic.id for topic in row]))
+        event(_log, logging.INFO, "topic_deleted", "a topic was deleted", topic=name)
 
     async def topics(self, pattern: str) -> list[str]:
         self._check_open()

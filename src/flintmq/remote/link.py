@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..errors import Closed, Disconnected, FlintError, MalformedFrame, OutcomeUnknown
+from ..logs import event
 from ..wire.faults import error_of
 from ..wire.frames import Buffer, Frame, encode_frame
 from ..wire.operations import Fault, Op, Open, Opened, encode
@@ -243,7 +244,12 @@ class Link:
         if self._is_closing:
             return
         self._lost_because = str(error) if error else "the connection was closed by the broker"
-        _log.info("the connection to %s is lost: %s", self.name, self._lost_because)
+        event(
+            _log,
+            logging.INFO,
+            "broker_lost",
+            f"the connection to {self.name} is lost: {self._lost_because}",
+        )
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None

@@ -9,6 +9,7 @@ import socket
 from typing import TYPE_CHECKING, cast
 
 from ..errors import Disconnected, FlintError, MalformedFrame
+from ..logs import limited
 from ..wire.faults import fault_of
 from ..wire.frames import Buffer, FrameDecoder, encode_frame
 from ..wire.hello import HELLO_BYTES, parse_hello, server_hello
@@ -83,8 +84,16 @@ class Connection(asyncio.Protocol):
                 self.flush()  # what could be answered at once
         except FlintError as error:
             self.refuse(error)
-        except Exception:
-            _log.exception("a connection from %s failed", self.peer)
+        except Exception as error:
+            limited(
+                _log,
+                logging.ERROR,
+                "connection_failed",
+                type(error).__name__,
+                "a connection failed by a fault of the broker; please report it",
+                exc_info=error,
+                peer=self.peer,
+            )
             self.abort()
 
     def _take_hello(self, data: bytes) -> bytes:
@@ -189,7 +198,15 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, error: FlintError) -> None:
         """Say what is wrong with the connection as a whole, and end it."""
-        _log.info("%s is disconnected: %s", self.peer, error)
+        limited(
+            _log,
+            logging.INFO,
+            "client_disconnected",
+            self.peer.rpartition(":")[0],
+            f"{self.peer} is disconnected: {error}",
+            peer=self.peer,
+            error=type(error).__name__,
+        )
         if self._hello is None:
             self.write(encode_frame(Op.ERROR, 0, encode(fault_of(error))))
         self.close()

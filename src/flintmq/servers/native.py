@@ -12,6 +12,7 @@ import msgspec
 
 from ..broker_api import BrokerApi
 from ..errors import Disconnected, FlintError, InvalidRequest, MalformedFrame, QueueFull
+from ..logs import event, limited
 from ..model import OPTION_NAMES, TopicInfo, TopicOptions
 from ..wire.frames import Frame
 from ..wire.operations import KnownTopic, Op, Open, Opened, encode
@@ -24,7 +25,6 @@ from .session import Session
 _log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
-COMPLAIN_SECONDS = 10.0
 MEMORY_BITS = 62
 _memories: WeakKeyDictionary[BrokerApi, int] = WeakKeyDictionary()
 """A number for what each broker has in memory, which no other has."""
@@ -45,7 +45,6 @@ class NativeServer:
         self.encoder = RunEncoder()
         self.connections: set[Connection] = set()
         self._turned_away: set[Connection] = set()
-        self._complain_at = 0.0
         self.sessions: dict[bytes, Session] = {}
         self._away: dict[bytes, Session] = {}  # those without a connection, in the order they left
         self.known: dict[str, KnownTopic] = {}
@@ -99,18 +98,21 @@ class NativeServer:
         )
 
     def _turn_away(self, connection: Connection) -> None:
+        if not self.is_draining:
+            limited(
+                _log,
+                logging.WARNING,
+                "connection_turned_away",
+                "",
+                "a client is turned away: there are too many connections; close some, or raise "
+                "max_connections",
+                peer=connection.peer,
+                connections=len(self.connections),
+            )
         if len(self._turned_away) >= self.limits.told:
             connection.abort()  # a flood: nobody is told why
             return
         self._turned_away.add(connection)
-        now = asyncio.get_running_loop().time()
-        if not self.is_draining and now >= self._complain_at:
-            self._complain_at = now + COMPLAIN_SECONDS
-            _log.warning(
-                "%s is turned away: there are %d connections already",
-                connection.peer,
-                len(self.connections),
-            )
 
     def left(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -206,7 +208,14 @@ class NativeServer:
             or sum(one.kept_bytes for one in self._away.values()) > limits.away_bytes
         ):
             oldest = next(iter(self._away.values()))
-            _log.info("the session of %s is not kept: too many are", oldest.client or "a client")
+            event(
+                _log,
+                logging.INFO,
+                "session_not_kept",
+                "a session is not kept for its client to come back: too many are",
+                client=oldest.client,
+                away=len(self._away),
+            )
             oldest.end()
 
     def is_back(self, session: Session) -> None:
