@@ -11,9 +11,9 @@ from .broker_api import BrokerApi
 from .client.client import Client
 from .clock import Clock
 from .errors import InvalidRequest
+from .fsync_policy import FsyncPolicy
 from .model import Seconds, timeout_seconds
 from .serde.codec import DECODED_BYTES_MAX, Codec
-from .storage.fsync_policy import FsyncPolicy
 from .tracing import Tracing, tracing_for
 
 OnFull = Literal["block", "raise"]

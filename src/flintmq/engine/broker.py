@@ -78,6 +78,9 @@ class Broker(QueueVerbs):
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[int, Topic] = {}
         self._defaults = TopicOptions()
+        self._topic_defaults: dict[str, Any] = {}
+        self.auto_create = True
+        """Whether topics may be made on the fly by anybody; what a caller allows comes second."""
         self._last_topic_id = 0
         self._board = FeedBoard()
         self._cache = DecodeCache(DECODE_CACHE_BYTES)
@@ -265,6 +268,14 @@ class Broker(QueueVerbs):
                 offsets[topic.id] += batch.row_count
                 topic.apply_append(batch)
 
+    def set_staged_seconds(self, seconds: float) -> None:
+        """Also for what is staged now."""
+        self._staged_ms = round(seconds * 1000)
+        if self._staging_timer is not None:
+            self._staging_timer.cancel()
+            self._staging_timer = None
+            self._arm_staging()
+
     def _arm_staging(self) -> None:
         due_ms = self._staging_view.due(self._staged_ms)
         if due_ms is not None and self._staging_timer is None and not self._closed:
@@ -285,10 +296,31 @@ class Broker(QueueVerbs):
 
     # --- topics
 
+    def set_topic_defaults(self, options: dict[str, Any]) -> None:
+        """What topics made from now on have where nobody says otherwise.
+
+        Dead letters are kept in topics with the defaults of the broker all the same.
+        """
+        self._options(self._defaults, options)  # they have to go together
+        self._topic_defaults = dict(options)
+
+    def _defaults_of(self, name: str) -> dict[str, Any]:
+        defaults = self._topic_defaults
+        if defaults.get("dead_letter_topic") == name:
+            # What it gives up itself goes where it would without this default.
+            defaults = {**defaults, "dead_letter_topic": None}
+        return defaults
+
+    def _fresh_options(self, name: str) -> TopicOptions:
+        """The options of a topic that is made on the fly."""
+        if not self._topic_defaults:
+            return self._defaults
+        return self._options(self._defaults, self._defaults_of(name))
+
     async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
         self._check_open()
         check_name(name)
-        wanted = self._options(self._defaults, options)
+        wanted = self._options(self._defaults, {**self._defaults_of(name), **options})
         _check_dead_letters(name, wanted)
         row = self._row(name)
         if not row:
@@ -435,9 +467,9 @@ class Broker(QueueVerbs):
             if f"{name}/0" in self._topics:
                 raise InvalidRequest(f"topic {name!r} is partitioned; name one as in '{name}/0'")
             self._check_name(name)
-            if not auto_create:
+            if not (auto_create and self.auto_create):
                 raise TopicNotFound(name)
-            self.apply(CreateTopics(self._numbered([name]), self._defaults))
+            self.apply(CreateTopics(self._numbered([name]), self._fresh_options(name)))
             topic = self._topics[name]
         return topic
 

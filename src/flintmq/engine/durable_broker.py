@@ -23,6 +23,7 @@ from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
 from ..clock import Clock, Timer
 from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
+from ..fsync_policy import FsyncPolicy
 from ..logs import event, limited
 from ..model import MEMORY_RETENTION_BYTES, Durability, Receipt, Start, TopicInfo, TopicOptions
 from ..patterns import check_name
@@ -30,7 +31,6 @@ from ..rows import Decoder
 from ..storage.backup import Progress, back_up, check_empty
 from ..storage.filesystem import FileSystem, LocalFileSystem, Lock
 from ..storage.frames import ENTRY, RESTART, Record
-from ..storage.fsync_policy import FsyncPolicy
 from ..storage.group_commit import GroupCommit
 from ..storage.journal import FILE_BYTES, FIRST_FILE_BYTES, Journal
 from ..storage.manifest import (
@@ -61,10 +61,10 @@ from .commands import (
 from .durable_topic import DurableTopic
 from .log import CHUNK_BYTES, CHUNK_ROWS
 from .pending import Pending
-from .proposer import Proposer
+from .proposer import QUEUE_BYTES_MAX, Proposer
 from .readers import Reader
 from .staged_segments import note_written, restore_staging, states_of, write_staged
-from .staging import Staging
+from .staging import STAGED_SECONDS, Staging
 from .topic import Topic
 from .waiting import again
 
@@ -122,14 +122,18 @@ class DurableBroker(Broker):
         fsync: FsyncPolicy | None = None,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
         journal_file_bytes: int = FILE_BYTES,
+        queue_bytes_max: int = QUEUE_BYTES_MAX,
+        staging: Staging | None = None,
+        staged_seconds: float = STAGED_SECONDS,
         slow_disk_seconds: float = SLOW_DISK_SECONDS,
     ) -> None:
-        super().__init__(clock, decoder)
+        super().__init__(clock, decoder, staging=staging, staged_seconds=staged_seconds)
         self._defaults = TopicOptions(storage="durable", retention_bytes=None)
         self._filesystem = filesystem
         self._policy = fsync or FsyncPolicy()
         self._checkpoint_bytes = checkpoint_bytes
         self._journal_file_bytes = journal_file_bytes
+        self._queue_bytes_max = queue_bytes_max
         self.on_failed: Callable[[FlintError], None] | None = None
         """Told when the disk has failed: nothing is written any more until the next start."""
         self.slow_disk_seconds = slow_disk_seconds
@@ -190,6 +194,13 @@ class DurableBroker(Broker):
                 # A process that died over a large journal leaves all of it in our memory.
                 self._begin_checkpoint()
 
+    def set_sizes(self, *, checkpoint_bytes: int, queue_bytes_max: int) -> None:
+        """How much the journal grows between checkpoints, and how much may wait for the disk."""
+        self._checkpoint_bytes, self._queue_bytes_max = checkpoint_bytes, queue_bytes_max
+        self._proposer.queue_bytes_max = queue_bytes_max
+        self._note_backlog()
+        self._proposer.let_go_on()
+
     def step(self) -> bool:
         """Without threads: write what waits, and apply it. Whether there was anything to do."""
         return self._commit.step()
@@ -218,6 +229,7 @@ class DurableBroker(Broker):
         )
         durability: Durability = "synced" if self._policy.acknowledges_after_sync else "written"
         self._proposer = Proposer(self._submit, self.apply, durability)
+        self._proposer.queue_bytes_max = self._queue_bytes_max
         self._proposer.is_recovering = True
         if manifest is not None:
             self._check_segments(manifest)
@@ -592,7 +604,7 @@ class DurableBroker(Broker):
     async def _obtain(self, name: str, auto_create: bool) -> Topic:
         """A topic, made if need be."""
         self._check_open()
-        if name not in self._topics and auto_create:
+        if name not in self._topics and auto_create and self.auto_create:
             async with self._deciding():
                 if name not in self._topics:
                     is_name = isinstance(name, str) and "/" not in name
@@ -601,7 +613,8 @@ class DurableBroker(Broker):
                     check_name(name)
                     self._check_open()
                     self._check_room()
-                    await self._change(CreateTopics(self._numbered([name]), self._defaults))
+                    options = self._fresh_options(name)
+                    await self._change(CreateTopics(self._numbered([name]), options))
         return self._topic(name, auto_create=False)
 
     def _durability(self) -> Durability:

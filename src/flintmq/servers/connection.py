@@ -43,6 +43,8 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._holding: set[str] = set()
         self.heard_at = self._loop.time()
+        self.idle_seconds = 0.0
+        """How long it may be silent by what it was told when it opened."""
         self.bytes_received = self.bytes_sent = 0
         self._refusal: FlintError | None = None
         self.peer = "?"

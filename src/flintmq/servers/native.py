@@ -118,6 +118,15 @@ class NativeServer:
         self.connections.discard(connection)
         self._turned_away.discard(connection)
 
+    def set_limits(self, limits: Limits) -> None:
+        """Also for connections that are open; but who was told when to ping is not let go of for
+        pinging no more often than that."""
+        self.limits = limits
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        self._sweep_later()
+
     def _sweep_later(self) -> None:
         if self._sweeping is None and self.connections:
             seconds = max(0.05, self.limits.idle_seconds / 10)
@@ -129,7 +138,8 @@ class NativeServer:
         now = asyncio.get_running_loop().time()
         for connection in list(self.connections):
             silent = now - connection.heard_at
-            if silent > self.limits.idle_seconds and not connection.is_held_by_us:
+            allowed = max(self.limits.idle_seconds, connection.idle_seconds)
+            if silent > allowed and not connection.is_held_by_us:
                 connection.refuse(
                     Disconnected(
                         connection.peer,
@@ -176,6 +186,7 @@ class NativeServer:
             list(self.known.values()),
         )
         connection.opened(session)
+        connection.idle_seconds = limits.idle_seconds
         connection.write(session.uncounted(Op.REPLY, request, encode(opened)))
 
     def lasting_id(self, topic: TopicInfo) -> int:

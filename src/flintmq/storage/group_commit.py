@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ..errors import Closed, FlintError, StorageFailed, StorageFull
+from ..fsync_policy import ALWAYS, FsyncPolicy
 from .frames import Lot, Record
-from .fsync_policy import ALWAYS, FsyncPolicy
 from .journal import Journal
 
 QUEUE_BYTES_MAX = 64 << 20
