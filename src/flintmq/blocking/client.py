@@ -353,6 +353,10 @@ class BlockingClient(BlockingQueueVerbs):
         TopicDeleted."""
         return self._thread.wait_for(self._client.delete_topic, name)
 
+    def purge_topic(self, name: str, before: int | None = None) -> int:
+        """Drop every message of a topic, or those before an offset; how many there were."""
+        return self._thread.wait_for(self._client.purge_topic, name, before)
+
     def topics(self, pattern: str = ">") -> list[str]:
         """The names of the topics that match, sorted."""
         return self._thread.wait_for(self._client.topics, pattern)

@@ -558,6 +558,15 @@ class Client(QueueVerbs):
         await self._broker.delete_topic(name)
         await self._pollers.forget(name)
 
+    async def purge_topic(self, name: str, before: int | None = None) -> int:
+        """Drop every message of a topic, or those before an offset; how many there were.
+
+        The topic stays, with its options, groups and offsets: what is published next comes behind
+        what is gone. Readers and groups that had not come to it yet go on behind it. Partitions
+        have offsets of their own: purge one as in "orders/0", or all of them without an offset.
+        """
+        return await self._broker.purge_topic(name, before)
+
     async def topics(self, pattern: str = ">") -> list[str]:
         """The names of the topics that match, sorted."""
         return await self._broker.topics(pattern)

@@ -198,9 +198,13 @@ class QueueVerbs:
         """What is out under leases: since when, who has it, for the how many-th time."""
         return await self._broker.in_flight(topic, group, _checked_max(max))
 
-    async def dead_letters(self, topic: str, group: str, max: int = 100) -> list[DeadLetter]:
-        """The messages a group gave up on, oldest first."""
-        rows = await self._broker.dead_letters(topic, group, _checked_max(max))
+    async def dead_letters(
+        self, topic: str, group: str, max: int = 100, *, first: int = 0
+    ) -> list[DeadLetter]:
+        """The messages a group gave up on, oldest first; those whose id is `first` or above."""
+        if type(first) is not int or not 0 <= first < 2**63:
+            raise InvalidRequest(f"first is the id of a dead letter, not {first!r}")
+        rows = await self._broker.dead_letters(topic, group, _checked_max(max), first)
         return dead_letters(rows, self._broker)
 
     async def redrive(
@@ -218,6 +222,19 @@ class QueueVerbs:
         if ids is not None and filter is not None:
             raise InvalidRequest("redrive takes `which` or `filter`, not both")
         return await self._broker.redrive(topic, group, ids, checked_filter(filter))
+
+    async def discard(
+        self,
+        topic: str,
+        group: str,
+        which: DeadLetter | int | Iterable[DeadLetter | int] | None = None,
+        filter: str | Filter | None = None,
+    ) -> int:
+        """Let dead letters go for good; how many there were. They are chosen as for `redrive`."""
+        ids = dead_letter_ids(which)
+        if ids is not None and filter is not None:
+            raise InvalidRequest("discard takes `which` or `filter`, not both")
+        return await self._broker.discard(topic, group, ids, checked_filter(filter))
 
     async def cancel(self, receipt: Receipt) -> int:
         """Withdraw delayed messages that are not due yet, by their receipt; how many there were."""

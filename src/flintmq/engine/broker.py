@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
 from ..batch import BatchBuilder, DecodeCache, RecordBatch
-from ..broker_api import Filter
+from ..broker_api import Fetched, Filter
 from ..clock import Clock, SystemClock, Timer
 from ..errors import Closed, InvalidRequest, TopicDeleted, TopicExists, TopicNotFound
 from ..logs import event
 from ..model import (
     OBJECT_RETENTION_COUNT,
     Durability,
+    Extent,
     Overflow,
     Receipt,
     Start,
@@ -31,6 +32,7 @@ from ..patterns import check_name, check_pattern, is_literal, matches
 from ..rows import Decoder
 from .commands import (
     AbortStages,
+    AdvanceFirstOffset,
     Attempts,
     Cancel,
     Change,
@@ -50,6 +52,7 @@ from .commands import (
     StagedBatch,
 )
 from .feeds import Feed, FeedBoard
+from .fetching import extent, fetch, wait_beyond
 from .pending import Pending
 from .queue_verbs import QueueVerbs
 from .readers import Reader
@@ -406,6 +409,23 @@ class Broker(QueueVerbs):
         await self._change(DeleteTopics([topic.id for topic in row]))
         event(_log, logging.INFO, "topic_deleted", "a topic was deleted", topic=name)
 
+    async def purge_topic(self, name: str, before: int | None) -> int:
+        row = self._existing_row(name)
+        if before is not None:
+            if type(before) is not int or not 0 <= before < 2**63:
+                raise InvalidRequest(f"before is an offset, or None for all; not {before!r}")
+            if len(row) > 1:
+                raise InvalidRequest(
+                    f"each partition of {name!r} has offsets of its own; purge one, as in "
+                    f"'{name}/0', or all of them without an offset"
+                )
+        # Each decides before any of them is waited for: all go as of one moment.
+        begun = [topic.purge(before) for topic in row]
+        for _, done in begun:
+            if done is not None:
+                await asyncio.shield(done)
+        return sum(count for count, _ in begun)
+
     async def topics(self, pattern: str) -> list[str]:
         self._check_open()
         check_pattern(pattern)
@@ -502,6 +522,10 @@ class Broker(QueueVerbs):
                 self._create(added, options)
             case DeleteTopics(ids):
                 self._delete([self._by_id[id] for id in ids])
+            case AdvanceFirstOffset(id, offset, reason):
+                topic = self._by_id.get(id)
+                if topic is not None:  # else deleted since it was decided
+                    topic.apply_advance(offset, reason)
             case CommitStage():
                 self._apply_commit(command)
             case Move():
@@ -582,6 +606,27 @@ class Broker(QueueVerbs):
         if name is not None:
             check_name(name, "reader")
         return self._topic(topic, auto_create).open_reader(name, start, filter)
+
+    async def fetch(
+        self,
+        topic: str,
+        offset: int,
+        *,
+        end: int | None,
+        max_rows: int,
+        max_bytes: int,
+        filter: Filter | None,
+        with_expired: bool,
+    ) -> Fetched:
+        found = self._topic(topic, False)
+        return fetch(found, offset, end, max_rows, max_bytes, filter, with_expired)
+
+    async def extents(self, topic: str, at: Start | None) -> list[Extent]:
+        return [extent(one, at) for one in self._existing_row(topic)]
+
+    async def wait_beyond(self, offsets: Mapping[str, int], timeout: float | None) -> bool:
+        self._check_open()
+        return await wait_beyond(self._topics, offsets, self.clock, timeout)
 
     async def open_feed(
         self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None

@@ -46,7 +46,6 @@ from ..storage.topic_log import TopicLog
 from .broker import Broker
 from .commands import (
     AbortStages,
-    AdvanceFirstOffset,
     Append,
     BeginEpoch,
     Buffer,
@@ -510,9 +509,6 @@ class DurableBroker(Broker):
             case Append(id, batch):
                 if topic := self._durable(id):
                     topic.apply_append(batch)
-            case AdvanceFirstOffset(id, offset, reason):
-                if topic := self._durable(id):
-                    topic.apply_advance(offset, reason)
             case SetCursor(id, name, began, committed):
                 if topic := self._durable(id):
                     topic.apply_cursor(name, began, committed)

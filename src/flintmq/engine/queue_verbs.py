@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -53,6 +53,9 @@ _log = logging.getLogger(__name__)
 
 _REDRIVE_ROWS = 256
 """How many dead letters go back in one step."""
+
+_LOOK_ROWS = 1024
+"""How many dead letters are looked at before others have their turn."""
 
 _FUNCTION = "a function"
 
@@ -418,32 +421,54 @@ class QueueVerbs:
             return 0
         if letters.name == self._own_letters(row[0], group):
             return letters.queues[REDRIVE].unsettled()
-        return sum(1 for _ in self._letters(letters, row[0].origin.topic, group))
+        return len(await self._letters(letters, row[0].origin.topic, group))
 
-    def _letters(self, letters: Topic, topic: str, group: str) -> Iterable[Message]:
-        """The dead letters of one group, oldest first."""
+    async def _letters(
+        self,
+        letters: Topic,
+        topic: str,
+        group: str,
+        *,
+        first: int = 0,
+        max_rows: int | None = None,
+        offsets: Sequence[int] | None = None,
+        filter: Filter | None = None,
+    ) -> list[Message]:
+        """The dead letters of one group, oldest first: all, or these, or those that pass."""
+        wanted = None if offsets is None else set(offsets)
+        found: list[Message] = []
         queue = letters.queues[REDRIVE].queue
-        offset, end = max(queue.floor, letters.log.first_offset), letters.log.next_offset
-        while offset < end:
-            upto = min(end, offset + 1024)
+        offset, end = first, letters.log.next_offset
+        while True:
+            offset = max(offset, queue.floor, letters.log.first_offset)
+            upto = min(end, offset + _LOOK_ROWS)
             for run in rows_of(letters, queue.settled.missing(offset, upto)):
                 for row in run.rows():
                     letter = Message(run.source, row, run.origin)
-                    if is_of(letter, topic, group):
-                        yield letter
+                    if wanted is not None and letter.offset not in wanted:
+                        continue
+                    if not is_of(letter, topic, group):
+                        continue
+                    if filter is not None and not letters.pick(filter, run.source, [row]):
+                        continue
+                    if len(found) == max_rows:
+                        return found
+                    found.append(letter)
             offset = upto
+            if offset >= end:
+                return found
+            await asyncio.sleep(0)  # others have their turn
+            self._check_open()
 
-    async def dead_letters(self, topic: str, group: str, max_rows: int) -> Rows:
+    async def dead_letters(self, topic: str, group: str, max_rows: int, first: int = 0) -> Rows:
         row = self._existing_row(topic)
         letters = self._letters_topic(row, group)
         if letters is None:
             return Rows()
-        runs: list[Run] = []
-        for letter in self._letters(letters, row[0].origin.topic, group):
-            if len(runs) == max_rows:
-                break
-            runs.append(Run(letter._source, letter._row, letter._row + 1, letters.origin))
-        return Rows(runs)
+        found = await self._letters(
+            letters, row[0].origin.topic, group, first=first, max_rows=max_rows
+        )
+        return Rows([Run(one._source, one._row, one._row + 1, letters.origin) for one in found])
 
     async def redrive(
         self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
@@ -454,22 +479,34 @@ class QueueVerbs:
             letters = self._letters_topic(row, group)
             if letters is None:
                 return 0
-            wanted = None if offsets is None else set(offsets)
             chosen: dict[int, list[Message]] = {}
-            count = 0
-            for letter in list(self._letters(letters, row[0].origin.topic, group)):
-                if wanted is not None and letter.offset not in wanted:
-                    continue
-                if filter is not None and not letters.pick(filter, letter._source, [letter._row]):
-                    continue
+            found = await self._letters(
+                letters, row[0].origin.topic, group, offsets=offsets, filter=filter
+            )
+            for letter in found:
                 partition = partition_of(letter)
                 chosen.setdefault(partition, []).append(letter)
-                count += 1
                 if len(chosen[partition]) == _REDRIVE_ROWS:
                     await self._put_back(row, group, letters, partition, chosen.pop(partition))
             for partition, rest in chosen.items():
                 await self._put_back(row, group, letters, partition, rest)
-            return count
+            return len(found)
+
+    async def discard(
+        self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
+    ) -> int:
+        async with self._redriving:  # so that none goes back that was let go, nor the other way
+            row = self._existing_row(topic)
+            letters = self._letters_topic(row, group)
+            if letters is None:
+                return 0
+            found = await self._letters(
+                letters, row[0].origin.topic, group, offsets=offsets, filter=filter
+            )
+            if found:
+                gone = merged([letter.offset or 0 for letter in found])
+                await _done(letters.keeper.settle(REDRIVE, gone, "discarded"))
+            return len(found)
 
     async def _put_back(
         self, row: list[Topic], group: str, letters: Topic, partition: int, back: list[Message]

@@ -43,7 +43,7 @@ SILENCE_SECONDS = 10.0
 """How long an answer that should come soon may take before it is asked whether anybody is there."""
 
 
-ENDS_WHEN_CANCELLED = frozenset({Op.FETCH, Op.BACKUP})
+ENDS_WHEN_CANCELLED = frozenset({Op.FETCH, Op.WAIT_BEYOND, Op.BACKUP})
 
 
 class SessionLost(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import socket
 from typing import TYPE_CHECKING, cast
@@ -24,6 +25,7 @@ _log = logging.getLogger(__name__)
 WRITE_BYTES_HIGH = 1024 * 1024
 OPEN_FRAME_BYTES_MAX = 64 * 1024
 """Who has not said who they are gets no more room than this."""
+_numbers = itertools.count(1)
 
 
 class Connection(asyncio.Protocol):
@@ -31,6 +33,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: NativeServer) -> None:
         self._server = server
+        self.number = next(_numbers)
+        self.since_ms = server.broker.clock.now_ms()
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(OPEN_FRAME_BYTES_MAX)
         self._hello: bytes | None = b""

@@ -191,9 +191,12 @@ class NativeServer:
 
     def lasting_id(self, topic: TopicInfo) -> int:
         """A topic in memory begins again at offset 0 with its broker: then it is another one."""
-        if topic.options.storage == "durable":
-            return topic.id
-        return _memories.setdefault(self.broker, secrets.randbits(MEMORY_BITS)) + topic.id
+        return self.lasting(topic.id, topic.options.storage)
+
+    def lasting(self, id: int, storage: str) -> int:
+        if storage == "durable":
+            return id
+        return _memories.setdefault(self.broker, secrets.randbits(MEMORY_BITS)) + id
 
     def forget(self, session: Session) -> None:
         self.sessions.pop(session.id, None)

@@ -380,7 +380,7 @@ class Session:
 _NAMES = ("topic", "name", "group", "pattern", "writer", "part")
 """What the broker looks things up by."""
 
-_WAIT = frozenset({Op.FETCH, Op.TAKE_LEASED})
+_WAIT = frozenset({Op.FETCH, Op.TAKE_LEASED, Op.WAIT_BEYOND})
 """What may wait for messages, for ever."""
 
 _decoders: dict[type[Control], Any] = {}
