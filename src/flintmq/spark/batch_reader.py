@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -13,7 +14,7 @@ from .columns import arrow_schema
 from .connecting import line_to
 from .fetching import Fetches, arrow_batches
 from .options import ReadOptions
-from .planning import extents, offsets_at, ranges
+from .planning import Extents, extents, offsets_at, ranges
 from .pushdown import Narrowing, narrowing
 from .ranges import Range, spread, tasks_wanted
 from .worker import calm_the_collector
@@ -70,16 +71,20 @@ class BatchReader(DataSourceReader):
         options, narrow = self._options, self._narrowing
         line = line_to(options.settings)
         known = extents(line, options)
-        starts = offsets_at(line, options, options.start, known, "startingOffsets")
-        ends = offsets_at(line, options, options.end, known, "endingOffsets")
+
+        def at_time(time: datetime) -> Extents:
+            return extents(line, options, time)
+
+        starts = offsets_at(options.start, known, "startingOffsets", at_time)
+        ends = offsets_at(options.end, known, "endingOffsets", at_time)
         found = [
             one for one in ranges(known, starts, ends) if narrow.wants(one.topic, one.partition)
         ]
         if narrow.since is not None:
-            since = offsets_at(line, options, narrow.since, known, "timestamp")
+            since = offsets_at(narrow.since, known, "timestamp", at_time)
             found = [_later(one, since[one.topic, one.partition]) for one in found]
         if narrow.until is not None:
-            until = offsets_at(line, options, narrow.until, known, "timestamp")
+            until = offsets_at(narrow.until, known, "timestamp", at_time)
             found = [_earlier(one, until[one.topic, one.partition]) for one in found]
         if narrow.first is not None:
             found = [_later(one, narrow.first) for one in found]

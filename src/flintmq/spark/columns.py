@@ -115,7 +115,7 @@ class Columns:
             elif name == "partition":
                 _lengthen(parts, partition, count)
             elif name == "offset":
-                parts.append(_offsets(batch, start, count, picks))
+                _follow_on(parts, batch.base_offset, start, count, picks)
             elif name == "timestamp" and not batch.columns & TIMES:
                 _lengthen(parts, batch.append_time, count)
             elif name == "priority" and not batch.columns & PRIORITY:
@@ -176,17 +176,36 @@ def _chosen(column: Any, start: int, stop: int, picks: Rows) -> Any:
     return column.take(pa.array(picks, pa.int32()))
 
 
-def _offsets(batch: RecordBatch, start: int, count: int, picks: Rows) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
+class _Ramp:
+    """Numbers that follow each other."""
 
-    base = batch.base_offset
+    __slots__ = ("count", "first")
+
+    def __init__(self, first: int, count: int) -> None:
+        self.first, self.count = first, count
+
+    def array(self) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        first = pa.scalar(self.first, pa.int64())
+        if self.count <= _RAMP_ROWS:
+            return pc.add(_ramp().slice(0, self.count), first)
+        return pa.array(range(self.first, self.first + self.count), pa.int64())
+
+
+def _follow_on(parts: list[Any], base: int, start: int, count: int, picks: Rows) -> None:
+    """The offsets of rows; those of batches that follow each other are one ramp."""
+    import pyarrow as pa
+
     if picks is not None:
-        return pa.array([base + row for row in picks], pa.int64())
-    first = base + start
-    if count <= _RAMP_ROWS:
-        return pc.add(_ramp().slice(0, count), pa.scalar(first, pa.int64()))
-    return pa.array(range(first, first + count), pa.int64())
+        parts.append(pa.array([base + row for row in picks], pa.int64()))
+    elif (
+        parts and isinstance(parts[-1], _Ramp) and parts[-1].first + parts[-1].count == base + start
+    ):
+        parts[-1].count += count
+    else:
+        parts.append(_Ramp(base + start, count))
 
 
 @lru_cache(maxsize=1)
@@ -216,6 +235,8 @@ def _as_wanted(field: Any, part: Any) -> Any:
         if field.name == "timestamp":
             return pa.repeat(pa.scalar(part.value * 1000, field.type), part.count)
         return pa.repeat(pa.scalar(part.value, field.type), part.count)
+    if isinstance(part, _Ramp):
+        return part.array()
     if part.type.equals(field.type):
         return part
     if field.name == "content_type":

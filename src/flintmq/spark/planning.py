@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from ..errors import FlintError, InvalidRequest, TopicNotFound
@@ -35,11 +35,11 @@ def extents(line: Line, options: ReadOptions, at: datetime | None = None) -> Ext
 
 
 def offsets_at(
-    line: Line, options: ReadOptions, place: Place, known: Extents, what: str
+    place: Place, known: Extents, what: str, at_time: Callable[[datetime], Extents]
 ) -> Offsets:
     """The offsets that a place means, for every partition there is."""
     if isinstance(place, datetime):
-        timed = extents(line, options, place)
+        timed = at_time(place)
         known = {name: timed.get(name, parts) for name, parts in known.items()}
         return {(name, part.partition): part.at for name, part in _each(known)}
     if isinstance(place, dict):
