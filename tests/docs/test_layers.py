@@ -13,7 +13,7 @@ SOURCE = Path(flintmq.__file__).parent
 LAYERS = [
     {
         "errors", "clock", "patterns", "metrics", "model", "group_model", "batch", "rows",
-        "arrow", "broker_api", "access", "config",
+        "arrow", "broker_api", "access", "config", "tls",
     },
     {"groups", "raft", "serde"},
     {"wire"},

@@ -20,11 +20,14 @@ from .connection import Connection
 from .limits import Limits
 from .publishing import Draining
 from .session import Session
+from .tls import ServerTls
 
 _log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
 COMPLAIN_SECONDS = 10.0
+HANDSHAKES_SECONDS = 0.002
+"""What TLS handshakes may take of one turn of the loop."""
 MEMORY_BITS = 62
 _memories: WeakKeyDictionary[BrokerApi, int] = WeakKeyDictionary()
 """A number for what each broker has in memory, which no other has."""
@@ -37,15 +40,23 @@ class NativeServer:
     """
 
     def __init__(
-        self, broker: BrokerApi, *, limits: Limits | None = None, name: str = "flintmq"
+        self,
+        broker: BrokerApi,
+        *,
+        limits: Limits | None = None,
+        name: str = "flintmq",
+        tls: ServerTls | None = None,
     ) -> None:
         self.broker = broker
+        self.tls = tls
         self.limits = limits or Limits()
         self.name = name
         self.encoder = RunEncoder()
         self.connections: set[Connection] = set()
         self._turned_away: set[Connection] = set()
+        self._shaking_hands: dict[Connection, None] = {}  # in the order they came
         self._complain_at = 0.0
+        self._not_complained = 0
         self.sessions: dict[bytes, Session] = {}
         self._away: dict[bytes, Session] = {}  # those without a connection, in the order they left
         self.known: dict[str, KnownTopic] = {}
@@ -103,14 +114,40 @@ class NativeServer:
             connection.abort()  # a flood: nobody is told why
             return
         self._turned_away.add(connection)
-        now = asyncio.get_running_loop().time()
-        if not self.is_draining and now >= self._complain_at:
-            self._complain_at = now + COMPLAIN_SECONDS
-            _log.warning(
-                "%s is turned away: there are %d connections already",
-                connection.peer,
-                len(self.connections),
+        if not self.is_draining:
+            self.complain(
+                f"{connection.peer} is turned away: there are {len(self.connections)} connections "
+                "already"
             )
+
+    def complain(self, what: str) -> None:
+        """Log that somebody was turned away; one line in ten seconds, however many there are."""
+        now = asyncio.get_running_loop().time()
+        if now < self._complain_at:
+            self._not_complained += 1
+            return
+        more = f" ({self._not_complained} more since the last line)" if self._not_complained else ""
+        self._complain_at, self._not_complained = now + COMPLAIN_SECONDS, 0
+        _log.warning("%s%s", what, more)
+
+    def shake_hands_later(self, connection: Connection) -> None:
+        """A step of a TLS handshake takes up to a millisecond: a few in each turn of the loop, so
+        that many who connect at once do not hold up those who are connected."""
+        if not self._shaking_hands:
+            asyncio.get_running_loop().call_soon(self._shake_hands)
+        self._shaking_hands[connection] = None
+
+    def _shake_hands(self) -> None:
+        loop = asyncio.get_running_loop()
+        enough_at = loop.time() + HANDSHAKES_SECONDS
+        while self._shaking_hands:
+            connection = next(iter(self._shaking_hands))
+            connection.shake_hands()
+            del self._shaking_hands[connection]
+            if loop.time() >= enough_at:
+                break
+        if self._shaking_hands:
+            loop.call_soon(self._shake_hands)
 
     def left(self, connection: Connection) -> None:
         self.connections.discard(connection)
