@@ -195,6 +195,12 @@ async def test_a_client_ca_is_taken_up_again_too(ca: Authority, tmp_path: Path) 
         assert secured.reload()
         assert (await is_let_in(one), await is_let_in(two)) == (False, True)
 
+        pair = ca.pair()
+        assert secured.reload(pair.cert, pair.key)
+        assert (await is_let_in(one), secured.certificate.serial) == (True, pair.serial)
+        assert secured.reload(pair.cert, pair.key, first.file)
+        assert (await is_let_in(one), await is_let_in(two)) == (True, False)
+
 
 async def test_a_clients_own_certificate_is_read_again_when_it_has_changed(ca: Authority) -> None:
     mine = ca.expired()

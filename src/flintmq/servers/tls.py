@@ -42,8 +42,7 @@ class ServerTls:
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         """Raises InvalidRequest that names file, cause and remedy."""
-        self._certificate_file, self._key_file, self._client_ca = certificate, key, client_ca
-        self._files = [certificate, key] + ([client_ca] if client_ca is not None else [])
+        self._set_files(certificate, key, client_ca)
         self._look_seconds = look_seconds
         self._look_at = time.monotonic() + look_seconds
         self._stamp = stamp_of(self._files)
@@ -73,9 +72,16 @@ class ServerTls:
         """For a connection that comes in."""
         return TlsPipe(self.context, server_side=True)
 
-    def reload(self) -> bool:
-        """Take up what is in the files now; whether that worked. What does not fit is logged, and
-        the certificate before it stays."""
+    def reload(
+        self,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        client_ca: Path | None = None,
+    ) -> bool:
+        """Take up what is in the files now, or in others; whether that worked. What does not fit
+        is logged, and the certificate before it stays."""
+        if certificate is not None and key is not None:
+            self._set_files(certificate, key, client_ca)
         self._stamp = stamp_of(self._files)
         self._doubted = None
         try:
@@ -110,8 +116,13 @@ class ServerTls:
         else:
             self._stamp, self._doubted = stamp, None
 
+    def _set_files(self, certificate: Path, key: Path, client_ca: Path | None) -> None:
+        self._certificate_file, self._key_file, self._client_ca = certificate, key, client_ca
+        self._files = [certificate, key] + ([client_ca] if client_ca is not None else [])
+
     def _take_up(self) -> None:
         self._current, self._certificate = self._load()
+        self.context.verify_mode = self._current.verify_mode  # handshakes begin with this one
         self._warn_at = 0.0
         _log.info(
             "new TLS certificate %x from %s, valid until %s",
