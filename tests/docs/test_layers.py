@@ -20,7 +20,7 @@ LAYERS = [
     {"storage", "client", "remote"},
     {"engine"},
     {"cluster", "servers", "spark"},
-    {"api", "daemon", "testing", "blocking"},
+    {"api", "daemon", "notify", "testing", "blocking"},
     {"cli"},
 ]  # fmt: skip
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}
