@@ -60,8 +60,8 @@ def measured(work: network.Work, seconds: float, *arguments: str) -> float:
         network.broker(directory, *arguments) as url,
         asyncio.Runner(loop_factory=loop_factory()) as runner,
     ):
-        (figure,) = runner.run(work(url, seconds)).values()  # type: ignore[arg-type]
-        return float(figure)
+        figures: dict[str, float] = runner.run(work(url, seconds))  # type: ignore[arg-type]
+        return next(iter(figures.values()))
 
 
 def main() -> None:

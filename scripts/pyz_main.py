@@ -62,7 +62,7 @@ def cache() -> Path:
 
 
 def unpacked(archive: zipfile.ZipFile, place: Path) -> Path:
-    done = place / json.loads(archive.read("made_for.json"))["hash"]
+    done = place / str(json.loads(archive.read("made_for.json"))["hash"])
     if done.is_dir():
         return done
     partly = place / f".{done.name}.{os.getpid()}"

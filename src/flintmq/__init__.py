@@ -41,6 +41,7 @@ from .errors import (
     PermissionDenied,
     QueueFull,
     RoutingFailed,
+    SparkUnavailable,
     StorageFailed,
     StorageFull,
     TlsFailed,
@@ -128,6 +129,7 @@ __all__ = [
     "StorageFull",
     "StorageFailed",
     "DataDirectoryInUse",
+    "SparkUnavailable",
     "__version__",
 ]
 

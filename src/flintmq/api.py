@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
+from .broker_api import BrokerApi
 from .client.client import Client
 from .clock import Clock
 from .errors import InvalidRequest
+from .fsync_policy import FsyncPolicy
 from .model import Seconds, timeout_seconds
 from .serde.codec import DECODED_BYTES_MAX, Codec
-from .storage.fsync_policy import FsyncPolicy
+from .tracing import Tracing, tracing_for
 
 OnFull = Literal["block", "raise"]
 File = str | os.PathLike[str]
@@ -31,6 +33,7 @@ def connect(
     tls_cert: File | None = None,
     tls_key: File | None = None,
     tls_verify: bool = True,
+    tracing: bool | None = None,
 ) -> Client:
     """Connect to a broker: `async with flintmq.connect("memory://") as mq`.
 
@@ -53,7 +56,12 @@ def connect(
     `tls_key` are for a broker that asks clients for one. `tls_verify=False` checks nothing: for
     experiments. In the environment: FLINTMQ_TLS_CA, FLINTMQ_TLS_CLIENT_CERT,
     FLINTMQ_TLS_CLIENT_KEY, FLINTMQ_TLS_VERIFY.
+
+    `tracing` makes OpenTelemetry spans of publishing and processing, and carries `traceparent` from
+    one to the other in the headers. By default it is on where OpenTelemetry is set up in this
+    process; True needs `flintmq[otel]`.
     """
+    spans = tracing_for(tracing)
     if not isinstance(url, str):
         raise InvalidRequest(f"a broker URL is a str such as 'memory://', not {url!r}")
     scheme, separator, rest = url.partition("://")
@@ -74,10 +82,17 @@ def connect(
         from .engine.broker import Broker
 
         codec = Codec(decoded_bytes_max)
-        return Client(Broker(clock, codec), codec, auto_create=auto_create, timeout=timeout)
+        return _client(Broker(clock, codec), codec, auto_create, timeout, spans)
     if scheme == "file" and separator:
         return _durable(
-            url, rest, FsyncPolicy.parse(fsync), auto_create, timeout, decoded_bytes_max, clock
+            url,
+            rest,
+            FsyncPolicy.parse(fsync),
+            auto_create,
+            timeout,
+            decoded_bytes_max,
+            clock,
+            spans,
         )
     if scheme in ("flint", "flints") and separator:
         from .remote.broker import RemoteBroker
@@ -97,7 +112,7 @@ def connect(
             on_full=on_full,
             tls=tls,
         )
-        return Client(far, codec, auto_create=auto_create, timeout=timeout)
+        return _client(far, codec, auto_create, timeout, spans)
     raise InvalidRequest(
         f"unknown broker URL {url!r}; there are memory://, file://, flint:// and flints://"
     )
@@ -111,6 +126,7 @@ def _durable(
     timeout: Seconds | None,
     decoded_bytes_max: int,
     clock: Clock | None,
+    spans: Tracing | None,
 ) -> Client:
     if not path.startswith("/"):
         raise InvalidRequest(
@@ -129,4 +145,18 @@ def _durable(
     broker = DurableBroker(
         LocalFileSystem(Path(directory)), clock=clock, decoder=codec, fsync=fsync
     )
-    return Client(broker, codec, auto_create=auto_create, timeout=timeout)
+    return _client(broker, codec, auto_create, timeout, spans)
+
+
+def _client(
+    broker: BrokerApi,
+    codec: Codec,
+    auto_create: bool,
+    timeout: Seconds | None,
+    spans: Tracing | None,
+) -> Client:
+    if spans is None:
+        return Client(broker, codec, auto_create=auto_create, timeout=timeout)
+    from .client.traced import TracedClient
+
+    return TracedClient(broker, codec, auto_create=auto_create, timeout=timeout, tracing=spans)

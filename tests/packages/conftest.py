@@ -74,8 +74,6 @@ def environment(directory: Path, *wanted: str) -> Path:
     """A fresh virtual environment with these packages; its Python."""
     run(sys.executable, "-m", "venv", "--without-pip", directory)
     python = directory / "bin" / "python"
-    run(
-        *(sys.executable, "-m", "pip", "--python", python, "install", "--quiet"),
-        *("-c", ROOT / "constraints.txt", *wanted),
-    )
+    pip = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet")
+    run(*pip, "-c", ROOT / "constraints.txt", *wanted)
     return python

@@ -66,15 +66,10 @@ def test_the_sdist_builds_the_same_wheel_again(built: Built, tmp_path: Path) -> 
 
 def test_the_core_runs_with_two_packages_beside_it(built: Built, tmp_path: Path) -> None:
     python = environment(tmp_path / "core", str(built.wheel))
-    site = (
-        "import importlib.metadata as m; print(*sorted(d.name.lower() for d in m.distributions()))"
-    )
+    names = "print(*sorted(d.name.lower() for d in importlib.metadata.distributions()))"
+    installed = run(python, "-c", f"import importlib.metadata; {names}", cwd=tmp_path)
 
-    assert run(python, "-c", f"import importlib.metadata; {names}", cwd=tmp_path).split() == [
-        "crc32c",
-        "flintmq",
-        "msgspec",
-    ]
+    assert installed.split() == ["crc32c", "flintmq", "msgspec"]
     assert run(python, "-c", IN_MEMORY, cwd=tmp_path) == "42\n"
     asked = subprocess.run([python.parent / "flintmq", "serve"], capture_output=True, text=True)
     assert asked.returncode == 2

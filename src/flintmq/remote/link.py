@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..errors import Closed, Disconnected, FlintError, MalformedFrame, OutcomeUnknown, TlsFailed
+from ..logs import event
 from ..wire.faults import error_of
 from ..wire.frames import Buffer, Frame, encode_frame
 from ..wire.operations import Fault, Op, Open, Opened, encode
@@ -47,7 +48,7 @@ SILENCE_SECONDS = 10.0
 """How long an answer that should come soon may take before it is asked whether anybody is there."""
 
 
-ENDS_WHEN_CANCELLED = frozenset({Op.FETCH, Op.BACKUP})
+ENDS_WHEN_CANCELLED = frozenset({Op.FETCH, Op.WAIT_BEYOND, Op.BACKUP})
 
 
 class SessionLost(Exception):
@@ -257,7 +258,12 @@ class Link:
         if self._is_closing:
             return
         self._lost_because = str(error) if error else "the connection was closed by the broker"
-        _log.info("the connection to %s is lost: %s", self.name, self._lost_because)
+        event(
+            _log,
+            logging.INFO,
+            "broker_lost",
+            f"the connection to {self.name} is lost: {self._lost_because}",
+        )
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None
@@ -299,7 +305,13 @@ class Link:
     def _stop_trying(self) -> None:
         """A certificate does not mend itself: nobody waits for that, and it is tried again when
         somebody asks for something."""
-        _log.warning("no connection to %s: %s", self.name, self._lost_because)
+        event(
+            _log,
+            logging.WARNING,
+            "tls_failed",
+            f"no connection to {self.name}, and no further attempt: {self._lost_because}",
+            servers=self.name,
+        )
         self.failure = TlsFailed(self.name, self._lost_because)
         self._failed_at = self.loop.time()
         self._connecting = None

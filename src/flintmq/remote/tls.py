@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import InvalidRequest
+from ..logs import event
 from ..tls.files import load_authorities, load_pair, stamp_of
 from ..tls.pipe import TlsPipe
 
@@ -40,7 +41,12 @@ class ClientTls:
         self._stamp = stamp_of(self._files)
         self._context = self._build()
         if not verify:
-            _log.warning("the broker's certificate is not checked: anybody could pose as it")
+            event(
+                _log,
+                logging.WARNING,
+                "tls_not_checked",
+                "the broker's certificate is not checked: anybody could pose as it",
+            )
 
     @classmethod
     def given(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import socket
 import ssl
 from typing import TYPE_CHECKING, cast
 
 from ..errors import Disconnected, FlintError, MalformedFrame, TlsFailed
+from ..logs import limited
 from ..tls.pipe import HANDSHAKE, TlsPipe
 from ..tls.sentences import in_short
 from ..wire.faults import fault_of
@@ -36,6 +38,7 @@ OPEN_FRAME_BYTES_MAX = 64 * 1024
 """Who has not said who they are gets no more room than this."""
 LINGER_SECONDS = 1.0
 """How long somebody may take to hear why they are not let in."""
+_numbers = itertools.count(1)
 
 
 class Connection(asyncio.Protocol):
@@ -43,6 +46,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: NativeServer) -> None:
         self._server = server
+        self.number = next(_numbers)
+        self.since_ms = server.broker.clock.now_ms()
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(OPEN_FRAME_BYTES_MAX)
         self._hello: bytes | None = b""
@@ -58,6 +63,8 @@ class Connection(asyncio.Protocol):
         self._is_plain = server.tls is None
         self._is_leaving = False
         self.heard_at = self._loop.time()
+        self.idle_seconds = 0.0
+        """How long it may be silent by what it was told when it opened."""
         self.bytes_received = self.bytes_sent = 0
         self._refusal: FlintError | None = None
         self.peer = "?"
@@ -111,7 +118,7 @@ class Connection(asyncio.Protocol):
         try:
             data = self._tls.advance()
         except ssl.SSLError as error:
-            self._server.complain(f"{self.peer} is turned away: {in_short(error)}")
+            self._complain(in_short(error))
             self._see_off(self._tls.outgoing())  # the alert that says why
             return
         outgoing = self._tls.outgoing()
@@ -124,7 +131,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse_plain(self, data: bytes) -> None:
         """Somebody speaks to us without TLS. Our own clients understand the answer."""
-        self._server.complain(f"{self.peer} is turned away: it does not speak TLS")
+        self._complain("it does not speak TLS")
         if not MAGIC.startswith(data[:4]):
             self.abort()
             return
@@ -132,6 +139,16 @@ class Connection(asyncio.Protocol):
         fault = fault_of(TlsFailed("the broker", why))
         answer, _ = server_hello(Hello(VERSION, VERSION, 0))
         self._see_off(b"".join([answer, *encode_frame(Op.ERROR, 0, encode(fault))]))
+
+    def _complain(self, why: str) -> None:
+        limited(
+            _log,
+            logging.WARNING,
+            "tls_refused",
+            why,
+            f"{self.peer} is turned away: {why}",
+            peer=self.peer,
+        )
 
     def _see_off(self, last_words: bytes) -> None:
         """Say why, then end. Closed at once, what is still on its way to us would have the kernel
@@ -170,15 +187,23 @@ class Connection(asyncio.Protocol):
                 self.flush()  # what could be answered at once
         except FlintError as error:
             self.refuse(error)
-        except Exception:
-            _log.exception("a connection from %s failed", self.peer)
+        except Exception as error:
+            limited(
+                _log,
+                logging.ERROR,
+                "connection_failed",
+                type(error).__name__,
+                "a connection failed by a fault of the broker; please report it",
+                exc_info=error,
+                peer=self.peer,
+            )
             self.abort()
 
     def _take_hello(self, data: bytes) -> bytes:
         assert self._hello is not None
         whole = self._hello + data
         if self._is_plain and whole[0] == HANDSHAKE:
-            self._server.complain(f"{self.peer} is turned away: it speaks TLS, and we do not")
+            self._complain("it speaks TLS, and we do not")
             self._see_off(other_hello())
             return b""
         if len(whole) < HELLO_BYTES:
@@ -282,7 +307,15 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, error: FlintError) -> None:
         """Say what is wrong with the connection as a whole, and end it."""
-        _log.info("%s is disconnected: %s", self.peer, error)
+        limited(
+            _log,
+            logging.INFO,
+            "client_disconnected",
+            self.peer.rpartition(":")[0],
+            f"{self.peer} is disconnected: {error}",
+            peer=self.peer,
+            error=type(error).__name__,
+        )
         if self._hello is None:
             self.write(encode_frame(Op.ERROR, 0, encode(fault_of(error))))
         self.close()

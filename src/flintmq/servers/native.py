@@ -12,6 +12,7 @@ import msgspec
 
 from ..broker_api import BrokerApi
 from ..errors import Disconnected, FlintError, InvalidRequest, MalformedFrame, QueueFull
+from ..logs import event, limited
 from ..model import OPTION_NAMES, TopicInfo, TopicOptions
 from ..wire.frames import Frame
 from ..wire.operations import KnownTopic, Op, Open, Opened, encode
@@ -25,7 +26,6 @@ from .tls import ServerTls
 _log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
-COMPLAIN_SECONDS = 10.0
 HANDSHAKES_SECONDS = 0.002
 """What TLS handshakes may take of one turn of the loop."""
 MEMORY_BITS = 62
@@ -55,8 +55,7 @@ class NativeServer:
         self.connections: set[Connection] = set()
         self._turned_away: set[Connection] = set()
         self._shaking_hands: dict[Connection, None] = {}  # in the order they came
-        self._complain_at = 0.0
-        self._not_complained = 0
+        self._is_shaking_hands = False
         self.sessions: dict[bytes, Session] = {}
         self._away: dict[bytes, Session] = {}  # those without a connection, in the order they left
         self.known: dict[str, KnownTopic] = {}
@@ -110,48 +109,55 @@ class NativeServer:
         )
 
     def _turn_away(self, connection: Connection) -> None:
+        if not self.is_draining:
+            limited(
+                _log,
+                logging.WARNING,
+                "connection_turned_away",
+                "",
+                "a client is turned away: there are too many connections; close some, or raise "
+                "max_connections",
+                peer=connection.peer,
+                connections=len(self.connections),
+            )
         if len(self._turned_away) >= self.limits.told:
             connection.abort()  # a flood: nobody is told why
             return
         self._turned_away.add(connection)
-        if not self.is_draining:
-            self.complain(
-                f"{connection.peer} is turned away: there are {len(self.connections)} connections "
-                "already"
-            )
-
-    def complain(self, what: str) -> None:
-        """Log that somebody was turned away; one line in ten seconds, however many there are."""
-        now = asyncio.get_running_loop().time()
-        if now < self._complain_at:
-            self._not_complained += 1
-            return
-        more = f" ({self._not_complained} more since the last line)" if self._not_complained else ""
-        self._complain_at, self._not_complained = now + COMPLAIN_SECONDS, 0
-        _log.warning("%s%s", what, more)
 
     def shake_hands_later(self, connection: Connection) -> None:
         """A step of a TLS handshake takes up to a millisecond: a few in each turn of the loop, so
         that many who connect at once do not hold up those who are connected."""
-        if not self._shaking_hands:
-            asyncio.get_running_loop().call_soon(self._shake_hands)
         self._shaking_hands[connection] = None
+        if not self._is_shaking_hands:
+            self._is_shaking_hands = True
+            asyncio.get_running_loop().call_soon(self._shake_hands)
 
     def _shake_hands(self) -> None:
         loop = asyncio.get_running_loop()
         enough_at = loop.time() + HANDSHAKES_SECONDS
-        while self._shaking_hands:
-            connection = next(iter(self._shaking_hands))
-            connection.shake_hands()
-            del self._shaking_hands[connection]
-            if loop.time() >= enough_at:
-                break
-        if self._shaking_hands:
-            loop.call_soon(self._shake_hands)
+        try:
+            while self._shaking_hands and loop.time() < enough_at:
+                connection = next(iter(self._shaking_hands))
+                del self._shaking_hands[connection]
+                connection.shake_hands()
+        finally:
+            self._is_shaking_hands = bool(self._shaking_hands)
+            if self._is_shaking_hands:
+                loop.call_soon(self._shake_hands)
 
     def left(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self._turned_away.discard(connection)
+
+    def set_limits(self, limits: Limits) -> None:
+        """Also for connections that are open; but who was told when to ping is not let go of for
+        pinging no more often than that."""
+        self.limits = limits
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        self._sweep_later()
 
     def _sweep_later(self) -> None:
         if self._sweeping is None and self.connections:
@@ -164,7 +170,8 @@ class NativeServer:
         now = asyncio.get_running_loop().time()
         for connection in list(self.connections):
             silent = now - connection.heard_at
-            if silent > self.limits.idle_seconds and not connection.is_held_by_us:
+            allowed = max(self.limits.idle_seconds, connection.idle_seconds)
+            if silent > allowed and not connection.is_held_by_us:
                 connection.refuse(
                     Disconnected(
                         connection.peer,
@@ -211,13 +218,17 @@ class NativeServer:
             list(self.known.values()),
         )
         connection.opened(session)
+        connection.idle_seconds = limits.idle_seconds
         connection.write(session.uncounted(Op.REPLY, request, encode(opened)))
 
     def lasting_id(self, topic: TopicInfo) -> int:
         """A topic in memory begins again at offset 0 with its broker: then it is another one."""
-        if topic.options.storage == "durable":
-            return topic.id
-        return _memories.setdefault(self.broker, secrets.randbits(MEMORY_BITS)) + topic.id
+        return self.lasting(topic.id, topic.options.storage)
+
+    def lasting(self, id: int, storage: str) -> int:
+        if storage == "durable":
+            return id
+        return _memories.setdefault(self.broker, secrets.randbits(MEMORY_BITS)) + id
 
     def forget(self, session: Session) -> None:
         self.sessions.pop(session.id, None)
@@ -232,7 +243,14 @@ class NativeServer:
             or sum(one.kept_bytes for one in self._away.values()) > limits.away_bytes
         ):
             oldest = next(iter(self._away.values()))
-            _log.info("the session of %s is not kept: too many are", oldest.client or "a client")
+            event(
+                _log,
+                logging.INFO,
+                "session_not_kept",
+                "a session is not kept for its client to come back: too many are",
+                client=oldest.client,
+                away=len(self._away),
+            )
             oldest.end()
 
     def is_back(self, session: Session) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidRequest
+from ..logs import event
 from ..tls.certificate import Certificate
 from ..tls.files import Stamp, load_authorities, load_pair, read_text, stamp_of
 from ..tls.pipe import TlsPipe
@@ -124,20 +125,24 @@ class ServerTls:
         self._current, self._certificate = self._load()
         self.context.verify_mode = self._current.verify_mode  # handshakes begin with this one
         self._warn_at = 0.0
-        _log.info(
-            "new TLS certificate %x from %s, valid until %s",
-            self._certificate.serial,
-            self._certificate_file,
-            day(self._certificate.not_after),
+        event(
+            _log,
+            logging.INFO,
+            "tls_certificate",
+            f"new TLS certificate from {self._certificate_file}, valid until "
+            f"{day(self._certificate.not_after)}",
+            serial=f"{self._certificate.serial:x}",
         )
         self._warn_of_modes()
         self._warn_of_dates()
 
     def _complain(self, error: InvalidRequest) -> None:
-        _log.error(
-            "the TLS certificate stays the one before (valid until %s): %s",
-            day(self._certificate.not_after),
-            error,
+        event(
+            _log,
+            logging.ERROR,
+            "tls_reload_failed",
+            "the TLS certificate stays the one before (valid until "
+            f"{day(self._certificate.not_after)}): {error}",
         )
 
     def _choose(self, handshake: Any, host: str | None, context: ssl.SSLContext) -> None:
@@ -174,10 +179,12 @@ class ServerTls:
         except OSError:
             return
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            _log.warning(
-                "the private key %s can be read by other users (mode %o); chmod 600 it",
-                self._key_file,
-                stat.S_IMODE(mode),
+            event(
+                _log,
+                logging.WARNING,
+                "tls_key_readable",
+                f"the private key {self._key_file} can be read by other users (mode "
+                f"{stat.S_IMODE(mode):o}); chmod 600 it",
             )
 
     def _warn_of_dates(self) -> None:
@@ -186,26 +193,21 @@ class ServerTls:
         if now < self._warn_at or (left > SOON_SECONDS and self._certificate.not_before <= now):
             return
         self._warn_at = now + DAY_SECONDS
-        file = self._certificate_file
+        until = day(self._certificate.not_after)
         if left <= 0:
-            _log.warning(
-                "the TLS certificate %s expired on %s: clients refuse it; renew it",
-                file,
-                day(self._certificate.not_after),
-            )
+            why = f"expired on {until}: clients refuse it; renew it"
         elif self._certificate.not_before > now:
-            _log.warning(
-                "the TLS certificate %s is not valid before %s: clients refuse it until then",
-                file,
-                day(self._certificate.not_before),
-            )
+            since = day(self._certificate.not_before)
+            why = f"is not valid before {since}: clients refuse it until then"
         else:
-            _log.warning(
-                "the TLS certificate %s expires on %s, in %.1f days; renew it in time",
-                file,
-                day(self._certificate.not_after),
-                left / DAY_SECONDS,
-            )
+            why = f"expires on {until}, in {left / DAY_SECONDS:.1f} days; renew it in time"
+        event(
+            _log,
+            logging.WARNING,
+            "tls_certificate_dates",
+            f"the TLS certificate {self._certificate_file} {why}",
+            days_left=round(left / DAY_SECONDS, 1),
+        )
 
 
 def day(seconds: float) -> str:
