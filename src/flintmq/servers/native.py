@@ -21,10 +21,13 @@ from .connection import Connection
 from .limits import Limits
 from .publishing import Draining
 from .session import Session
+from .tls import ServerTls
 
 _log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
+HANDSHAKES_SECONDS = 0.002
+"""What TLS handshakes may take of one turn of the loop."""
 MEMORY_BITS = 62
 _memories: WeakKeyDictionary[BrokerApi, int] = WeakKeyDictionary()
 """A number for what each broker has in memory, which no other has."""
@@ -37,14 +40,22 @@ class NativeServer:
     """
 
     def __init__(
-        self, broker: BrokerApi, *, limits: Limits | None = None, name: str = "flintmq"
+        self,
+        broker: BrokerApi,
+        *,
+        limits: Limits | None = None,
+        name: str = "flintmq",
+        tls: ServerTls | None = None,
     ) -> None:
         self.broker = broker
+        self.tls = tls
         self.limits = limits or Limits()
         self.name = name
         self.encoder = RunEncoder()
         self.connections: set[Connection] = set()
         self._turned_away: set[Connection] = set()
+        self._shaking_hands: dict[Connection, None] = {}  # in the order they came
+        self._is_shaking_hands = False
         self.sessions: dict[bytes, Session] = {}
         self._away: dict[bytes, Session] = {}  # those without a connection, in the order they left
         self.known: dict[str, KnownTopic] = {}
@@ -113,6 +124,27 @@ class NativeServer:
             connection.abort()  # a flood: nobody is told why
             return
         self._turned_away.add(connection)
+
+    def shake_hands_later(self, connection: Connection) -> None:
+        """A step of a TLS handshake takes up to a millisecond: a few in each turn of the loop, so
+        that many who connect at once do not hold up those who are connected."""
+        self._shaking_hands[connection] = None
+        if not self._is_shaking_hands:
+            self._is_shaking_hands = True
+            asyncio.get_running_loop().call_soon(self._shake_hands)
+
+    def _shake_hands(self) -> None:
+        loop = asyncio.get_running_loop()
+        enough_at = loop.time() + HANDSHAKES_SECONDS
+        try:
+            while self._shaking_hands and loop.time() < enough_at:
+                connection = next(iter(self._shaking_hands))
+                del self._shaking_hands[connection]
+                connection.shake_hands()
+        finally:
+            self._is_shaking_hands = bool(self._shaking_hands)
+            if self._is_shaking_hands:
+                loop.call_soon(self._shake_hands)
 
     def left(self, connection: Connection) -> None:
         self.connections.discard(connection)
