@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from time import perf_counter
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import msgspec
@@ -22,6 +23,7 @@ from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
 from ..clock import Clock, Timer
 from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
+from ..metrics import LONG_SECONDS, Histogram
 from ..model import MEMORY_RETENTION_BYTES, Durability, Receipt, Start, TopicInfo, TopicOptions
 from ..patterns import check_name
 from ..rows import Decoder
@@ -57,6 +59,7 @@ from .commands import (
     decode_command,
 )
 from .durable_topic import DurableTopic
+from .figures import JournalFigures
 from .log import CHUNK_BYTES, CHUNK_ROWS
 from .pending import Pending
 from .proposer import Proposer
@@ -125,6 +128,8 @@ class DurableBroker(Broker):
         self._since_checkpoint = self._being_flushed = 0
         self._checkpointing: asyncio.Task[FlintError | None] | None = None
         self._checkpoint_timer: Timer | None = None
+        self._checkpoint_seconds = Histogram(LONG_SECONDS)
+        self._checkpoint_failures = 0
         self._changing = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._last_change: asyncio.Future[None] | None = None
@@ -360,6 +365,20 @@ class DurableBroker(Broker):
         full = self._journal_full or self._segments_full
         if full is not None:
             raise again(full)
+
+    def journal_figures(self) -> JournalFigures | None:
+        if self._lock is None:
+            return None
+        return JournalFigures(
+            sync_seconds=self._commit.sync_seconds,
+            written_bytes=self._commit.written_bytes,
+            frames=self._commit.written_frames,
+            waiting_bytes=self._proposer.queued_bytes,
+            unflushed_bytes=max(0, self._since_checkpoint + self._being_flushed),
+            checkpoint_seconds=self._checkpoint_seconds,
+            checkpoint_failures=self._checkpoint_failures,
+            is_full=self._journal_full is not None or self._segments_full is not None,
+        )
 
     async def settled(self) -> bool:
         """Wait until nothing is on its way to the disk; whether there was anything to wait for."""
@@ -601,6 +620,7 @@ class DurableBroker(Broker):
 
     async def _checkpoint_now(self) -> FlintError | None:
         """Segments, their directory, the manifest, its directory; then what that makes obsolete."""
+        began = perf_counter()
         try:
             if self._proposer.failure is not None:
                 return self._proposer.failure
@@ -615,9 +635,11 @@ class DurableBroker(Broker):
             await self._aside(self._remove_litter)
             self._commit.release_before(done.manifest.position)
             self._segments_full = None
+            self._checkpoint_seconds.observe(perf_counter() - began)
             if self._journal_full is not None:
                 self._checkpoint_later()
         except StorageFull as error:
+            self._checkpoint_failures += 1
             self._segments_full = error
             self._checkpoint_later()
             await self._shed()

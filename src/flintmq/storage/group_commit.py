@@ -17,8 +17,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 from ..errors import Closed, FlintError, StorageFailed, StorageFull
+from ..metrics import DISK_SECONDS, Histogram
 from .frames import Lot, Record
 from .fsync_policy import ALWAYS, FsyncPolicy
 from .journal import Journal
@@ -97,6 +99,8 @@ class GroupCommit:
         self._written = 0
         self._unsynced_records = 0
         self._unsynced_since = 0.0
+        self.sync_seconds = Histogram(DISK_SECONDS)
+        self.written_bytes = self.written_frames = 0
         # Of the thread that makes and recycles files:
         self._chores: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
@@ -254,6 +258,8 @@ class GroupCommit:
             if not self._unsynced_records:
                 self._unsynced_since = self._monotonic()
             journal.write(lots)
+            self.written_bytes += sum(lot.bytes for lot in lots)
+            self.written_frames += 1
             self._unsynced_records += sum(lot.count for lot in lots)
             del self._lots[: len(lots)]
             tell_written = self._tell_written > self._written
@@ -262,7 +268,9 @@ class GroupCommit:
                 self._call(self._written_up_to, self._written)
         sync = self._unsynced_records > 0 and self._sync_is_due()
         if sync:
+            began = perf_counter()
             journal.sync()
+            self.sync_seconds.observe(perf_counter() - began)
             self._unsynced_records = 0
         synced = self._written if journal.durable == journal.written else -1
         if lots:

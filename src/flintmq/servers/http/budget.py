@@ -11,13 +11,12 @@ SAVED_SECONDS = 0.3
 
 
 class Budget:
-    __slots__ = ("_at", "_credit", "_most", "share", "spent_seconds")
+    __slots__ = ("_at", "_credit", "share", "spent_seconds")
 
     def __init__(self, share: float, now: float) -> None:
         assert 0 < share <= 1, "a share of the time"
         self.share = share
-        self._most = share * SAVED_SECONDS
-        self._credit = self._most
+        self._credit = share * SAVED_SECONDS
         self._at = now
         self.spent_seconds = 0.0
 
@@ -27,6 +26,6 @@ class Budget:
 
     def wait_seconds(self, now: float) -> float:
         """How long the next piece of work has to wait; 0 where it may be done at once."""
-        self._credit = min(self._most, self._credit + (now - self._at) * self.share)
+        self._credit = min(self.share * SAVED_SECONDS, self._credit + (now - self._at) * self.share)
         self._at = now
         return 0.0 if self._credit > 0 else -self._credit / self.share

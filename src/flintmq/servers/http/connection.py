@@ -36,7 +36,6 @@ class HttpConnection(HttpToolsProtocol):
     def __init__(self, server: HttpServer, config: Config, state: ServerState) -> None:
         super().__init__(config, state, {})
         self._http = server
-        self._limits = server.limits
         self._input = bytearray()
         self._is_in_line = False
         self._phase: Phase = "idle"
@@ -49,7 +48,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._arm(self._limits.header_seconds, "no request came")
+        self._arm(self._http.limits.header_seconds, "no request came")
         self._http.came(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -62,7 +61,7 @@ class HttpConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         if self._phase == "idle" and self._deadline is None and not self.is_answering:
-            self._arm(self._limits.header_seconds, "its headers took too long")
+            self._arm(self._http.limits.header_seconds, "its headers took too long")
         self._input += data
         if len(self._input) > HEAD_PORTION_BYTES:
             self.flow.pause_reading()
@@ -86,7 +85,7 @@ class HttpConnection(HttpToolsProtocol):
             return
         if self._phase != "body" and self.is_answering:
             return  # what was sent behind a request waits for its answer
-        if self._body_bytes > self._limits.body_bytes:
+        if self._body_bytes > self._http.limits.body_bytes:
             return  # whoever answers says so, and closes
         size = BODY_PORTION_BYTES if self._phase == "body" else HEAD_PORTION_BYTES
         portion = bytes(self._input[:size])
@@ -104,8 +103,8 @@ class HttpConnection(HttpToolsProtocol):
             _log.debug("%s sent no HTTP: %s", self.client, error)
             self.send_400_response("this is no HTTP request that can be understood")
             return
-        if self._phase == "headers" and self._header_bytes > self._limits.header_bytes:
-            limit = self._limits.header_bytes
+        if self._phase == "headers" and self._header_bytes > self._http.limits.header_bytes:
+            limit = self._http.limits.header_bytes
             self._refuse(431, "HeadersTooLarge", f"headers are at most {limit:,} bytes together")
             return
         if self._input:
@@ -123,7 +122,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
         self._http.is_busy(self)
         self._phase, self._header_bytes = "body", 0
-        self._arm(self._limits.body_seconds, "its body took too long")
+        self._arm(self._http.limits.body_seconds, "its body took too long")
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -145,7 +144,7 @@ class HttpConnection(HttpToolsProtocol):
             self._http.is_idle(self)
         if self._input:
             self._unset_keepalive_if_required()
-            self._arm(self._limits.header_seconds, "its headers took too long")
+            self._arm(self._http.limits.header_seconds, "its headers took too long")
             self._enter_line()
 
     # --- time, and refusals
@@ -163,7 +162,7 @@ class HttpConnection(HttpToolsProtocol):
         self._deadline = None
         if self._input and self._is_in_line:
             # It has sent what it had to: it is we who have not come to it yet.
-            self._arm(self._limits.header_seconds, why)
+            self._arm(self._http.limits.header_seconds, why)
             return
         self._http.too_slow += 1
         if self._phase == "idle":

@@ -23,3 +23,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a connection without a request is kept; longer than scrapers and proxies wait."""
     cpu_share: float = 0.1
     """How much of the event loop's time HTTP may take, beside messages. What is over waits."""
+    metrics: bool = True
+    """Whether `/metrics` is served."""
+    metrics_max_series: int = 10_000
+    """Topics and groups beyond that are summed up as one."""

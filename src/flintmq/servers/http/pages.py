@@ -42,7 +42,7 @@ class Pages:
 
     def __init__(self, routes: Sequence[BaseRoute], limits: HttpLimits) -> None:
         self._router = Router(routes, redirect_slashes=False)
-        self._limits = limits
+        self.limits = limits
         self.turnstile: Turnstile | None = None
         """Of the server that serves these; without one nothing is measured."""
         self.under_way = 0
@@ -57,12 +57,12 @@ class Pages:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = _Sending(send)
-        bounded = _Receiving(receive, self._limits.body_bytes)
+        bounded = _Receiving(receive, self.limits.body_bytes)
         scope["app"] = self  # has the router raise what it cannot find
         self.under_way += 1
         try:
             self._check(scope)
-            async with asyncio.timeout(self._limits.handler_seconds):
+            async with asyncio.timeout(self.limits.handler_seconds):
                 await self._router(scope, bounded, sending)
         except (asyncio.CancelledError, ClientDisconnect):
             raise
@@ -76,11 +76,11 @@ class Pages:
             self.answers[page_of(scope["path"]), sending.status] += 1
 
     def _check(self, scope: Scope) -> None:
-        if self.under_way > self._limits.requests and scope["path"] not in ALWAYS:
-            raise Busy(f"{self._limits.requests} requests are under way; try again")
+        if self.under_way > self.limits.requests and scope["path"] not in ALWAYS:
+            raise Busy(f"{self.limits.requests} requests are under way; try again")
         for name, value in scope["headers"]:
-            if name == b"content-length" and int(value) > self._limits.body_bytes:
-                raise RequestTooLarge(self._limits.body_bytes)
+            if name == b"content-length" and int(value) > self.limits.body_bytes:
+                raise RequestTooLarge(self.limits.body_bytes)
             if (
                 name == b"sec-fetch-site"
                 and value not in (b"same-origin", b"none")
@@ -92,7 +92,7 @@ class Pages:
     async def _problem(self, scope: Scope, error: Exception, sending: _Sending) -> None:
         if isinstance(error, TimeoutError) and not isinstance(error, FlintError):
             error = TooSlow(
-                f"this took longer than {self._limits.handler_seconds:g} s; it may or may not "
+                f"this took longer than {self.limits.handler_seconds:g} s; it may or may not "
                 "have been done"
             )
         if isinstance(error, HTTPException):

@@ -20,9 +20,17 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from ...errors import Disconnected, InvalidRequest
+from .collectors import (
+    ConnectionCollector,
+    HttpCollector,
+    JournalCollector,
+    ProcessCollector,
+    TopicCollector,
+)
 from .connection import HttpConnection
 from .health import health_routes
 from .limits import HttpLimits
+from .metrics_page import MetricsPage
 from .pages import Pages
 from .state import HttpState
 from .turnstile import Turnstile
@@ -48,9 +56,21 @@ class HttpServer:
     ) -> None:
         self.state = state
         self.limits = limits or HttpLimits()
-        self.pages = Pages([*health_routes(state), *routes], self.limits)
-        self.turnstile: Turnstile
         self.accepted = self.evicted = self.too_slow = 0
+        self._topics = TopicCollector(state, self.limits.metrics_max_series)
+        self.metrics = MetricsPage(
+            state,
+            self.limits,
+            [
+                ProcessCollector(state),
+                ConnectionCollector(state),
+                HttpCollector(self),
+                JournalCollector(state),
+                self._topics,
+            ],
+        )
+        self.pages = Pages([*health_routes(state), *self.metrics.routes(), *routes], self.limits)
+        self.turnstile: Turnstile
         self._config = Config(
             self.pages,
             interface="asgi3",
@@ -71,6 +91,13 @@ class HttpServer:
         self._reading: set[socket.socket] = set()
         self._coming: set[asyncio.Task[None]] = set()
         self._is_closing = False
+
+    def set_limits(self, limits: HttpLimits) -> None:
+        """Change what may be changed while it runs: all but the backlog and the idle time."""
+        self.limits = self.pages.limits = self.metrics.limits = limits
+        self._topics.series_max = limits.metrics_max_series
+        if self.pages.turnstile is not None:
+            self.turnstile.budget.share = limits.cpu_share
 
     @property
     def connections(self) -> int:
@@ -112,6 +139,7 @@ class HttpServer:
     def _begin(self) -> None:
         if self.pages.turnstile is None:
             self.turnstile = self.pages.turnstile = Turnstile(self.limits.cpu_share)
+            self.metrics.turnstile = self.turnstile
 
     def _listen_on(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
         if not self._is_closing and listening not in self._reading:
@@ -235,6 +263,7 @@ class HttpServer:
             task.cancel()
         if self.pages.turnstile is not None:
             self.turnstile.close()
+        await self.metrics.close()
         if tasks:
             await asyncio.wait(tasks)
         await asyncio.sleep(0)  # transports close their sockets in the next turn

@@ -25,6 +25,8 @@ class HttpState:
     version: str
     why_not_ready: Callable[[], str | None] = lambda: None
     """None once it is recovered, listening and not on the way down; else what is going on."""
+    can_be_asked: Callable[[], bool] = lambda: True
+    """Whether the broker has recovered and is not closed; then every page is served."""
     failure: Callable[[], FlintError | None] = lambda: None
     """What ended the broker's disk, if anything did."""
     config: Mapping[str, Any] = field(default_factory=dict)
