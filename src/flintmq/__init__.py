@@ -41,6 +41,7 @@ from .errors import (
     PermissionDenied,
     QueueFull,
     RoutingFailed,
+    SparkUnavailable,
     StorageFailed,
     StorageFull,
     TopicDeleted,
@@ -126,6 +127,7 @@ __all__ = [
     "StorageFull",
     "StorageFailed",
     "DataDirectoryInUse",
+    "SparkUnavailable",
     "__version__",
 ]
 

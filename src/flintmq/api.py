@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
+from .broker_api import BrokerApi
 from .client.client import Client
 from .clock import Clock
 from .errors import InvalidRequest
+from .fsync_policy import FsyncPolicy
 from .model import Seconds, timeout_seconds
 from .serde.codec import DECODED_BYTES_MAX, Codec
-from .storage.fsync_policy import FsyncPolicy
+from .tracing import Tracing, tracing_for
 
 OnFull = Literal["block", "raise"]
 
@@ -26,6 +28,7 @@ def connect(
     clock: Clock | None = None,
     fsync: str = "always",
     on_full: OnFull = "block",
+    tracing: bool | None = None,
 ) -> Client:
     """Connect to a broker: `async with flintmq.connect("memory://") as mq`.
 
@@ -42,7 +45,12 @@ def connect(
     A connection that is lost is made again by itself; `timeout` is how long calls wait for that.
     `on_full` says what a publish does when too much is not acknowledged: `block`, or `raise`
     QueueFull.
+
+    `tracing` makes OpenTelemetry spans of publishing and processing, and carries `traceparent` from
+    one to the other in the headers. By default it is on where OpenTelemetry is set up in this
+    process; True needs `flintmq[otel]`.
     """
+    spans = tracing_for(tracing)
     if not isinstance(url, str):
         raise InvalidRequest(f"a broker URL is a str such as 'memory://', not {url!r}")
     scheme, separator, rest = url.partition("://")
@@ -55,10 +63,17 @@ def connect(
         from .engine.broker import Broker
 
         codec = Codec(decoded_bytes_max)
-        return Client(Broker(clock, codec), codec, auto_create=auto_create, timeout=timeout)
+        return _client(Broker(clock, codec), codec, auto_create, timeout, spans)
     if scheme == "file" and separator:
         return _durable(
-            url, rest, FsyncPolicy.parse(fsync), auto_create, timeout, decoded_bytes_max, clock
+            url,
+            rest,
+            FsyncPolicy.parse(fsync),
+            auto_create,
+            timeout,
+            decoded_bytes_max,
+            clock,
+            spans,
         )
     if scheme == "flint" and separator:
         from .remote.broker import RemoteBroker
@@ -72,7 +87,7 @@ def connect(
             auto_create=auto_create,
             on_full=on_full,
         )
-        return Client(far, codec, auto_create=auto_create, timeout=timeout)
+        return _client(far, codec, auto_create, timeout, spans)
     raise InvalidRequest(f"unknown broker URL {url!r}; there are memory://, file:// and flint://")
 
 
@@ -84,6 +99,7 @@ def _durable(
     timeout: Seconds | None,
     decoded_bytes_max: int,
     clock: Clock | None,
+    spans: Tracing | None,
 ) -> Client:
     if not path.startswith("/"):
         raise InvalidRequest(
@@ -102,4 +118,18 @@ def _durable(
     broker = DurableBroker(
         LocalFileSystem(Path(directory)), clock=clock, decoder=codec, fsync=fsync
     )
-    return Client(broker, codec, auto_create=auto_create, timeout=timeout)
+    return _client(broker, codec, auto_create, timeout, spans)
+
+
+def _client(
+    broker: BrokerApi,
+    codec: Codec,
+    auto_create: bool,
+    timeout: Seconds | None,
+    spans: Tracing | None,
+) -> Client:
+    if spans is None:
+        return Client(broker, codec, auto_create=auto_create, timeout=timeout)
+    from .client.traced import TracedClient
+
+    return TracedClient(broker, codec, auto_create=auto_create, timeout=timeout, tracing=spans)

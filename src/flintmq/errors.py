@@ -8,6 +8,8 @@
         MissingExtra (ImportError)    install the named extra
       TopicNotFound                   create the topic, or allow auto_create
         TopicDeleted                  it was deleted under you; open anew if that was expected
+      TopicReplaced                   it is another topic now: begin anew in it
+      MessagesLost                    gone before they were read; say that this is fine, or mend it
       NotAuthenticated                say who you are, by a key that the broker knows
       PermissionDenied                ask whoever manages the broker's keys
       TopicExists                     choose the same options, or configure_topic
@@ -28,6 +30,7 @@
       StorageFailed                   the disk failed a read, write or sync; look at it, start anew
       OutcomeUnknown                  it may or may not have happened; the same may be repeated
       DataDirectoryInUse              another process has it; stop that one, or use another
+      SparkUnavailable                install or start what it names: Java, PySpark, a session
 
     of the Raft core (flintmq.raft):
       ProposalRefused                 nothing was appended; try again later or elsewhere
@@ -119,6 +122,29 @@ class TopicDeleted(TopicNotFound):
         super().__init__(
             topic, "it was deleted while in use; open it again if it has been made anew"
         )
+
+
+class TopicReplaced(FlintError):
+    """A topic was deleted and made anew under its name: offsets of the old one mean nothing in it.
+    Begin anew in the new one."""
+
+    def __init__(self, topic: str, known_id: int, found_id: int) -> None:
+        super().__init__(
+            f"topic {topic!r} was deleted and made anew (it had the id {known_id}, now it has "
+            f"{found_id}): the offsets of the old one mean nothing in the new one"
+        )
+        self.topic, self.known_id, self.found_id = topic, known_id, found_id
+
+
+class MessagesLost(FlintError):
+    """Messages that were still to be read are gone: retention was faster, or a disk lost them."""
+
+    def __init__(self, topic: str, first: int, next: int, count: int, remedy: str) -> None:
+        super().__init__(
+            f"{count:,} messages of topic {topic!r} from offset {first} on are gone before they "
+            f"were read; what is left begins at offset {next}. {remedy}"
+        )
+        self.topic, self.first, self.next, self.count = topic, first, next, count
 
 
 class NotAuthenticated(FlintError):
@@ -298,6 +324,10 @@ class DataDirectoryInUse(FlintError):
             f"{directory} is in use by {holder}; stop it, or choose another data directory"
         )
         self.directory, self.pid = directory, pid
+
+
+class SparkUnavailable(FlintError):
+    """Spark cannot be started or used as it is; the text says what is missing and where from."""
 
 
 class OutcomeUnknown(FlintError):

@@ -14,8 +14,8 @@ from flintmq.batch import BatchBuilder
 from flintmq.engine import durable_broker
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.engine.durable_topic import DurableTopic
+from flintmq.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.model import Receipt
-from flintmq.storage.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.testing import ManualClock, SimulatedFileSystem
 
 JOURNAL_FILE_BYTES = 2048

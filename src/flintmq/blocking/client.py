@@ -36,6 +36,7 @@ def connect_sync(
     clock: Clock | None = None,
     fsync: str = "always",
     on_full: OnFull = "block",
+    tracing: bool | None = None,
 ) -> BlockingClient:
     """Connect to a broker without an event loop: `with flintmq.connect_sync() as mq`.
 
@@ -54,7 +55,9 @@ def connect_sync(
             clock=clock,
             fsync=fsync,
             on_full=on_full,
+            tracing=tracing,
         )
+        thread.carries_context = client._tracing is not None
         thread.wait_for(client.__aenter__)
     except BaseException:
         thread.say_farewell()
@@ -349,6 +352,10 @@ class BlockingClient(BlockingQueueVerbs):
         """Remove a topic and what it holds. Its readers, feeds and subscriptions end with
         TopicDeleted."""
         return self._thread.wait_for(self._client.delete_topic, name)
+
+    def purge_topic(self, name: str, before: int | None = None) -> int:
+        """Drop every message of a topic, or those before an offset; how many there were."""
+        return self._thread.wait_for(self._client.purge_topic, name, before)
 
     def topics(self, pattern: str = ">") -> list[str]:
         """The names of the topics that match, sorted."""

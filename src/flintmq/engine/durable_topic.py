@@ -22,7 +22,7 @@ from ..storage.manifest import GroupState
 from ..storage.topic_log import TopicLog
 from .commands import AdvanceFirstOffset, Append, CreateGroup, SetCursor
 from .feeds import Feed
-from .keeping import Journaled
+from .keeping import Done, Journaled
 from .log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX
 from .pending import Pending
 from .proposer import Proposer
@@ -206,6 +206,14 @@ class DurableTopic(Topic):
             self._first = offset
             self._proposer.propose(AdvanceFirstOffset(self.id, offset, reason))
 
+    def purge(self, before: int | None) -> tuple[int, Done]:
+        count, done = super().purge(before)
+        self._first = self._first_decided() + count
+        return count, done
+
+    def _first_decided(self) -> int:
+        return max(self.log.first_offset, self._first)
+
     def _drop_due(self, now_ms: int) -> None:
         log = self.log
         offset = max(log.first_offset, self._first)
@@ -248,13 +256,6 @@ class DurableTopic(Topic):
     def end(self, error: FlintError) -> None:
         super().end(error)
         self._have_come(self._next)
-
-    def apply_advance(self, offset: int, reason: str) -> None:
-        if offset > self.log.first_offset:
-            self._drop(offset, reason)
-        if self._sweep_timer is None:
-            self._arm_sweep()
-        self._wake_publisher()
 
     def _apply_attempts(
         self, group: QueueGroup, counts: list[tuple[int, int, int]], delays: list[tuple[int, int]]

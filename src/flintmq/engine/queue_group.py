@@ -21,6 +21,7 @@ from ..groups.lanes import END
 from ..groups.offset_set import OffsetSet
 from ..groups.queue import Queue, QueueState
 from ..groups.ranges import count_in, without
+from ..logs import limited
 from ..rows import Origin, Rows, Run
 from .commands import Attempts
 from .expiry import end_of_life
@@ -588,7 +589,15 @@ class QueueGroup:
                 self._timer = topic.clock.call_later(0.0, self._time_is_up)
                 return
         except FlintError as error:  # of the disk: whoever asks next hears it again
-            _log.warning("delays of group %r of %r: %s", self.name, topic.name, error)
+            limited(
+                _log,
+                logging.WARNING,
+                "group_stuck",
+                f"{topic.name}/{self.name}",
+                f"a group cannot look for what is due: {error}",
+                topic=topic.name,
+                group=self.name,
+            )
             return
         queue.take_due(topic.clock.now_ms())
         self._arm()

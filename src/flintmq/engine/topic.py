@@ -44,6 +44,7 @@ from ..metrics import Histogram, Meter
 from ..model import Receipt, Start, TopicInfo, TopicOptions, TopicStats
 from ..rows import Decoder, Message, Origin, Run
 from .commands import (
+    AdvanceFirstOffset,
     Attempts,
     Cancel,
     Command,
@@ -59,7 +60,7 @@ from .delays import Delays
 from .expiry import FOREVER, end_of_life
 from .feeds import Feed, FeedBoard
 from .figures import GroupFigures, TopicFigures
-from .keeping import AtOnce, Keeper
+from .keeping import AtOnce, Done, Keeper
 from .lanes_of_topic import TopicLanes
 from .log import MemoryLog, TopicLogApi
 from .pending import Pending
@@ -620,6 +621,26 @@ class Topic:
         if not self.options.keep_until_settled or not self.queues:
             return offset
         return min(offset, min(group.queue.floor for group in self.queues.values()))
+
+    def purge(self, before: int | None) -> tuple[int, Done]:
+        """Decide to drop what lies before an offset, or all of it, whoever still wants it: how many
+        messages that are, and what to wait for."""
+        first, end = self._first_decided(), self.log.next_offset
+        offset = end if before is None else min(before, end)
+        if offset <= first:
+            return 0, None
+        return offset - first, self.keeper.change(AdvanceFirstOffset(self.id, offset, "purged"))
+
+    def _first_decided(self) -> int:
+        """The first offset, once what was decided has been done."""
+        return self.log.first_offset
+
+    def apply_advance(self, offset: int, reason: str) -> None:
+        if offset > self.log.first_offset:
+            self._drop(offset, reason)
+        if self._sweep_timer is None:
+            self._arm_sweep()
+        self._wake_publisher()
 
     def _drop(self, offset: int, reason: str) -> None:
         start = self.log.first_offset

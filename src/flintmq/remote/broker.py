@@ -12,11 +12,20 @@ from typing import Any, Literal, TypeVar, get_args
 import msgspec
 
 from ..batch import EXPIRY, OBJECTS, BatchBuilder, RecordBatch
-from ..broker_api import Filter
+from ..broker_api import Fetched, Filter
 from ..clock import Clock, SystemClock
-from ..errors import Closed, Disconnected, InvalidRequest, MessageTooLarge, OutcomeUnknown
+from ..errors import (
+    Closed,
+    Disconnected,
+    FlintError,
+    InvalidRequest,
+    MessageTooLarge,
+    OutcomeUnknown,
+)
 from ..group_model import GroupInfo, GroupStats, InFlight, Order, Ranges
 from ..model import (
+    Extent,
+    Missed,
     Overflow,
     Receipt,
     Start,
@@ -26,12 +35,17 @@ from ..model import (
     changed_options,
 )
 from ..rows import Decoder, Origin, Rows, Run
+from ..wire.faults import error_of
 from ..wire.frames import HEADER_BYTES, Buffer, Frame
 from ..wire.operations import (
     AbortStage,
     CancelDelayed,
     CloseStream,
     CommitStage,
+    DeadLetters,
+    Extents,
+    Fault,
+    Fetch,
     GroupName,
     JoinGroup,
     KnownTopic,
@@ -41,13 +55,16 @@ from ..wire.operations import (
     OpenFeed,
     OpenReader,
     PauseGroup,
+    PurgeTopic,
     Redrive,
     ResetGroup,
     SetTopic,
     Stage,
     Taken,
+    WaitBeyond,
     encode,
 )
+from ..wire.operations import Fetched as FetchedRows
 from ..wire.runs import decode_runs
 from ..wire.values import receipt_of, start_fields
 from .address import parse_addresses
@@ -384,6 +401,11 @@ class RemoteBroker:
     async def delete_topic(self, name: str) -> None:
         await self._asked(Op.DELETE_TOPIC, Name(name), may_repeat=False)
 
+    async def purge_topic(self, name: str, before: int | None) -> int:
+        control = PurgeTopic(name, before)
+        count: int = await self._asked(Op.PURGE_TOPIC, control, int, may_repeat=False)
+        return count
+
     async def topics(self, pattern: str) -> list[str]:
         names: list[str] = await self._asked(Op.TOPICS, Name(pattern), list[str])
         return names
@@ -411,6 +433,57 @@ class RemoteBroker:
         reader = RemoteReader(self, opening)
         await self._opened_once(reader)
         return reader
+
+    async def fetch(
+        self,
+        topic: str,
+        offset: int,
+        *,
+        end: int | None,
+        max_rows: int,
+        max_bytes: int,
+        filter: Filter | None,
+        with_expired: bool,
+        topic_id: int | None = None,
+    ) -> Fetched:
+        """Read by offset. With `topic_id`, a topic made anew under the name is TopicReplaced."""
+        control = Fetch(
+            topic, offset, max_rows, 0, end, max_bytes, _filter_text(filter), with_expired, topic_id
+        )
+        while True:
+            try:
+                frame = await self.ask(Op.FETCH, control)
+            except SessionLost:
+                continue
+            taken = msgspec.msgpack.decode(frame.control, type=FetchedRows)
+            gap = None if taken.gap is None else Missed(*taken.gap)
+            rows = Rows(decode_runs(taken.runs, frame.batches, self.origin), gap)
+            return Fetched(rows, taken.position, taken.next_offset)
+
+    async def extents(self, topic: str, at: Start | None) -> list[Extent]:
+        found = (await self.extents_of([topic], at))[topic]
+        if isinstance(found, FlintError):
+            raise found
+        return found
+
+    async def extents_of(
+        self, topics: Sequence[str], at: Start | None = None
+    ) -> dict[str, list[Extent] | FlintError]:
+        """Where several topics begin and end, asked in one go; or why that cannot be told."""
+        control = Extents(list(topics), start_fields(at))
+        answers: list[Any] = await self._asked(Op.EXTENTS, control, list[Any])
+        found: dict[str, list[Extent] | FlintError] = {}
+        for topic, answer in zip(topics, answers, strict=True):
+            if answer and isinstance(answer[0], str):
+                found[topic] = error_of(msgspec.convert(answer, Fault))
+            else:
+                found[topic] = msgspec.convert(answer, list[Extent])
+        return found
+
+    async def wait_beyond(self, offsets: Mapping[str, int], timeout: float | None) -> bool:
+        control = WaitBeyond(dict(offsets), timeout)
+        is_beyond: bool = await self._asked(Op.WAIT_BEYOND, control, bool)
+        return is_beyond
 
     async def open_row(
         self,
@@ -491,8 +564,8 @@ class RemoteBroker:
         found: list[InFlight] = await self._asked(Op.IN_FLIGHT, control, list[InFlight])
         return found
 
-    async def dead_letters(self, topic: str, group: str, max_rows: int) -> Rows:
-        return await self._rows(Op.DEAD_LETTERS, GroupName(topic, group, max_rows))
+    async def dead_letters(self, topic: str, group: str, max_rows: int, first: int = 0) -> Rows:
+        return await self._rows(Op.DEAD_LETTERS, DeadLetters(topic, group, max_rows, first))
 
     async def redrive(
         self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
@@ -500,6 +573,14 @@ class RemoteBroker:
         wanted = None if offsets is None else list(offsets)
         control = Redrive(topic, group, wanted, _filter_text(filter))
         count: int = await self._asked(Op.REDRIVE, control, int, may_repeat=False)
+        return count
+
+    async def discard(
+        self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
+    ) -> int:
+        wanted = None if offsets is None else list(offsets)
+        control = Redrive(topic, group, wanted, _filter_text(filter))
+        count: int = await self._asked(Op.DISCARD, control, int, may_repeat=False)
         return count
 
     async def cancel(self, topic: str, ranges: Ranges) -> int:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..errors import Closed, Disconnected, FlintError, MalformedFrame, OutcomeUnknown
+from ..logs import event
 from ..wire.faults import error_of
 from ..wire.frames import Buffer, Frame, encode_frame
 from ..wire.operations import Fault, Op, Open, Opened, encode
@@ -42,7 +43,7 @@ SILENCE_SECONDS = 10.0
 """How long an answer that should come soon may take before it is asked whether anybody is there."""
 
 
-ENDS_WHEN_CANCELLED = frozenset({Op.FETCH, Op.BACKUP})
+ENDS_WHEN_CANCELLED = frozenset({Op.FETCH, Op.WAIT_BEYOND, Op.BACKUP})
 
 
 class SessionLost(Exception):
@@ -243,7 +244,12 @@ class Link:
         if self._is_closing:
             return
         self._lost_because = str(error) if error else "the connection was closed by the broker"
-        _log.info("the connection to %s is lost: %s", self.name, self._lost_because)
+        event(
+            _log,
+            logging.INFO,
+            "broker_lost",
+            f"the connection to {self.name} is lost: {self._lost_because}",
+        )
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import socket
 from typing import TYPE_CHECKING, cast
 
 from ..errors import Disconnected, FlintError, MalformedFrame
+from ..logs import limited
 from ..wire.faults import fault_of
 from ..wire.frames import Buffer, FrameDecoder, encode_frame
 from ..wire.hello import HELLO_BYTES, parse_hello, server_hello
@@ -23,6 +25,7 @@ _log = logging.getLogger(__name__)
 WRITE_BYTES_HIGH = 1024 * 1024
 OPEN_FRAME_BYTES_MAX = 64 * 1024
 """Who has not said who they are gets no more room than this."""
+_numbers = itertools.count(1)
 
 
 class Connection(asyncio.Protocol):
@@ -30,6 +33,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: NativeServer) -> None:
         self._server = server
+        self.number = next(_numbers)
+        self.since_ms = server.broker.clock.now_ms()
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(OPEN_FRAME_BYTES_MAX)
         self._hello: bytes | None = b""
@@ -42,6 +47,8 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._holding: set[str] = set()
         self.heard_at = self._loop.time()
+        self.idle_seconds = 0.0
+        """How long it may be silent by what it was told when it opened."""
         self.bytes_received = self.bytes_sent = 0
         self._refusal: FlintError | None = None
         self.peer = "?"
@@ -81,8 +88,16 @@ class Connection(asyncio.Protocol):
                 self.flush()  # what could be answered at once
         except FlintError as error:
             self.refuse(error)
-        except Exception:
-            _log.exception("a connection from %s failed", self.peer)
+        except Exception as error:
+            limited(
+                _log,
+                logging.ERROR,
+                "connection_failed",
+                type(error).__name__,
+                "a connection failed by a fault of the broker; please report it",
+                exc_info=error,
+                peer=self.peer,
+            )
             self.abort()
 
     def _take_hello(self, data: bytes) -> bytes:
@@ -187,7 +202,15 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, error: FlintError) -> None:
         """Say what is wrong with the connection as a whole, and end it."""
-        _log.info("%s is disconnected: %s", self.peer, error)
+        limited(
+            _log,
+            logging.INFO,
+            "client_disconnected",
+            self.peer.rpartition(":")[0],
+            f"{self.peer} is disconnected: {error}",
+            peer=self.peer,
+            error=type(error).__name__,
+        )
         if self._hello is None:
             self.write(encode_frame(Op.ERROR, 0, encode(fault_of(error))))
         self.close()

@@ -12,6 +12,7 @@ import msgspec
 
 from ..broker_api import BrokerApi
 from ..errors import Disconnected, FlintError, InvalidRequest, MalformedFrame, QueueFull
+from ..logs import event, limited
 from ..model import OPTION_NAMES, TopicInfo, TopicOptions
 from ..wire.frames import Frame
 from ..wire.operations import KnownTopic, Op, Open, Opened, encode
@@ -24,7 +25,6 @@ from .session import Session
 _log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
-COMPLAIN_SECONDS = 10.0
 MEMORY_BITS = 62
 _memories: WeakKeyDictionary[BrokerApi, int] = WeakKeyDictionary()
 """A number for what each broker has in memory, which no other has."""
@@ -45,7 +45,6 @@ class NativeServer:
         self.encoder = RunEncoder()
         self.connections: set[Connection] = set()
         self._turned_away: set[Connection] = set()
-        self._complain_at = 0.0
         self.accepted = self.refused = 0
         self._bytes_received = self._bytes_sent = 0  # by connections that have left
         self.sessions: dict[bytes, Session] = {}
@@ -103,18 +102,21 @@ class NativeServer:
         )
 
     def _turn_away(self, connection: Connection) -> None:
+        if not self.is_draining:
+            limited(
+                _log,
+                logging.WARNING,
+                "connection_turned_away",
+                "",
+                "a client is turned away: there are too many connections; close some, or raise "
+                "max_connections",
+                peer=connection.peer,
+                connections=len(self.connections),
+            )
         if len(self._turned_away) >= self.limits.told:
             connection.abort()  # a flood: nobody is told why
             return
         self._turned_away.add(connection)
-        now = asyncio.get_running_loop().time()
-        if not self.is_draining and now >= self._complain_at:
-            self._complain_at = now + COMPLAIN_SECONDS
-            _log.warning(
-                "%s is turned away: there are %d connections already",
-                connection.peer,
-                len(self.connections),
-            )
 
     def left(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -130,6 +132,15 @@ class NativeServer:
             sent += connection.bytes_sent
         return received, sent
 
+    def set_limits(self, limits: Limits) -> None:
+        """Also for connections that are open; but who was told when to ping is not let go of for
+        pinging no more often than that."""
+        self.limits = limits
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        self._sweep_later()
+
     def _sweep_later(self) -> None:
         if self._sweeping is None and self.connections:
             seconds = max(0.05, self.limits.idle_seconds / 10)
@@ -141,7 +152,8 @@ class NativeServer:
         now = asyncio.get_running_loop().time()
         for connection in list(self.connections):
             silent = now - connection.heard_at
-            if silent > self.limits.idle_seconds and not connection.is_held_by_us:
+            allowed = max(self.limits.idle_seconds, connection.idle_seconds)
+            if silent > allowed and not connection.is_held_by_us:
                 connection.refuse(
                     Disconnected(
                         connection.peer,
@@ -188,13 +200,17 @@ class NativeServer:
             list(self.known.values()),
         )
         connection.opened(session)
+        connection.idle_seconds = limits.idle_seconds
         connection.write(session.uncounted(Op.REPLY, request, encode(opened)))
 
     def lasting_id(self, topic: TopicInfo) -> int:
         """A topic in memory begins again at offset 0 with its broker: then it is another one."""
-        if topic.options.storage == "durable":
-            return topic.id
-        return _memories.setdefault(self.broker, secrets.randbits(MEMORY_BITS)) + topic.id
+        return self.lasting(topic.id, topic.options.storage)
+
+    def lasting(self, id: int, storage: str) -> int:
+        if storage == "durable":
+            return id
+        return _memories.setdefault(self.broker, secrets.randbits(MEMORY_BITS)) + id
 
     def forget(self, session: Session) -> None:
         self.sessions.pop(session.id, None)
@@ -209,7 +225,14 @@ class NativeServer:
             or sum(one.kept_bytes for one in self._away.values()) > limits.away_bytes
         ):
             oldest = next(iter(self._away.values()))
-            _log.info("the session of %s is not kept: too many are", oldest.client or "a client")
+            event(
+                _log,
+                logging.INFO,
+                "session_not_kept",
+                "a session is not kept for its client to come back: too many are",
+                client=oldest.client,
+                away=len(self._away),
+            )
             oldest.end()
 
     def is_back(self, session: Session) -> None:

@@ -32,6 +32,7 @@ class Op(IntEnum):
     TOPIC_INFO = 36
     TOPIC_STATS = 37
     BACKUP = 38
+    PURGE_TOPIC = 39
     # --- readers and feeds
     OPEN_READER = 48
     OPEN_FEED = 49
@@ -43,6 +44,8 @@ class Op(IntEnum):
     CLOSE_STREAM = 55
     FETCH = 56
     PUT_BACK = 57
+    EXTENTS = 58
+    WAIT_BEYOND = 59
     # --- groups
     JOIN_GROUP = 64
     TAKE_LEASED = 65
@@ -57,6 +60,7 @@ class Op(IntEnum):
     DEAD_LETTERS = 74
     REDRIVE = 75
     CANCEL_DELAYED = 76
+    DISCARD = 77
     # --- from the server
     REPLY = 128
     ERROR = 129
@@ -139,6 +143,12 @@ class Name(Control):
     name: Any
 
 
+class PurgeTopic(Control):
+    name: Any
+    before: int | None = None
+    """An offset; None: everything there is."""
+
+
 class OpenReader(Control):
     topic: Any
     name: Any = None
@@ -178,6 +188,27 @@ class Fetch(Control):
     offset: int
     max_rows: int
     timeout: float | None = 0
+    end: int | None = None
+    """Nothing from this offset on."""
+    max_bytes: int = 0
+    """What the reply may carry; 0: about 1 MiB."""
+    filter: str | None = None
+    with_expired: bool = False
+    topic_id: int | None = None
+    """The id the topic is known by: another one is an error."""
+
+
+class Extents(Control):
+    """Where topics begin and end; and which offset a time is at."""
+
+    topics: list[Any]
+    at: Any = None
+
+
+class WaitBeyond(Control):
+    offsets: dict[str, int]
+    """By plain topic, what is known of it."""
+    timeout: float | None = None
 
 
 class RunInfo(Control):
@@ -199,6 +230,17 @@ class Taken(Control):
     """Of a fetch, the next offset."""
     more: bool = False
     """There are more, which this reply could not carry."""
+
+
+class Fetched(Control):
+    """What a fetch brought. It begins like Taken."""
+
+    runs: list[RunInfo]
+    gap: list[Any] | None
+    missed: int
+    position: int
+    more: bool
+    next_offset: int
 
 
 class Seek(Control):
@@ -270,6 +312,14 @@ class GroupName(Control):
     topic: Any
     group: Any = None
     max_rows: int = 0
+
+
+class DeadLetters(Control):
+    topic: Any
+    group: Any
+    max_rows: int = 0
+    first: int = 0
+    """The offset in the dead-letter topic to begin with."""
 
 
 class PauseGroup(Control):

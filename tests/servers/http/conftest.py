@@ -1,92 +1,123 @@
-"""An HTTP server on a socket, beside a broker in memory, and a client that knows no better."""
+"""The JSON API over a broker in memory, and a gate with a few keys."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator
+from typing import Any
 
+import httpx
 import pytest
+from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
+from flintmq.access import EVERYTHING, Access, Grant
 from flintmq.engine.broker import Broker
+from flintmq.errors import NotAuthenticated
+from flintmq.serde.codec import Codec
 from flintmq.servers.gate import OpenGate
+from flintmq.servers.http.api import api_routes
 from flintmq.servers.http.limits import HttpLimits
 from flintmq.servers.http.server import HttpServer
 from flintmq.servers.http.state import HttpState
+from flintmq.servers.native import NativeServer
+
+from .running import Running, Start
+
+ADMIN = "admin-key"
 
 
-class Answer(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
+class KeyGate:
+    """Keys by what they open."""
 
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
+    def __init__(self, **keys: Access) -> None:
+        self.keys = {ADMIN: EVERYTHING, **keys}
 
-    @property
-    def kind(self) -> str:
-        kind: str = self.json["error"]["kind"]
-        return kind
+    def add(self, key: str, *grants: tuple[str, str]) -> None:
+        self.keys[key] = Access(
+            key, tuple(Grant.of(pattern, permissions.split()) for pattern, permissions in grants)
+        )
 
+    async def enter(self, credential: str | None, peer: str) -> Access:
+        if credential not in self.keys:
+            raise NotAuthenticated("no key, or not one of ours")
+        return self.keys[credential]
 
-class Line:
-    """One connection, byte by byte."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    def send(self, text: str | bytes) -> None:
-        self.writer.write(text.encode() if isinstance(text, str) else text)
-
-    async def answer(self, method: str = "GET") -> Answer:
-        async with asyncio.timeout(5):
-            head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
-            first, *lines = head.strip().split("\r\n")
-            headers = {name.lower(): value for name, _, value in (x.partition(": ") for x in lines)}
-            size = 0 if method == "HEAD" else int(headers.get("content-length", 0))
-            body = await self.reader.readexactly(size)
-        return Answer(int(first.split()[1]), headers, body)
-
-    async def ask(self, path: str, method: str = "GET", **headers: str) -> Answer:
-        lines = "".join(f"{name.replace('_', '-')}: {text}\r\n" for name, text in headers.items())
-        self.send(f"{method} {path} HTTP/1.1\r\nHost: flint\r\n{lines}\r\n")
-        return await self.answer(method)
-
-    async def is_closed(self) -> bool:
-        """Whether the other side closes it, with nothing more to read."""
-        async with asyncio.timeout(5):
-            try:
-                return await self.reader.read() == b""
-            except ConnectionError:
-                return True
+    def still(self, access: Access) -> Access:
+        return access
 
 
-class Running(NamedTuple):
-    server: HttpServer
-    state: HttpState
-    broker: Broker
-    address: tuple[str, int]
+class Caller:
+    """Asks the API, as the holder of a key."""
 
-    @asynccontextmanager
-    async def line(self) -> AsyncIterator[Line]:
-        reader, writer = await asyncio.open_connection(*self.address)
-        try:
-            yield Line(reader, writer)
-        finally:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
 
-    async def ask(self, path: str, method: str = "GET", **headers: str) -> Answer:
-        async with self.line() as line:
-            return await line.ask(path, method, **headers)
+    async def __call__(
+        self, method: str, path: str, body: Any = None, *, key: str | None = ADMIN, **options: Any
+    ) -> httpx.Response:
+        headers = options.pop("headers", {})
+        if key is not None:
+            headers["authorization"] = f"Bearer {key}"
+        if method not in ("GET", "DELETE"):
+            options["json"] = {} if body is None else body
+        return await self._client.request(method, path, headers=headers, **options)
+
+    async def ok(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        response = await self(method, f"/api/v1{path}", body, **options)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def error(
+        self, method: str, path: str, body: Any = None, **options: Any
+    ) -> tuple[int, str]:
+        response = await self(method, f"/api/v1{path}", body, **options)
+        error = response.json()["error"]
+        assert set(error) == {"kind", "message"}
+        assert error["message"]
+        return response.status_code, error["kind"]
 
 
-Start = Callable[..., Awaitable[Running]]
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    broker = Broker(decoder=Codec())
+    yield broker
+    await broker.close()
+
+
+@pytest.fixture
+def gate() -> KeyGate:
+    return KeyGate()
+
+
+@pytest.fixture
+async def native(broker: Broker) -> AsyncIterator[NativeServer]:
+    server = NativeServer(broker)
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+def state(broker: Broker, gate: KeyGate, native: NativeServer) -> HttpState:
+    return HttpState(
+        broker=broker,
+        gate=gate,
+        native=native,
+        version="1.2.3",
+        config={"listen": "127.0.0.1:7600"},
+        keys=lambda: [{"name": "billing", "grants": []}],
+    )
+
+
+@pytest.fixture
+def app(state: HttpState) -> Starlette:
+    return Starlette(routes=api_routes(state))
+
+
+@pytest.fixture
+async def call(app: Starlette) -> AsyncIterator[Caller]:
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://flint") as client:
+        yield Caller(client)
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from flintmq.servers.http.limits import HttpLimits
 from flintmq.servers.http.state import HttpState
 from flintmq.storage.filesystem import LocalFileSystem
 
-from .conftest import Running, Start
 from .promtool import Labels, Read, read_page
+from .running import Running, Start
 
 ODD = ["plain", "with.dots", "ünïcode.☃", 'quo"ted', "back\\slash", 'both\\"', "x" * 1000]
 

@@ -12,10 +12,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from flintmq.errors import Disconnected, InvalidRequest, StorageFailed, TopicNotFound
-from flintmq.servers.http.answers import STATUS, status_of
 from flintmq.servers.http.server import HttpServer
 
-from .conftest import Running, Start
+from .running import Running, Start
 
 
 async def echo(request: Request) -> Response:
@@ -361,8 +360,3 @@ async def test_both_families_of_a_name_are_listened_at(start: Start) -> None:
     assert len(server._listening) >= 1
     assert {one.family for one, _ in server._listening} <= families
     await server.close()
-
-
-def test_every_status_is_that_of_the_nearest_class() -> None:
-    assert status_of(TopicNotFound("a")) == 404
-    assert all(400 <= status < 600 for status in STATUS.values())

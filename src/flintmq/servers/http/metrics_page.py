@@ -13,7 +13,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from .answers import NotReady
 from .collectors import Collector
 from .exposition import OPEN_METRICS, TEXT, Page
 from .identify import access_of
@@ -51,8 +50,6 @@ class MetricsPage:
             raise HTTPException(404)
         access = await access_of(request, self._state)
         access.require_all_of("administer", ">")
-        if not self._state.can_be_asked():
-            raise NotReady(self._state.why_not_ready() or "the broker is not there")
         is_open = "application/openmetrics-text" in request.headers.get("accept", "")
         is_packed = "gzip" in request.headers.get("accept-encoding", "")
         chunks = await self.chunks(is_open=is_open, is_packed=is_packed)

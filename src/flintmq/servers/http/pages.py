@@ -17,8 +17,10 @@ from starlette.routing import BaseRoute, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from ...errors import FlintError
-from .answers import Busy, RequestTooLarge, TooSlow, problem, problem_of
+from .answers import problem_of, too_large
+from .faults import HttpRefusal
 from .limits import HttpLimits
+from .state import HttpState
 from .turnstile import Turnstile
 
 _log = logging.getLogger(__name__)
@@ -40,7 +42,8 @@ READS = ("GET", "HEAD", "OPTIONS")
 class Pages:
     """The ASGI application."""
 
-    def __init__(self, routes: Sequence[BaseRoute], limits: HttpLimits) -> None:
+    def __init__(self, state: HttpState, routes: Sequence[BaseRoute], limits: HttpLimits) -> None:
+        self._state = state
         self._router = Router(routes, redirect_slashes=False)
         self.limits = limits
         self.turnstile: Turnstile | None = None
@@ -76,11 +79,18 @@ class Pages:
             self.answers[page_of(scope["path"]), sending.status] += 1
 
     def _check(self, scope: Scope) -> None:
-        if self.under_way > self.limits.requests and scope["path"] not in ALWAYS:
-            raise Busy(f"{self.limits.requests} requests are under way; try again")
+        if scope["path"] not in ALWAYS:
+            if not self._state.can_be_asked():
+                why = self._state.why_not_ready() or "the broker is closed"
+                raise HttpRefusal(503, "NotReady", f"{why}; try again", retry_after="1")
+            if self.under_way > self.limits.requests:
+                limit = self.limits.requests
+                raise HttpRefusal(
+                    503, "Busy", f"{limit} requests are under way; try again", retry_after="1"
+                )
         for name, value in scope["headers"]:
             if name == b"content-length" and int(value) > self.limits.body_bytes:
-                raise RequestTooLarge(self.limits.body_bytes)
+                raise too_large(self.limits.body_bytes)
             if (
                 name == b"sec-fetch-site"
                 and value not in (b"same-origin", b"none")
@@ -91,16 +101,11 @@ class Pages:
 
     async def _problem(self, scope: Scope, error: Exception, sending: _Sending) -> None:
         if isinstance(error, TimeoutError) and not isinstance(error, FlintError):
-            error = TooSlow(
-                f"this took longer than {self.limits.handler_seconds:g} s; it may or may not "
-                "have been done"
+            seconds = self.limits.handler_seconds
+            error = HttpRefusal(
+                504, "TooSlow", f"it took longer than {seconds:g} s; it may have been done"
             )
-        if isinstance(error, HTTPException):
-            answer = problem(error.status_code, _kind(error), error.detail, error.headers)
-        elif isinstance(error, FlintError):
-            answer = problem_of(error)
-        else:
-            answer = problem(500, "InternalError", "a fault of the broker's; its log says more")
+        answer = problem_of(error)
         if answer.status_code == 500:
             _log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
         await answer(scope, _nothing, sending)
@@ -110,11 +115,6 @@ def page_of(path: str) -> str:
     """The first word of a path, for counting; of those that anybody may make up, one for all."""
     first = path[1:].partition("/")[0]
     return first if first in ("health", "ready", "metrics", "api") else "other"
-
-
-def _kind(error: HTTPException) -> str:
-    known = {403: "PermissionDenied", 404: "NotFound", 405: "MethodNotAllowed"}
-    return known.get(error.status_code, "InvalidRequest")
 
 
 async def _nothing() -> Message:
@@ -151,5 +151,5 @@ class _Receiving:
         message = await self._receive()
         self._left -= len(message.get("body", b""))
         if self._left < 0:
-            raise RequestTooLarge(self._limit)
+            raise too_large(self._limit)
         return message

@@ -69,7 +69,9 @@ class HttpServer:
                 self._topics,
             ],
         )
-        self.pages = Pages([*health_routes(state), *self.metrics.routes(), *routes], self.limits)
+        self.pages = Pages(
+            state, [*health_routes(state), *self.metrics.routes(), *routes], self.limits
+        )
         self.turnstile: Turnstile
         self._config = Config(
             self.pages,

@@ -37,5 +37,8 @@ class HttpState:
     """Seconds since 1970."""
     _began: float = field(default_factory=time.monotonic)
 
+    def is_ready(self) -> bool:
+        return self.why_not_ready() is None
+
     def uptime(self) -> float:
         return time.monotonic() - self._began
