@@ -12,6 +12,7 @@ from flintmq.storage.fsync_policy import FsyncPolicy
 
 from flintmq.client.client import Client
 from flintmq.engine.durable_broker import DurableBroker
+from flintmq.fsync_policy import FsyncPolicy
 from flintmq.serde.codec import Codec
 from flintmq.servers.native import NativeServer
 from flintmq.storage.filesystem import LocalFileSystem
