@@ -16,11 +16,13 @@ from .config import Config, changed
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
 from .errors import FlintError
+from .notify import READY, STOPPING, notify, notify_reloading
 from .serde.codec import Codec
 from .servers.key_gate import KeyGate, gate_of
 from .servers.limits import Limits
 from .servers.native import NativeServer
 from .servers.slowing import Slowing
+from .servers.tls import ServerTls
 from .storage.filesystem import LocalFileSystem
 
 _log = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ class Daemon:
             self._reload_limits,
             self._reload_broker,
             self._reload_keys,
+            self._reload_tls,
         ]
         """Each is called at SIGHUP with the configuration before and after, also if they are alike:
         files that it names may have changed. What needs a restart is in both as it was."""
@@ -64,13 +67,14 @@ class Daemon:
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._disk_failed
-        self._gate = gate_of(
-            config.auth,
-            config.keys_path,
-            Slowing(**slowness_of(config)),
-        )
+        self._gate = gate_of(config.auth, config.keys_path, Slowing(**slowness_of(config)))
+        self.tls = tls_of(config)
+        """One for every port, so that all of them change certificates together."""
         self._server = NativeServer(
-            self._broker, limits=fitted_to_files(limits_of(config)), gate=self._gate
+            self._broker,
+            limits=fitted_to_files(limits_of(config)),
+            gate=self._gate,
+            tls=self.tls,
         )
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
@@ -88,7 +92,9 @@ class Daemon:
                 if not self._stopping.is_set():
                     address = await self._server.start(*self.config.listen)
                     on_ready(address)
+                    notify(READY)
                 await self._stopping.wait()
+                notify(STOPPING)
             finally:
                 await self._shut_down()
         finally:
@@ -119,6 +125,13 @@ class Daemon:
         """
         if self._stopping.is_set():
             return
+        notify_reloading()
+        try:
+            self._reload()
+        finally:
+            notify(READY)
+
+    def _reload(self) -> None:
         if self._reread is None:
             _log.warning("SIGHUP: this broker has no configuration that it could read again")
             return
@@ -145,6 +158,12 @@ class Daemon:
             _log.info("SIGHUP: %s is %s now, was %s", setting.name, is_now, was)
         if not differing:
             _log.info("SIGHUP: no setting has changed")
+
+    def _reload_tls(self, before: Config, after: Config) -> None:
+        if (self.tls is None) != (after.tls_cert is None):
+            _log.warning("SIGHUP: to switch TLS on or off needs a restart")
+        elif self.tls is not None:
+            self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
 
     def _reload_limits(self, before: Config, after: Config) -> None:
         self._server.set_limits(fitted_to_files(limits_of(after)))
@@ -186,6 +205,12 @@ def slowness_of(config: Config) -> Slowness:
         "most_seconds": 10 * config.login_delay,
         "kept_per_address_max": config.login_failures_max,
     }
+
+
+def tls_of(config: Config) -> ServerTls | None:
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    return ServerTls(config.tls_cert, config.tls_key, config.tls_client_ca)
 
 
 def limits_of(config: Config) -> Limits:

@@ -72,6 +72,7 @@ from .link import Link, SessionLost, again
 from .member import RemoteMember
 from .outbox import Outbox, PendingReceipt
 from .streams import RemoteFeed, RemoteReader, RemoteStream
+from .tls import ClientTls
 
 T = TypeVar("T")
 OnFull = Literal["block", "raise"]
@@ -94,6 +95,7 @@ class RemoteBroker:
         on_full: OnFull = "block",
         send_bytes_max: int = SEND_BYTES_MAX,
         api_key: str | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
         if on_full not in get_args(OnFull):
             raise InvalidRequest(f"on_full is one of {', '.join(get_args(OnFull))}")
@@ -114,6 +116,7 @@ class RemoteBroker:
             patience=timeout,
             client=name,
             api_key=api_key,
+            tls=tls,
             on_event=self._event,
             on_opened=self._take_up,
             on_new_session=self._start_anew,
