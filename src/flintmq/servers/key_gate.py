@@ -120,7 +120,7 @@ class KeyGate:
             f"a login from {address} was refused: {found.reason} key {found.id}".rstrip(),
             reason=found.reason,
             address=address,
-            key=found.id,
+            key_id=found.id,
         )
         raise NotAuthenticated(REFUSED)
 
