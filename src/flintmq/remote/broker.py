@@ -72,6 +72,7 @@ from .link import Link, SessionLost
 from .member import RemoteMember
 from .outbox import Outbox, PendingReceipt
 from .streams import RemoteFeed, RemoteReader, RemoteStream
+from .tls import ClientTls
 
 T = TypeVar("T")
 OnFull = Literal["block", "raise"]
@@ -93,6 +94,7 @@ class RemoteBroker:
         auto_create: bool = True,
         on_full: OnFull = "block",
         send_bytes_max: int = SEND_BYTES_MAX,
+        tls: ClientTls | None = None,
     ) -> None:
         if on_full not in get_args(OnFull):
             raise InvalidRequest(f"on_full is one of {', '.join(get_args(OnFull))}")
@@ -112,6 +114,7 @@ class RemoteBroker:
             parse_addresses(url),
             patience=timeout,
             client=name,
+            tls=tls,
             on_event=self._event,
             on_opened=self._take_up,
             on_new_session=self._start_anew,

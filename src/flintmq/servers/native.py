@@ -21,10 +21,13 @@ from .connection import Connection
 from .limits import Limits
 from .publishing import Draining
 from .session import Session
+from .tls import ServerTls
 
 _log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
+HANDSHAKES_SECONDS = 0.002
+"""What TLS handshakes may take of one turn of the loop."""
 MEMORY_BITS = 62
 _memories: WeakKeyDictionary[BrokerApi, int] = WeakKeyDictionary()
 """A number for what each broker has in memory, which no other has."""
@@ -37,14 +40,24 @@ class NativeServer:
     """
 
     def __init__(
-        self, broker: BrokerApi, *, limits: Limits | None = None, name: str = "flintmq"
+        self,
+        broker: BrokerApi,
+        *,
+        limits: Limits | None = None,
+        name: str = "flintmq",
+        tls: ServerTls | None = None,
     ) -> None:
         self.broker = broker
+        self.tls = tls
         self.limits = limits or Limits()
         self.name = name
         self.encoder = RunEncoder()
         self.connections: set[Connection] = set()
         self._turned_away: set[Connection] = set()
+        self._shaking_hands: dict[Connection, None] = {}  # in the order they came
+        self._is_shaking_hands = False
+        self.accepted = self.refused = 0
+        self._bytes_received = self._bytes_sent = 0  # by connections that have left
         self.sessions: dict[bytes, Session] = {}
         self._away: dict[bytes, Session] = {}  # those without a connection, in the order they left
         self.known: dict[str, KnownTopic] = {}
@@ -88,8 +101,10 @@ class NativeServer:
         """Take a connection in; or why it is refused, which it hears once it has said hello."""
         if not self.is_draining and len(self.connections) < self.limits.connections:
             self.connections.add(connection)
+            self.accepted += 1
             self._sweep_later()
             return None
+        self.refused += 1
         self._turn_away(connection)
         if self.is_draining:
             return Draining("the broker is about to stop")
@@ -114,9 +129,40 @@ class NativeServer:
             return
         self._turned_away.add(connection)
 
+    def shake_hands_later(self, connection: Connection) -> None:
+        """A step of a TLS handshake takes up to a millisecond: a few in each turn of the loop, so
+        that many who connect at once do not hold up those who are connected."""
+        self._shaking_hands[connection] = None
+        if not self._is_shaking_hands:
+            self._is_shaking_hands = True
+            asyncio.get_running_loop().call_soon(self._shake_hands)
+
+    def _shake_hands(self) -> None:
+        loop = asyncio.get_running_loop()
+        enough_at = loop.time() + HANDSHAKES_SECONDS
+        try:
+            while self._shaking_hands and loop.time() < enough_at:
+                connection = next(iter(self._shaking_hands))
+                del self._shaking_hands[connection]
+                connection.shake_hands()
+        finally:
+            self._is_shaking_hands = bool(self._shaking_hands)
+            if self._is_shaking_hands:
+                loop.call_soon(self._shake_hands)
+
     def left(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self._turned_away.discard(connection)
+        self._bytes_received += connection.bytes_received
+        self._bytes_sent += connection.bytes_sent
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes received and sent since the beginning."""
+        received, sent = self._bytes_received, self._bytes_sent
+        for connection in self.connections:
+            received += connection.bytes_received
+            sent += connection.bytes_sent
+        return received, sent
 
     def set_limits(self, limits: Limits) -> None:
         """Also for connections that are open; but who was told when to ping is not let go of for
