@@ -33,6 +33,7 @@ from .errors import (
     InvalidRequest,
     LeaseLost,
     MalformedFrame,
+    MessagesLost,
     MessageTooLarge,
     MissingExtra,
     NotAuthenticated,
@@ -41,12 +42,15 @@ from .errors import (
     PermissionDenied,
     QueueFull,
     RoutingFailed,
+    SparkUnavailable,
     StorageFailed,
     StorageFull,
+    TlsFailed,
     TopicDeleted,
     TopicExists,
     TopicFull,
     TopicNotFound,
+    TopicReplaced,
     UnsupportedFormat,
 )
 from .group_model import GroupInfo, GroupStats, InFlight
@@ -107,6 +111,8 @@ __all__ = [
     "MissingExtra",
     "NotStaged",
     "TopicNotFound",
+    "TopicReplaced",
+    "MessagesLost",
     "NotAuthenticated",
     "PermissionDenied",
     "TopicDeleted",
@@ -119,6 +125,7 @@ __all__ = [
     "FilterFailed",
     "Closed",
     "Disconnected",
+    "TlsFailed",
     "MalformedFrame",
     "OutcomeUnknown",
     "Corrupt",
@@ -126,6 +133,7 @@ __all__ = [
     "StorageFull",
     "StorageFailed",
     "DataDirectoryInUse",
+    "SparkUnavailable",
     "__version__",
 ]
 

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
+from .broker_api import BrokerApi
 from .client.client import Client
 from .clock import Clock
 from .errors import InvalidRequest
 from .fsync_policy import FsyncPolicy
 from .model import Seconds, timeout_seconds
 from .serde.codec import DECODED_BYTES_MAX, Codec
+from .tracing import Tracing, tracing_for
 
 OnFull = Literal["block", "raise"]
+File = str | os.PathLike[str]
 
 
 def connect(
@@ -26,6 +29,11 @@ def connect(
     clock: Clock | None = None,
     fsync: str = "always",
     on_full: OnFull = "block",
+    tls_ca: File | None = None,
+    tls_cert: File | None = None,
+    tls_key: File | None = None,
+    tls_verify: bool = True,
+    tracing: bool | None = None,
 ) -> Client:
     """Connect to a broker: `async with flintmq.connect("memory://") as mq`.
 
@@ -42,10 +50,29 @@ def connect(
     A connection that is lost is made again by itself; `timeout` is how long calls wait for that.
     `on_full` says what a publish does when too much is not acknowledged: `block`, or `raise`
     QueueFull.
+
+    `flints://host:port` is the same over TLS. The broker's certificate has to be for that host and
+    signed by somebody this machine trusts, or by `tls_ca`, a file of certificates. `tls_cert` and
+    `tls_key` are for a broker that asks clients for one. `tls_verify=False` checks nothing: for
+    experiments. In the environment: FLINTMQ_TLS_CA, FLINTMQ_TLS_CLIENT_CERT,
+    FLINTMQ_TLS_CLIENT_KEY, FLINTMQ_TLS_VERIFY.
+
+    `tracing` makes OpenTelemetry spans of publishing and processing, and carries `traceparent` from
+    one to the other in the headers. By default it is on where OpenTelemetry is set up in this
+    process; True needs `flintmq[otel]`.
     """
+    spans = tracing_for(tracing)
     if not isinstance(url, str):
         raise InvalidRequest(f"a broker URL is a str such as 'memory://', not {url!r}")
     scheme, separator, rest = url.partition("://")
+    given = {"tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
+    named = [name for name, value in given.items() if value is not None]
+    if not tls_verify:
+        named.append("tls_verify")
+    if named and scheme != "flints":
+        raise InvalidRequest(
+            f"{' and '.join(named)} is for TLS: connect to flints://host:port, not {url!r}"
+        )
     if scheme == "memory" and separator:
         if rest:
             raise InvalidRequest(
@@ -55,15 +82,27 @@ def connect(
         from .engine.broker import Broker
 
         codec = Codec(decoded_bytes_max)
-        return Client(Broker(clock, codec), codec, auto_create=auto_create, timeout=timeout)
+        return _client(Broker(clock, codec), codec, auto_create, timeout, spans)
     if scheme == "file" and separator:
         return _durable(
-            url, rest, FsyncPolicy.parse(fsync), auto_create, timeout, decoded_bytes_max, clock
+            url,
+            rest,
+            FsyncPolicy.parse(fsync),
+            auto_create,
+            timeout,
+            decoded_bytes_max,
+            clock,
+            spans,
         )
-    if scheme == "flint" and separator:
+    if scheme in ("flint", "flints") and separator:
         from .remote.broker import RemoteBroker
 
         codec = Codec(decoded_bytes_max)
+        tls = None
+        if scheme == "flints":
+            from .remote.tls import ClientTls
+
+            tls = ClientTls.given(ca=tls_ca, cert=tls_cert, key=tls_key, verify=tls_verify)
         far = RemoteBroker(
             url,
             clock=clock,
@@ -71,9 +110,12 @@ def connect(
             timeout=timeout_seconds(timeout),
             auto_create=auto_create,
             on_full=on_full,
+            tls=tls,
         )
-        return Client(far, codec, auto_create=auto_create, timeout=timeout)
-    raise InvalidRequest(f"unknown broker URL {url!r}; there are memory://, file:// and flint://")
+        return _client(far, codec, auto_create, timeout, spans)
+    raise InvalidRequest(
+        f"unknown broker URL {url!r}; there are memory://, file://, flint:// and flints://"
+    )
 
 
 def _durable(
@@ -84,6 +126,7 @@ def _durable(
     timeout: Seconds | None,
     decoded_bytes_max: int,
     clock: Clock | None,
+    spans: Tracing | None,
 ) -> Client:
     if not path.startswith("/"):
         raise InvalidRequest(
@@ -102,4 +145,18 @@ def _durable(
     broker = DurableBroker(
         LocalFileSystem(Path(directory)), clock=clock, decoder=codec, fsync=fsync
     )
-    return Client(broker, codec, auto_create=auto_create, timeout=timeout)
+    return _client(broker, codec, auto_create, timeout, spans)
+
+
+def _client(
+    broker: BrokerApi,
+    codec: Codec,
+    auto_create: bool,
+    timeout: Seconds | None,
+    spans: Tracing | None,
+) -> Client:
+    if spans is None:
+        return Client(broker, codec, auto_create=auto_create, timeout=timeout)
+    from .client.traced import TracedClient
+
+    return TracedClient(broker, codec, auto_create=auto_create, timeout=timeout, tracing=spans)

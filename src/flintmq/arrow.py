@@ -41,7 +41,7 @@ from .batch import (
     RecordBatch,
     RowSource,
 )
-from .batch.columns import BinaryColumn, Layout
+from .batch.columns import BinaryColumn
 from .batch.format import ABSENT, TEXT, Buffer
 from .errors import Corrupt, MissingExtra
 
@@ -52,9 +52,8 @@ if TYPE_CHECKING:
 def to_arrow(batch: RecordBatch) -> pyarrow.RecordBatch:
     """The rows of a batch as Arrow columns. Raises Corrupt where they do not hold together."""
     pa, _ = _pyarrow()
-    raw, layout = batch.payload()
     try:
-        view = _View(batch, raw, layout)
+        view = ColumnView(batch)
         columns = [
             view.offsets(),
             view.values(),
@@ -116,7 +115,7 @@ def _pyarrow() -> tuple[ModuleType, ModuleType]:
         raise MissingExtra("the Arrow view", "arrow") from error
 
 
-class _View:
+class ColumnView:
     """Arrow arrays over the memory of one batch.
 
     A batch may come from anywhere, and its checksum proves only that it arrived as it was sent.
@@ -124,8 +123,9 @@ class _View:
     validated in full before anything else touches it.
     """
 
-    def __init__(self, batch: RecordBatch, raw: Buffer, layout: Layout) -> None:
+    def __init__(self, batch: RecordBatch) -> None:
         self._pa, self._compute = _pyarrow()
+        raw, layout = batch.payload()
         self._batch, self._layout = batch, layout
         self._rows = batch.row_count
         self._payload = self._aligned(raw)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from .batch import BatchBuilder, RecordBatch, RowSource
 from .clock import Clock
 from .group_model import GroupInfo, GroupStats, InFlight, Lease, Order, Ranges
-from .model import Overflow, Receipt, Start, TopicInfo, TopicOptions, TopicStats
+from .model import Extent, Overflow, Receipt, Start, TopicInfo, TopicOptions, TopicStats
 from .rows import Message, Origin, Rows
 
 
@@ -107,6 +107,15 @@ class Grant(NamedTuple):
     rows: Rows
     counts: Mapping[int, int]
     """How often they were delivered, by offset, where that is not 1."""
+
+
+class Fetched(NamedTuple):
+    """Rows that were read by offset, and where to go on."""
+
+    rows: Rows
+    position: int
+    next_offset: int
+    """Where the topic ended when they were read."""
 
 
 class MemberApi(Protocol):
@@ -266,6 +275,34 @@ class BrokerApi(Protocol):
         filter: Filter | None,
         auto_create: bool,
     ) -> ReaderApi: ...
+
+    async def fetch(
+        self,
+        topic: str,
+        offset: int,
+        *,
+        end: int | None,
+        max_rows: int,
+        max_bytes: int,
+        filter: Filter | None,
+        with_expired: bool,
+    ) -> Fetched:
+        """Read a plain topic by offset, up to before `end`, without a trace: nothing is committed,
+        and no limit of the topic takes what was only fetched for read.
+
+        Whole stored batches as they are, until there are `max_rows` or `max_bytes`; one at least.
+        With a filter, so many rows are looked at in one call; `position` says how far it got.
+        """
+        ...
+
+    async def extents(self, topic: str, at: Start | None) -> list[Extent]:
+        """Where a topic begins and ends, by partition, and the offset that `at` means there."""
+        ...
+
+    async def wait_beyond(self, offsets: Mapping[str, int], timeout: float | None) -> bool:
+        """Wait until a plain topic has messages beyond the offset named for it; False when the
+        time is up. True too where one of them is not there."""
+        ...
 
     async def open_feed(
         self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None

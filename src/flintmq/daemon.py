@@ -15,9 +15,11 @@ from .config import Config, changed
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
 from .errors import FlintError
+from .notify import READY, STOPPING, notify, notify_reloading
 from .serde.codec import Codec
 from .servers.limits import Limits
 from .servers.native import NativeServer
+from .servers.tls import ServerTls
 from .storage.filesystem import LocalFileSystem
 
 _log = logging.getLogger(__name__)
@@ -35,7 +37,11 @@ class Daemon:
         """`reread` gives the configuration as it is now in its sources, or raises FlintError."""
         self.config = config
         self._reread = reread
-        self.on_reload: list[OnReload] = [self._reload_limits, self._reload_broker]
+        self.on_reload: list[OnReload] = [
+            self._reload_limits,
+            self._reload_broker,
+            self._reload_tls,
+        ]
         """Each is called at SIGHUP with the configuration before and after, also if they are alike:
         files that it names may have changed. What needs a restart is in both as it was."""
         self._stopping = asyncio.Event()
@@ -57,7 +63,11 @@ class Daemon:
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._disk_failed
-        self._server = NativeServer(self._broker, limits=fitted_to_files(limits_of(config)))
+        self.tls = tls_of(config)
+        """One for every port, so that all of them change certificates together."""
+        self._server = NativeServer(
+            self._broker, limits=fitted_to_files(limits_of(config)), tls=self.tls
+        )
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
         """Serve until told to stop. `on_ready` is called once everything is recovered.
@@ -74,7 +84,9 @@ class Daemon:
                 if not self._stopping.is_set():
                     address = await self._server.start(*self.config.listen)
                     on_ready(address)
+                    notify(READY)
                 await self._stopping.wait()
+                notify(STOPPING)
             finally:
                 await self._shut_down()
         finally:
@@ -105,6 +117,13 @@ class Daemon:
         """
         if self._stopping.is_set():
             return
+        notify_reloading()
+        try:
+            self._reload()
+        finally:
+            notify(READY)
+
+    def _reload(self) -> None:
         if self._reread is None:
             _log.warning("SIGHUP: this broker has no configuration that it could read again")
             return
@@ -132,6 +151,12 @@ class Daemon:
         if not differing:
             _log.info("SIGHUP: no setting has changed")
 
+    def _reload_tls(self, before: Config, after: Config) -> None:
+        if (self.tls is None) != (after.tls_cert is None):
+            _log.warning("SIGHUP: to switch TLS on or off needs a restart")
+        elif self.tls is not None:
+            self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
+
     def _reload_limits(self, before: Config, after: Config) -> None:
         self._server.set_limits(fitted_to_files(limits_of(after)))
 
@@ -152,6 +177,12 @@ class Daemon:
         except FlintError:
             if self._failure is None:  # else it is known already
                 raise
+
+
+def tls_of(config: Config) -> ServerTls | None:
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    return ServerTls(config.tls_cert, config.tls_key, config.tls_client_ca)
 
 
 def limits_of(config: Config) -> Limits:

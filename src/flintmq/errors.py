@@ -8,6 +8,8 @@
         MissingExtra (ImportError)    install the named extra
       TopicNotFound                   create the topic, or allow auto_create
         TopicDeleted                  it was deleted under you; open anew if that was expected
+      TopicReplaced                   it is another topic now: begin anew in it
+      MessagesLost                    gone before they were read; say that this is fine, or mend it
       NotAuthenticated                say who you are, by a key that the broker knows
       PermissionDenied                ask whoever manages the broker's keys
       TopicExists                     choose the same options, or configure_topic
@@ -21,6 +23,7 @@
       FilterFailed                    mend the filter; the reader can go on behind the message
       Closed                          open it again
       Disconnected                    the broker is not there, or went away; nothing was done
+        TlsFailed                     no secure connection: waiting does not mend that
       MalformedFrame                  bytes that are no frame of ours: another protocol, or a fault
       Corrupt                         the bytes are damaged; never served as data
         UnsupportedFormat             not damaged: written by a newer FlintMQ
@@ -28,6 +31,7 @@
       StorageFailed                   the disk failed a read, write or sync; look at it, start anew
       OutcomeUnknown                  it may or may not have happened; the same may be repeated
       DataDirectoryInUse              another process has it; stop that one, or use another
+      SparkUnavailable                install or start what it names: Java, PySpark, a session
 
     of the Raft core (flintmq.raft):
       ProposalRefused                 nothing was appended; try again later or elsewhere
@@ -119,6 +123,29 @@ class TopicDeleted(TopicNotFound):
         super().__init__(
             topic, "it was deleted while in use; open it again if it has been made anew"
         )
+
+
+class TopicReplaced(FlintError):
+    """A topic was deleted and made anew under its name: offsets of the old one mean nothing in it.
+    Begin anew in the new one."""
+
+    def __init__(self, topic: str, known_id: int, found_id: int) -> None:
+        super().__init__(
+            f"topic {topic!r} was deleted and made anew (it had the id {known_id}, now it has "
+            f"{found_id}): the offsets of the old one mean nothing in the new one"
+        )
+        self.topic, self.known_id, self.found_id = topic, known_id, found_id
+
+
+class MessagesLost(FlintError):
+    """Messages that were still to be read are gone: retention was faster, or a disk lost them."""
+
+    def __init__(self, topic: str, first: int, next: int, count: int, remedy: str) -> None:
+        super().__init__(
+            f"{count:,} messages of topic {topic!r} from offset {first} on are gone before they "
+            f"were read; what is left begins at offset {next}. {remedy}"
+        )
+        self.topic, self.first, self.next, self.count = topic, first, next, count
 
 
 class NotAuthenticated(FlintError):
@@ -255,6 +282,12 @@ class Disconnected(FlintError):
         self.servers, self.cause = servers, cause
 
 
+class TlsFailed(Disconnected):
+    """No connection, because one side does not trust the other's certificate, or only one of them
+    speaks TLS. The text says what helps; it is not tried again until somebody asks for something.
+    """
+
+
 class MalformedFrame(FlintError):
     """The bytes are no frame, or one beyond the limits. The connection they came by is closed."""
 
@@ -298,6 +331,10 @@ class DataDirectoryInUse(FlintError):
             f"{directory} is in use by {holder}; stop it, or choose another data directory"
         )
         self.directory, self.pid = directory, pid
+
+
+class SparkUnavailable(FlintError):
+    """Spark cannot be started or used as it is; the text says what is missing and where from."""
 
 
 class OutcomeUnknown(FlintError):

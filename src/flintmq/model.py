@@ -183,6 +183,22 @@ class TopicInfo(msgspec.Struct, frozen=True):
     options: TopicOptions
 
 
+class Extent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a plain topic, or one partition of a topic, begins and ends at one moment."""
+
+    topic: str
+    """The plain topic: of a partition, with its number."""
+    partition: int
+    id: int
+    """Of a topic made anew under the name it is another. Over a network, a topic in memory has
+    another one once its broker was restarted: its offsets begin at 0 again."""
+    first_offset: int
+    next_offset: int
+    byte_count: int
+    at: int
+    """The offset that was asked for, where a time or a word was given; else `first_offset`."""
+
+
 class Missed(msgspec.Struct, frozen=True):
     """A gap in what a reader got: retention took `count` messages before it came to them.
 

@@ -14,14 +14,17 @@ LAYERS = [
     {
         "errors", "clock", "patterns", "metrics", "model", "group_model", "batch", "rows",
         "arrow", "broker_api", "access", "config", "config_docs", "config_kinds",
-        "fsync_policy",
+        "fsync_policy", "logs", "tls", "tracing",
     },
     {"groups", "raft", "serde"},
     {"wire"},
     {"storage", "client", "remote"},
     {"engine"},
     {"cluster", "servers", "spark"},
-    {"api", "daemon", "settings", "config_files", "exposure", "testing", "blocking"},
+    {
+        "api", "daemon", "settings", "config_files", "exposure", "testing", "blocking", "profiling",
+        "doctor", "notify",
+    },
     {"cli"},
 ]  # fmt: skip
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}

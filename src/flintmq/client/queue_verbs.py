@@ -21,6 +21,7 @@ from ..group_model import (
 from ..model import Receipt, Seconds, Start, seconds
 from ..patterns import check_name
 from ..rows import Rows
+from ..tracing import Tracing
 from .consuming import AnyConsumer
 from .dead_letters import DeadLetter, dead_letter_ids, dead_letters
 from .delivery import (
@@ -47,6 +48,7 @@ class QueueVerbs:
     _broker: BrokerApi
     _turns: Turns
     _pollers: Pollers
+    _tracing: Tracing | None
 
     def opened(self, part: AnyConsumer) -> None:
         raise NotImplementedError
@@ -104,6 +106,7 @@ class QueueVerbs:
             order=None if order is None else check_order(order),
             filter=checked_filter(filter),
             auto_create=self._may_create(auto_create),
+            tracing=self._tracing,
         )
 
     async def poll(

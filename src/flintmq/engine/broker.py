@@ -6,17 +6,20 @@ It belongs to one event loop. Nothing here polls: what time brings about has a t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
 from ..batch import BatchBuilder, DecodeCache, RecordBatch
-from ..broker_api import Filter
+from ..broker_api import Fetched, Filter
 from ..clock import Clock, SystemClock, Timer
 from ..errors import Closed, InvalidRequest, TopicDeleted, TopicExists, TopicNotFound
+from ..logs import event
 from ..model import (
     OBJECT_RETENTION_COUNT,
     Durability,
+    Extent,
     Overflow,
     Receipt,
     Start,
@@ -49,12 +52,16 @@ from .commands import (
     StagedBatch,
 )
 from .feeds import Feed, FeedBoard
+from .fetching import extent, fetch, wait_beyond
+from .figures import JournalFigures, TopicFigures
 from .pending import Pending
 from .queue_verbs import QueueVerbs
 from .readers import Reader
 from .row_stats import merged_stats
 from .staging import STAGED_SECONDS, Staging, check_writer, part_name, part_names
 from .topic import Topic
+
+_log = logging.getLogger(__name__)
 
 DECODE_CACHE_BYTES = 4 * 1024 * 1024
 PARTITIONS_MAX = 1024
@@ -323,7 +330,17 @@ class Broker(QueueVerbs):
         if not row:
             if wanted.format == "object" and "retention_count" not in options:
                 wanted = changed_options(wanted, {"retention_count": OBJECT_RETENTION_COUNT})
-            return await self._create_row(name, wanted)
+            made = await self._create_row(name, wanted)
+            event(
+                _log,
+                logging.INFO,
+                "topic_created",
+                "a topic was made",
+                topic=name,
+                storage=wanted.storage,
+                partitions=wanted.partitions,
+            )
+            return made
         ours = row[0].options
         differing = {
             option: (getattr(ours, option), getattr(wanted, option))
@@ -391,6 +408,7 @@ class Broker(QueueVerbs):
     async def delete_topic(self, name: str) -> None:
         row = self._whole_row(name)
         await self._change(DeleteTopics([topic.id for topic in row]))
+        event(_log, logging.INFO, "topic_deleted", "a topic was deleted", topic=name)
 
     async def purge_topic(self, name: str, before: int | None) -> int:
         row = self._existing_row(name)
@@ -421,6 +439,21 @@ class Broker(QueueVerbs):
     async def topic_stats(self, name: str) -> TopicStats:
         row = self._existing_row(name)
         return row[0].stats() if row[0].name == name else merged_stats(name, row)
+
+    # --- figures
+
+    def plain_topics(self) -> list[str]:
+        return list(self._topics)
+
+    def topic_figures(self, name: str) -> TopicFigures | None:
+        topic = self._topics.get(name)
+        return None if topic is None else topic.figures()
+
+    def feed_count(self) -> int:
+        return len(self._board.open)
+
+    def journal_figures(self) -> JournalFigures | None:
+        return None
 
     def _row(self, name: str) -> list[Topic]:
         """The plain topics behind a name: one, or its partitions in order, or none."""
@@ -589,6 +622,27 @@ class Broker(QueueVerbs):
         if name is not None:
             check_name(name, "reader")
         return self._topic(topic, auto_create).open_reader(name, start, filter)
+
+    async def fetch(
+        self,
+        topic: str,
+        offset: int,
+        *,
+        end: int | None,
+        max_rows: int,
+        max_bytes: int,
+        filter: Filter | None,
+        with_expired: bool,
+    ) -> Fetched:
+        found = self._topic(topic, False)
+        return fetch(found, offset, end, max_rows, max_bytes, filter, with_expired)
+
+    async def extents(self, topic: str, at: Start | None) -> list[Extent]:
+        return [extent(one, at) for one in self._existing_row(topic)]
+
+    async def wait_beyond(self, offsets: Mapping[str, int], timeout: float | None) -> bool:
+        self._check_open()
+        return await wait_beyond(self._topics, offsets, self.clock, timeout)
 
     async def open_feed(
         self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None

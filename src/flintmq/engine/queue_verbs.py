@@ -21,6 +21,7 @@ from ..group_model import (
     Ranges,
     start_text,
 )
+from ..logs import limited
 from ..model import VALUE_OPTIONS, Start, TopicOptions
 from ..patterns import NAME_BYTES_MAX, check_name
 from ..rows import Message, Rows, Run
@@ -297,11 +298,32 @@ class QueueVerbs:
                 rows = dead_rows(found, topic.origin, group.name, self.clock.now_ms())
                 settled = merged([one.offset for _, _, one in found])
                 await self._move(topic, group.name, settled, target, None, rows)
+                # Not why: that is a text of whoever rejected it, and may quote the message.
+                limited(
+                    _log,
+                    logging.WARNING,
+                    "dead_letters",
+                    f"{topic.name} {group.name}",
+                    "messages could not be processed and are dead letters now",
+                    amount=len(found),
+                    topic=topic.name,
+                    group=group.name,
+                    count=len(found),
+                    first_offset=found[0][2].offset,
+                    dead_letter_topic=target.name,
+                )
         except FlintError as error:
-            _log.warning(
-                "dead letters of group %r of %r: not moved, they will be delivered again: %s",
-                group.name, topic.name, error,
-            )  # fmt: skip
+            limited(
+                _log,
+                logging.WARNING,
+                "dead_letters_not_moved",
+                f"{topic.name} {group.name}",
+                f"dead letters could not be moved and will be delivered again: {error}",
+                amount=len(dead),
+                topic=topic.name,
+                group=group.name,
+                count=len(dead),
+            )
             raise
 
     async def _move(
@@ -340,10 +362,16 @@ class QueueVerbs:
         options = topic.options
         name = options.dead_letter_topic or self._own_letters(topic, group)
         if f"{name}/0" in self._topics:
-            _log.warning(
-                "dead_letter_topic %r of %r is partitioned, which dead letters are not: %r is used "
-                "instead", name, topic.name, self._own_letters(topic, group),
-            )  # fmt: skip
+            limited(
+                _log,
+                logging.WARNING,
+                "dead_letter_topic_unfit",
+                topic.name,
+                "a dead_letter_topic is partitioned, which dead letters are not: another is used",
+                topic=topic.name,
+                dead_letter_topic=name,
+                used=self._own_letters(topic, group),
+            )
             name = self._own_letters(topic, group)
         wanted = {
             option: getattr(options, option)
@@ -357,10 +385,17 @@ class QueueVerbs:
         found = await self._obtain_with(name, made)
         if found.options.storage != options.storage:
             fallback = self._own_letters(topic, group)
-            _log.warning(
-                "dead_letter_topic %r of %r has storage=%r, the topic %r: %r is used instead",
-                name, topic.name, found.options.storage, options.storage, fallback,
-            )  # fmt: skip
+            limited(
+                _log,
+                logging.WARNING,
+                "dead_letter_topic_unfit",
+                topic.name,
+                "a dead_letter_topic has another storage than its topic: another is used",
+                topic=topic.name,
+                dead_letter_topic=name,
+                storage=found.options.storage,
+                used=fallback,
+            )
             found = await self._obtain_with(fallback, made)
         if REDRIVE not in found.queues:
             command = CreateGroup(

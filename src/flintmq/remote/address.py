@@ -1,4 +1,4 @@
-"""Where the servers of a `flint://` URL are."""
+"""Where the servers of a `flint://` or `flints://` URL are."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Address = tuple[str, int]
 
 def parse_addresses(url: str) -> list[Address]:
     """`flint://host1:7600,host2` has two servers; a port that is not said is 7600."""
-    _, _, rest = url.partition("://")
+    scheme, _, rest = url.partition("://")
     hosts = rest.rstrip("/")
     if not hosts or "/" in hosts or "?" in hosts or "@" in hosts:
         raise InvalidRequest(
-            f"a broker's URL is flint://host:port, or several hosts with commas; not {url!r}"
+            f"a broker's URL is {scheme}://host:port, or several hosts with commas; not {url!r}"
         )
     return [_address(host, url) for host in hosts.split(",")]
 

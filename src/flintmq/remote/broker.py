@@ -12,11 +12,20 @@ from typing import Any, Literal, TypeVar, get_args
 import msgspec
 
 from ..batch import EXPIRY, OBJECTS, BatchBuilder, RecordBatch
-from ..broker_api import Filter
+from ..broker_api import Fetched, Filter
 from ..clock import Clock, SystemClock
-from ..errors import Closed, Disconnected, InvalidRequest, MessageTooLarge, OutcomeUnknown
+from ..errors import (
+    Closed,
+    Disconnected,
+    FlintError,
+    InvalidRequest,
+    MessageTooLarge,
+    OutcomeUnknown,
+)
 from ..group_model import GroupInfo, GroupStats, InFlight, Order, Ranges
 from ..model import (
+    Extent,
+    Missed,
     Overflow,
     Receipt,
     Start,
@@ -26,6 +35,7 @@ from ..model import (
     changed_options,
 )
 from ..rows import Decoder, Origin, Rows, Run
+from ..wire.faults import error_of
 from ..wire.frames import HEADER_BYTES, Buffer, Frame
 from ..wire.operations import (
     AbortStage,
@@ -33,6 +43,9 @@ from ..wire.operations import (
     CloseStream,
     CommitStage,
     DeadLetters,
+    Extents,
+    Fault,
+    Fetch,
     GroupName,
     JoinGroup,
     KnownTopic,
@@ -48,8 +61,10 @@ from ..wire.operations import (
     SetTopic,
     Stage,
     Taken,
+    WaitBeyond,
     encode,
 )
+from ..wire.operations import Fetched as FetchedRows
 from ..wire.runs import decode_runs
 from ..wire.values import receipt_of, start_fields
 from .address import parse_addresses
@@ -57,6 +72,7 @@ from .link import Link, SessionLost
 from .member import RemoteMember
 from .outbox import Outbox, PendingReceipt
 from .streams import RemoteFeed, RemoteReader, RemoteStream
+from .tls import ClientTls
 
 T = TypeVar("T")
 OnFull = Literal["block", "raise"]
@@ -78,6 +94,7 @@ class RemoteBroker:
         auto_create: bool = True,
         on_full: OnFull = "block",
         send_bytes_max: int = SEND_BYTES_MAX,
+        tls: ClientTls | None = None,
     ) -> None:
         if on_full not in get_args(OnFull):
             raise InvalidRequest(f"on_full is one of {', '.join(get_args(OnFull))}")
@@ -97,6 +114,7 @@ class RemoteBroker:
             parse_addresses(url),
             patience=timeout,
             client=name,
+            tls=tls,
             on_event=self._event,
             on_opened=self._take_up,
             on_new_session=self._start_anew,
@@ -418,6 +436,57 @@ class RemoteBroker:
         reader = RemoteReader(self, opening)
         await self._opened_once(reader)
         return reader
+
+    async def fetch(
+        self,
+        topic: str,
+        offset: int,
+        *,
+        end: int | None,
+        max_rows: int,
+        max_bytes: int,
+        filter: Filter | None,
+        with_expired: bool,
+        topic_id: int | None = None,
+    ) -> Fetched:
+        """Read by offset. With `topic_id`, a topic made anew under the name is TopicReplaced."""
+        control = Fetch(
+            topic, offset, max_rows, 0, end, max_bytes, _filter_text(filter), with_expired, topic_id
+        )
+        while True:
+            try:
+                frame = await self.ask(Op.FETCH, control)
+            except SessionLost:
+                continue
+            taken = msgspec.msgpack.decode(frame.control, type=FetchedRows)
+            gap = None if taken.gap is None else Missed(*taken.gap)
+            rows = Rows(decode_runs(taken.runs, frame.batches, self.origin), gap)
+            return Fetched(rows, taken.position, taken.next_offset)
+
+    async def extents(self, topic: str, at: Start | None) -> list[Extent]:
+        found = (await self.extents_of([topic], at))[topic]
+        if isinstance(found, FlintError):
+            raise found
+        return found
+
+    async def extents_of(
+        self, topics: Sequence[str], at: Start | None = None
+    ) -> dict[str, list[Extent] | FlintError]:
+        """Where several topics begin and end, asked in one go; or why that cannot be told."""
+        control = Extents(list(topics), start_fields(at))
+        answers: list[Any] = await self._asked(Op.EXTENTS, control, list[Any])
+        found: dict[str, list[Extent] | FlintError] = {}
+        for topic, answer in zip(topics, answers, strict=True):
+            if answer and isinstance(answer[0], str):
+                found[topic] = error_of(msgspec.convert(answer, Fault))
+            else:
+                found[topic] = msgspec.convert(answer, list[Extent])
+        return found
+
+    async def wait_beyond(self, offsets: Mapping[str, int], timeout: float | None) -> bool:
+        control = WaitBeyond(dict(offsets), timeout)
+        is_beyond: bool = await self._asked(Op.WAIT_BEYOND, control, bool)
+        return is_beyond
 
     async def open_row(
         self,

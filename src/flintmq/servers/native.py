@@ -12,6 +12,7 @@ import msgspec
 
 from ..broker_api import BrokerApi
 from ..errors import Disconnected, FlintError, InvalidRequest, MalformedFrame, QueueFull
+from ..logs import event, limited
 from ..model import OPTION_NAMES, TopicInfo, TopicOptions
 from ..wire.frames import Frame
 from ..wire.operations import KnownTopic, Op, Open, Opened, encode
@@ -20,11 +21,13 @@ from .connection import Connection
 from .limits import Limits
 from .publishing import Draining
 from .session import Session
+from .tls import ServerTls
 
 _log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
-COMPLAIN_SECONDS = 10.0
+HANDSHAKES_SECONDS = 0.002
+"""What TLS handshakes may take of one turn of the loop."""
 MEMORY_BITS = 62
 _memories: WeakKeyDictionary[BrokerApi, int] = WeakKeyDictionary()
 """A number for what each broker has in memory, which no other has."""
@@ -37,15 +40,24 @@ class NativeServer:
     """
 
     def __init__(
-        self, broker: BrokerApi, *, limits: Limits | None = None, name: str = "flintmq"
+        self,
+        broker: BrokerApi,
+        *,
+        limits: Limits | None = None,
+        name: str = "flintmq",
+        tls: ServerTls | None = None,
     ) -> None:
         self.broker = broker
+        self.tls = tls
         self.limits = limits or Limits()
         self.name = name
         self.encoder = RunEncoder()
         self.connections: set[Connection] = set()
         self._turned_away: set[Connection] = set()
-        self._complain_at = 0.0
+        self._shaking_hands: dict[Connection, None] = {}  # in the order they came
+        self._is_shaking_hands = False
+        self.accepted = self.refused = 0
+        self._bytes_received = self._bytes_sent = 0  # by connections that have left
         self.sessions: dict[bytes, Session] = {}
         self._away: dict[bytes, Session] = {}  # those without a connection, in the order they left
         self.known: dict[str, KnownTopic] = {}
@@ -89,8 +101,10 @@ class NativeServer:
         """Take a connection in; or why it is refused, which it hears once it has said hello."""
         if not self.is_draining and len(self.connections) < self.limits.connections:
             self.connections.add(connection)
+            self.accepted += 1
             self._sweep_later()
             return None
+        self.refused += 1
         self._turn_away(connection)
         if self.is_draining:
             return Draining("the broker is about to stop")
@@ -99,22 +113,56 @@ class NativeServer:
         )
 
     def _turn_away(self, connection: Connection) -> None:
+        if not self.is_draining:
+            limited(
+                _log,
+                logging.WARNING,
+                "connection_turned_away",
+                "",
+                "a client is turned away: there are too many connections; close some, or raise "
+                "max_connections",
+                peer=connection.peer,
+                connections=len(self.connections),
+            )
         if len(self._turned_away) >= self.limits.told:
             connection.abort()  # a flood: nobody is told why
             return
         self._turned_away.add(connection)
-        now = asyncio.get_running_loop().time()
-        if not self.is_draining and now >= self._complain_at:
-            self._complain_at = now + COMPLAIN_SECONDS
-            _log.warning(
-                "%s is turned away: there are %d connections already",
-                connection.peer,
-                len(self.connections),
-            )
+
+    def shake_hands_later(self, connection: Connection) -> None:
+        """A step of a TLS handshake takes up to a millisecond: a few in each turn of the loop, so
+        that many who connect at once do not hold up those who are connected."""
+        self._shaking_hands[connection] = None
+        if not self._is_shaking_hands:
+            self._is_shaking_hands = True
+            asyncio.get_running_loop().call_soon(self._shake_hands)
+
+    def _shake_hands(self) -> None:
+        loop = asyncio.get_running_loop()
+        enough_at = loop.time() + HANDSHAKES_SECONDS
+        try:
+            while self._shaking_hands and loop.time() < enough_at:
+                connection = next(iter(self._shaking_hands))
+                del self._shaking_hands[connection]
+                connection.shake_hands()
+        finally:
+            self._is_shaking_hands = bool(self._shaking_hands)
+            if self._is_shaking_hands:
+                loop.call_soon(self._shake_hands)
 
     def left(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self._turned_away.discard(connection)
+        self._bytes_received += connection.bytes_received
+        self._bytes_sent += connection.bytes_sent
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes received and sent since the beginning."""
+        received, sent = self._bytes_received, self._bytes_sent
+        for connection in self.connections:
+            received += connection.bytes_received
+            sent += connection.bytes_sent
+        return received, sent
 
     def set_limits(self, limits: Limits) -> None:
         """Also for connections that are open; but who was told when to ping is not let go of for
@@ -189,9 +237,12 @@ class NativeServer:
 
     def lasting_id(self, topic: TopicInfo) -> int:
         """A topic in memory begins again at offset 0 with its broker: then it is another one."""
-        if topic.options.storage == "durable":
-            return topic.id
-        return _memories.setdefault(self.broker, secrets.randbits(MEMORY_BITS)) + topic.id
+        return self.lasting(topic.id, topic.options.storage)
+
+    def lasting(self, id: int, storage: str) -> int:
+        if storage == "durable":
+            return id
+        return _memories.setdefault(self.broker, secrets.randbits(MEMORY_BITS)) + id
 
     def forget(self, session: Session) -> None:
         self.sessions.pop(session.id, None)
@@ -206,7 +257,14 @@ class NativeServer:
             or sum(one.kept_bytes for one in self._away.values()) > limits.away_bytes
         ):
             oldest = next(iter(self._away.values()))
-            _log.info("the session of %s is not kept: too many are", oldest.client or "a client")
+            event(
+                _log,
+                logging.INFO,
+                "session_not_kept",
+                "a session is not kept for its client to come back: too many are",
+                client=oldest.client,
+                away=len(self._away),
+            )
             oldest.end()
 
     def is_back(self, session: Session) -> None:

@@ -6,15 +6,17 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from ..batch import decode_all
 from ..broker_api import Filter, ReaderApi
 from ..client.partitioned_reader import PartitionedReader
-from ..errors import InvalidRequest
+from ..errors import FlintError, InvalidRequest, TopicReplaced
 from ..group_model import Lease, Ranges
 from ..model import Overflow, Start
 from ..rows import Rows, Run
 from ..serde.filters import compile_filter
+from ..wire.faults import fault_of
 from ..wire.frames import Buffer, Frame
 from ..wire.operations import (
     AbortStage,
@@ -24,7 +26,9 @@ from ..wire.operations import (
     CommitStage,
     Control,
     DeadLetters,
+    Extents,
     Fetch,
+    Fetched,
     Granted,
     GroupName,
     Joined,
@@ -45,6 +49,7 @@ from ..wire.operations import (
     Take,
     TakeLeased,
     Taken,
+    WaitBeyond,
 )
 from ..wire.operations import Stream as StreamName
 from ..wire.values import receipt_fields, start_of
@@ -306,27 +311,64 @@ async def give_back(stream: Stream, unread: list[list[int]]) -> bool:
 
 async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:
     """Read by offset, without a name and without a trace."""
+    server, broker = session.server, session.server.broker
     if c.max_rows < 1:
         raise InvalidRequest(f"max_rows is at least 1, not {c.max_rows}")
-    reader = await session.server.broker.open_reader(
-        c.topic, name=None, start=c.offset, filter=None, auto_create=False
+    filter = _filter(c.filter)
+    if c.topic_id is not None:
+        found = server.lasting_id(await broker.topic_info(c.topic))
+        if found != c.topic_id:
+            raise TopicReplaced(c.topic, c.topic_id, found)
+    if c.timeout != 0:
+        await broker.wait_beyond({c.topic: c.offset}, c.timeout)
+    await session.room()
+    limits = server.limits
+    most = limits.frame_bytes - FRAME_ROOM_BYTES
+    fetched = await broker.fetch(
+        c.topic,
+        c.offset,
+        end=c.end,
+        max_rows=min(c.max_rows, FETCH_ROWS_MAX),
+        max_bytes=min(c.max_bytes, most) if c.max_bytes > 0 else limits.delivery_bytes,
+        filter=filter,
+        with_expired=c.with_expired,
     )
-    try:
-        if not reader.is_ready() and c.timeout != 0:
-            await reader.wait(c.timeout)
-        await session.room()
-        rows = reader.take(min(c.max_rows, 65_536))
-        missed = rows.missed
-        after = await reader.position()
-    finally:
-        await reader.close()
-    runs, rest, _ = cut(rows.runs, c.max_rows, session.server.limits.delivery_bytes)
+    rows, position = fetched.rows, fetched.position
+    runs, rest = list(rows.runs), list[Run]()
+    if len(runs) == 1:  # one at least is fetched, however large
+        runs, rest, _ = cut(runs, FETCH_ROWS_MAX, most)
     if rest:
-        after = rest[0].source.base_offset + rest[0].rows()[0]
-    infos, batches = session.server.encoder.encode(runs)
+        position = rest[0].source.base_offset + rest[0].rows()[0]
+    infos, batches = server.encoder.encode(runs, keep=False)
     gap = rows.gap
     fields = None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
-    return WithBatches(Taken(infos, fields, missed, after), batches)
+    control = Fetched(infos, fields, rows.missed, position, bool(rest), fetched.next_offset)
+    return WithBatches(control, batches)
+
+
+FETCH_ROWS_MAX = 1 << 20
+FRAME_ROOM_BYTES = 1 << 20
+"""What of the largest frame is left for the control part: it names every batch."""
+
+
+async def extents(session: Session, c: Extents, frame: Frame) -> Any:
+    """Of each topic its partitions, or the fault that keeps it from being told."""
+    server = session.server
+    at = start_of(c.at)
+    found: list[Any] = []
+    for topic in c.topics:
+        try:
+            parts = await server.broker.extents(topic, at)
+            storage = (await server.broker.topic_info(topic)).options.storage
+        except FlintError as error:
+            found.append(fault_of(error))
+            continue
+        found.append([replace(part, id=server.lasting(part.id, storage)) for part in parts])
+    return found
+
+
+async def wait_beyond(session: Session, c: WaitBeyond, frame: Frame) -> bool:
+    return await session.server.broker.wait_beyond(c.offsets, c.timeout)
 
 
 # --- groups
@@ -474,6 +516,8 @@ HANDLERS: dict[int, tuple[type[Control], Handler]] = {
     Op.LAG: (StreamName, lag),
     Op.CLOSE_STREAM: (CloseStream, close_stream),
     Op.FETCH: (Fetch, fetch),
+    Op.EXTENTS: (Extents, extents),
+    Op.WAIT_BEYOND: (WaitBeyond, wait_beyond),
     Op.PUT_BACK: (CloseStream, put_back),
     Op.JOIN_GROUP: (JoinGroup, join_group),
     Op.TAKE_LEASED: (TakeLeased, take_leased),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ..errors import Closed, FlintError, InvalidRequest, MalformedFrame, QueueFull
+from ..logs import event, limited
 from ..wire.faults import fault_of
 from ..wire.frames import Buffer, Frame, encode_frame
 from ..wire.operations import CancelPiece, Control, Fault, Op, Open, encode
@@ -127,7 +128,13 @@ class Session:
                     await requests.give_back(stream, [])  # never sent, so nobody has it
                 await stream.close()
             except FlintError as error:
-                _log.info("closing what %s held: %s", self.client or "a client", error)
+                event(
+                    _log,
+                    logging.INFO,
+                    "session_end_failed",
+                    f"closing what a client held: {error}",
+                    client=self.client,
+                )
         self.streams.clear()
         self._kept.clear()
 
@@ -158,7 +165,15 @@ class Session:
             return fault_of(error)
         if isinstance(error, asyncio.CancelledError):
             return Fault("Cancelled", "the request was cancelled")
-        _log.error("a request of %s failed", self.client or "a client", exc_info=error)
+        limited(
+            _log,
+            logging.ERROR,
+            "request_failed",
+            type(error).__name__,
+            "a request failed by a fault of the broker; please report it",
+            exc_info=error,
+            client=self.client,
+        )
         return Fault("FlintError", f"the server failed: {type(error).__name__}: {error}")
 
     def is_full(self) -> bool:
@@ -365,7 +380,7 @@ class Session:
 _NAMES = ("topic", "name", "group", "pattern", "writer", "part")
 """What the broker looks things up by."""
 
-_WAIT = frozenset({Op.FETCH, Op.TAKE_LEASED})
+_WAIT = frozenset({Op.FETCH, Op.TAKE_LEASED, Op.WAIT_BEYOND})
 """What may wait for messages, for ever."""
 
 _decoders: dict[type[Control], Any] = {}

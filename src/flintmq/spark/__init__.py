@@ -1,1 +1,11 @@
-"""Topics as tables of Spark: a data source for PySpark, and what goes with it."""
+"""Topics as tables of Spark: a data source for PySpark, and what goes with it.
+
+Importing this does not import PySpark; using it does.
+"""
+
+from __future__ import annotations
+
+from .registering import register
+from .session import session
+
+__all__ = ["session", "register"]

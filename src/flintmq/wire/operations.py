@@ -44,6 +44,8 @@ class Op(IntEnum):
     CLOSE_STREAM = 55
     FETCH = 56
     PUT_BACK = 57
+    EXTENTS = 58
+    WAIT_BEYOND = 59
     # --- groups
     JOIN_GROUP = 64
     TAKE_LEASED = 65
@@ -186,6 +188,27 @@ class Fetch(Control):
     offset: int
     max_rows: int
     timeout: float | None = 0
+    end: int | None = None
+    """Nothing from this offset on."""
+    max_bytes: int = 0
+    """What the reply may carry; 0: about 1 MiB."""
+    filter: str | None = None
+    with_expired: bool = False
+    topic_id: int | None = None
+    """The id the topic is known by: another one is an error."""
+
+
+class Extents(Control):
+    """Where topics begin and end; and which offset a time is at."""
+
+    topics: list[Any]
+    at: Any = None
+
+
+class WaitBeyond(Control):
+    offsets: dict[str, int]
+    """By plain topic, what is known of it."""
+    timeout: float | None = None
 
 
 class RunInfo(Control):
@@ -207,6 +230,17 @@ class Taken(Control):
     """Of a fetch, the next offset."""
     more: bool = False
     """There are more, which this reply could not carry."""
+
+
+class Fetched(Control):
+    """What a fetch brought. It begins like Taken."""
+
+    runs: list[RunInfo]
+    gap: list[Any] | None
+    missed: int
+    position: int
+    more: bool
+    next_offset: int
 
 
 class Seek(Control):

@@ -33,16 +33,19 @@ class RunEncoder:
         self._kept_bytes = 0
         self._kept_bytes_max = kept_bytes_max
 
-    def encode(self, runs: Sequence[Run]) -> tuple[list[RunInfo], list[Buffer]]:
+    def encode(
+        self, runs: Sequence[Run], *, keep: bool = True
+    ) -> tuple[list[RunInfo], list[Buffer]]:
+        """Without `keep`, nothing is kept for others: who reads in bulk reads for itself."""
         infos: list[RunInfo] = []
         batches: list[Buffer] = []
         for run in runs:
             for source, start, stop, picks in _pieces(run):
                 if isinstance(source, RecordBatch) and _goes_whole(source, start, stop):
-                    batches += self._bytes_of(source, 0, source.row_count)
+                    batches += self._bytes_of(source, 0, source.row_count, keep)
                     shift = 0
                 else:
-                    batches += self._bytes_of(source, start, stop)
+                    batches += self._bytes_of(source, start, stop, keep)
                     shift = start
                 infos.append(
                     RunInfo(
@@ -55,7 +58,7 @@ class RunEncoder:
                 )
         return infos, batches
 
-    def _bytes_of(self, source: RowSource, start: int, stop: int) -> list[Buffer]:
+    def _bytes_of(self, source: RowSource, start: int, stop: int, keep: bool) -> list[Buffer]:
         key = (id(source), start, stop)
         kept = self._kept.get(key)
         # A builder grows, but a range of its rows never changes.
@@ -63,7 +66,8 @@ class RunEncoder:
             return kept[1]
         batch = _cut(source, start, stop)
         parts: list[Buffer] = [batch.header(), batch.body]
-        self._keep(key, source, parts)
+        if keep:
+            self._keep(key, source, parts)
         return parts
 
     def _keep(self, key: Key, source: RowSource, parts: list[Buffer]) -> None:

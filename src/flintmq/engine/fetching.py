@@ -1,0 +1,136 @@
+"""Reading a topic by offset, in bulk and without a trace.
+
+A reader holds a position, and a bounded topic lets go of what all readers have passed. A fetch
+holds none: what was only fetched counts as read by nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..batch import RecordBatch, RowSource
+from ..broker_api import Fetched, Filter
+from ..clock import Clock
+from ..errors import InvalidRequest
+from ..model import Extent, Missed, Start
+from ..rows import Rows, Run
+from .expiry import alive
+from .readers import resolve_start
+from .waiting import resolve
+
+if TYPE_CHECKING:
+    from .topic import Topic
+
+FILTER_ROWS_MAX = 16_384
+"""How many rows one fetch looks at with a filter: a rare match must not hold up the loop."""
+
+
+def fetch(
+    topic: Topic,
+    offset: int,
+    end: int | None,
+    max_rows: int,
+    max_bytes: int,
+    filter: Filter | None,
+    with_expired: bool,
+) -> Fetched:
+    if type(offset) is not int or offset < 0 or max_rows < 1:
+        raise InvalidRequest(f"fetch from offset {offset!r}, up to {max_rows!r} rows")
+    log = topic.log
+    gap = None
+    if offset < log.first_offset:
+        behind = log.first_offset if end is None else min(end, log.first_offset)
+        if count := topic.missed_between(offset, behind):
+            gap = Missed(topic.name, offset, behind, count)
+        offset = behind
+    stop_at = log.next_offset if end is None else min(end, log.next_offset)
+    runs: list[Run] = []
+    taken = size = 0
+    budget = FILTER_ROWS_MAX
+    while offset < stop_at and taken < max_rows and size < max_bytes and budget > 0:
+        source, row, rows = log.locate(offset)
+        stop = min(rows, row + stop_at - offset, row + max_rows - taken)
+        length = _length(source, row, stop)
+        if runs and size + length > max_bytes:
+            break
+        if filter is not None:
+            stop = min(stop, row + budget)
+            budget -= stop - row
+        run = _wanted(topic, source, row, stop, filter, with_expired)
+        if run is not None:
+            runs.append(run)
+            size += length
+            taken += run.row_count
+        offset += stop - row
+    return Fetched(Rows(runs, gap), offset, log.next_offset)
+
+
+def _length(source: RowSource, start: int, stop: int) -> int:
+    if isinstance(source, RecordBatch) and 2 * (stop - start) >= source.row_count:
+        return source.byte_length  # it goes whole
+    return source.size(start, stop)
+
+
+def _wanted(
+    topic: Topic,
+    source: RowSource,
+    start: int,
+    stop: int,
+    filter: Filter | None,
+    with_expired: bool,
+) -> Run | None:
+    picks: Sequence[int] | None = None
+    if topic.may_expire and not with_expired:
+        picks = alive(source, start, stop, topic.ttl_ms, topic.clock.now_ms())
+    if filter is not None:
+        picks = topic.pick(filter, source, range(start, stop) if picks is None else picks)
+    if picks is None:
+        return Run(source, start, stop, topic.origin)
+    return Run(source, start, stop, topic.origin, picks) if picks else None
+
+
+def extent(topic: Topic, at: Start | None) -> Extent:
+    log = topic.log
+    return Extent(
+        topic.name,
+        topic.origin.partition,
+        topic.id,
+        log.first_offset,
+        log.next_offset,
+        log.byte_count,
+        log.first_offset if at is None else resolve_start(topic, at),
+    )
+
+
+async def wait_beyond(
+    topics: Mapping[str, Topic], offsets: Mapping[str, int], clock: Clock, timeout: float | None
+) -> bool:
+    """Until one of the topics has more than is known of it, or is gone."""
+
+    def is_beyond() -> bool:
+        return any(
+            (topic := topics.get(name)) is None or topic.log.next_offset > offset
+            for name, offset in offsets.items()
+        )
+
+    if is_beyond() or timeout == 0:
+        return is_beyond()
+    future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def rung() -> None:
+        if is_beyond():
+            resolve(future, True)
+
+    bells = [topics[name].bell for name in offsets]
+    for bell in bells:
+        bell.listeners.add(rung)
+    timer = None if timeout is None else clock.call_later(timeout, lambda: resolve(future, False))
+    try:
+        return await future
+    finally:
+        if timer is not None:
+            timer.cancel()
+        for bell in bells:
+            bell.listeners.discard(rung)

@@ -1,0 +1,171 @@
+"""Reading ranges of offsets from the broker: several requests under way, rows in order.
+
+The broker sends stored batches as they are. While one reply is made into columns the next ones are
+on their way. How many rows a request asks for follows from how large they were so far.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from ..batch import RecordBatch
+from ..broker_api import Fetched, Filter
+from ..errors import FlintError, InvalidRequest, MessagesLost, OutcomeUnknown
+from ..serde.filters import compile_filter
+from .columns import ROWS_MIN, Columns
+from .connecting import Line, is_passing
+from .ranges import Range
+
+if TYPE_CHECKING:
+    import pyarrow
+
+UNDER_WAY = 3
+"""Requests of one task at a time."""
+
+REPLY_BYTES = 2 * 1024 * 1024
+FIRST_ROWS = 8192
+ROWS_LEAST, ROWS_MOST = 64, 1 << 18
+REMEDY = (
+    "With failOnDataLoss=false the query goes on with what is left; keep messages longer "
+    "(retention_age, retention_bytes) so that it does not happen again."
+)
+
+
+class Fetches:
+    """The rows of some ranges, in order."""
+
+    def __init__(
+        self,
+        line: Line,
+        ranges: Sequence[Range],
+        *,
+        filter: str | None = None,
+        with_expired: bool = False,
+        fail_on_loss: bool = True,
+    ) -> None:
+        self._line = line
+        self._ranges = deque(ranges)
+        self._filter: Filter | None = None
+        if filter is not None:
+            self._filter = compile_filter(filter)
+        self._with_expired = with_expired
+        self._fail_on_loss = fail_on_loss
+        self._rows = FIRST_ROWS
+        self._asked: deque[tuple[Range, Future[Fetched]]] = deque()
+
+    def __iter__(self) -> Iterator[tuple[Range, Fetched]]:
+        try:
+            while True:
+                self._ask()
+                if not self._asked:
+                    return
+                piece, future = self._asked.popleft()
+                fetched = self._answer(piece, future)
+                if fetched.position < piece.end:
+                    self._go_on(piece, fetched)
+                self._learn(fetched)
+                yield piece, fetched
+        finally:
+            for _, future in self._asked:
+                future.cancel()
+
+    def _ask(self) -> None:
+        while self._ranges and len(self._asked) < UNDER_WAY:
+            whole = self._ranges.popleft()
+            border = min(whole.end, whole.start + self._rows)
+            if border < whole.end:
+                self._ranges.appendleft(_from(whole, border))
+            self._asked.append(self._fetch(_up_to(whole, border)))
+
+    def _fetch(self, piece: Range) -> tuple[Range, Future[Fetched]]:
+        work = self._line.broker.fetch(
+            piece.plain,
+            piece.start,
+            end=piece.end,
+            max_rows=piece.rows,
+            max_bytes=2 * REPLY_BYTES,
+            filter=self._filter,
+            with_expired=self._with_expired,
+            topic_id=piece.id,
+        )
+        return piece, self._line.begin(work)
+
+    def _answer(self, piece: Range, future: Future[Fetched]) -> Fetched:
+        """The reply. A broker that goes away while it is asked is asked again, for a while."""
+        give_up_at = time.monotonic() + self._line.settings.patience
+        while True:
+            try:
+                fetched = future.result()
+            except FlintError as error:
+                if not (is_passing(error) or isinstance(error, OutcomeUnknown)):
+                    raise
+                if time.monotonic() >= give_up_at:
+                    raise
+                _, future = self._fetch(piece)
+                continue
+            gap = fetched.rows.gap
+            if gap is not None and self._fail_on_loss:
+                raise MessagesLost(piece.plain, gap.first, gap.next, gap.count, REMEDY)
+            return fetched
+
+    def _go_on(self, piece: Range, fetched: Fetched) -> None:
+        """The reply did not reach the end of what was asked for: the rest goes first."""
+        rest = _from(piece, fetched.position)
+        is_missing = fetched.position == piece.start and fetched.next_offset <= piece.start
+        if is_missing and not self._comes_back(piece):
+            return
+        self._asked.appendleft(self._fetch(rest))
+
+    def _comes_back(self, piece: Range) -> bool:
+        """What was planned is not there: a broker that has just come back may need a moment."""
+        broker, patience = self._line.broker, self._line.settings.patience
+        if self._line.run(broker.wait_beyond({piece.plain: piece.start}, patience)):
+            return True
+        if self._fail_on_loss:
+            raise MessagesLost(
+                piece.plain,
+                piece.start,
+                piece.start,
+                piece.rows,
+                "They were there when the read was planned; the broker has lost its newest "
+                "messages, as one with fsync=never may in a crash. With failOnDataLoss=false the "
+                "query goes on.",
+            )
+        return False
+
+    def _learn(self, fetched: Fetched) -> None:
+        runs = fetched.rows.runs
+        rows = sum(run.row_count for run in runs)
+        if rows:
+            size = sum(_size(run.source) for run in runs)
+            self._rows = max(ROWS_LEAST, min(ROWS_MOST, REPLY_BYTES * rows // max(1, size)))
+
+
+def _size(source: Any) -> int:
+    return source.byte_length if isinstance(source, RecordBatch) else 0
+
+
+def _from(one: Range, start: int) -> Range:
+    return Range(one.topic, one.partition, one.plain, one.id, start, one.end)
+
+
+def _up_to(one: Range, end: int) -> Range:
+    return Range(one.topic, one.partition, one.plain, one.id, one.start, end)
+
+
+def arrow_batches(fetches: Fetches, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
+    """What was fetched as Arrow batches that are worth handing to Spark."""
+    columns = Columns(schema)
+    for piece, fetched in fetches:
+        for run in fetched.rows.runs:
+            if not isinstance(run.source, RecordBatch):
+                raise InvalidRequest("objects are passed by reference; Spark cannot read them")
+            columns.add(run.source, run.start, run.stop, run.picks, piece.topic, piece.partition)
+            if columns.rows >= ROWS_MIN:
+                yield columns.take()
+    if columns.rows:
+        yield columns.take()

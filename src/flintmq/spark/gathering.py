@@ -1,0 +1,65 @@
+"""Rows on their way into record batches: joined while they are few, cut where they are many.
+
+A record batch of some thousand rows is what brokers, queues and readers like best. Where the rows
+of a task go to many topics, each gets few at a time: they wait here for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ROWS_MAX = 2_500
+"""A quarter of the rows that Spark hands over at a time."""
+BYTES_MAX = 512 * 1024
+HELD_BYTES_MAX = 16 * 1024 * 1024
+"""What waits for more, of all topics together."""
+
+Cut = tuple[str, "pyarrow.RecordBatch"]
+
+
+class Gatherer:
+    def __init__(self, *, rows_max: int = ROWS_MAX, bytes_max: int = BYTES_MAX) -> None:
+        self._rows_max, self._bytes_max = rows_max, bytes_max
+        self._held: dict[str, list[pyarrow.RecordBatch]] = {}
+        self._rows: dict[str, int] = {}
+        self._bytes: dict[str, int] = {}
+
+    def add(self, topic: str, rows: pyarrow.RecordBatch) -> Iterator[Cut]:
+        """Take rows for a topic; what is enough for a batch by now."""
+        if not rows.num_rows:
+            return
+        self._held.setdefault(topic, []).append(rows)
+        self._rows[topic] = self._rows.get(topic, 0) + rows.num_rows
+        self._bytes[topic] = self._bytes.get(topic, 0) + rows.nbytes
+        if self._rows[topic] >= self._rows_max or self._bytes[topic] >= self._bytes_max:
+            yield from self._let_go(topic)
+        elif sum(self._bytes.values()) > HELD_BYTES_MAX:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[Cut]:
+        """Everything that is still held."""
+        for topic in list(self._held):
+            yield from self._let_go(topic)
+
+    def _let_go(self, topic: str) -> Iterator[Cut]:
+        import pyarrow as pa
+
+        held, rows, size = self._held.pop(topic), self._rows.pop(topic), self._bytes.pop(topic)
+        if len(held) > 1:
+            names = {name for part in held for name in part.schema.names}
+            if any(set(part.schema.names) != names for part in held):
+                # Hashes of keys are there where some row had a key; they are made again.
+                held = [
+                    part.drop_columns(["key_hash"]) if "key_hash" in part.schema.names else part
+                    for part in held
+                ]
+            held = pa.Table.from_batches(held).combine_chunks().to_batches()
+        pieces = max(-(-rows // self._rows_max), -(-size // self._bytes_max))
+        each = -(-rows // pieces)
+        for part in held:
+            for start in range(0, part.num_rows, each):
+                yield topic, part.slice(start, each)

@@ -1,0 +1,179 @@
+"""The Java process that Spark runs in: started without a shell, and never outliving this process.
+
+PySpark's own way is a shell script that starts a Java to find out how to start a Java. This one is
+a second faster, needs no shell, and does without a module that trimmed Javas do not have.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import SparkUnavailable
+from .java import VECTOR_MODULE, Java
+
+START_SECONDS = 180.0
+END_SECONDS = 15.0
+
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+# What Spark's own launcher gives every Java, but for the module that trimmed ones do not have.
+OPENED = [
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.io",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.security.action",
+    "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+]
+OPTIONS = [
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENED),
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--enable-native-access=ALL-UNNAMED",
+    "--sun-misc-unsafe-memory-access=allow",
+]
+
+
+class Jvm:
+    """One running Java. It ends when its standard input does: with this process at the latest,
+    however that ends."""
+
+    def __init__(self, process: subprocess.Popen[bytes], directory: Path) -> None:
+        self._process, self._directory = process, directory
+        self.port, self.secret = 0, ""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def wait_ready(self, told: Path) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not told.exists():
+            if not self.is_alive():
+                raise SparkUnavailable(
+                    f"the Java of Spark ended with status {self._process.returncode} before it was "
+                    "ready; what it said stands above"
+                )
+            if time.monotonic() > deadline:
+                raise SparkUnavailable(f"Spark was not ready within {START_SECONDS:.0f} seconds")
+            time.sleep(0.02)
+        facts = told.read_bytes()
+        self.port, length = struct.unpack_from(">ii", facts)
+        self.secret = facts[8 : 8 + length].decode()
+
+
+def start_jvm(
+    java: Java, spark_home: Path, settings: Mapping[str, str], environment: Mapping[str, str]
+) -> Jvm:
+    """Start a Java with a Spark driver in it that waits for this process to call."""
+    directory = Path(tempfile.mkdtemp(prefix="flintmq-spark-"))
+    told = directory / "told"
+    # Settings may hold secrets, and a command line is for everybody to read.
+    settings_file = directory / "settings"
+    settings_file.touch(mode=0o600)
+    settings_file.write_text("".join(f"{_escaped(k)}={_escaped(v)}\n" for k, v in settings.items()))
+    command = [
+        str(java.executable),
+        *OPTIONS,
+        f"-Xmx{settings.get('spark.driver.memory', '1g')}",
+        *shlex.split(settings.get("spark.driver.defaultJavaOptions", "")),
+        *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
+        *("-cp", _class_path(spark_home, settings, environment)),
+        "org.apache.spark.deploy.SparkSubmit",
+        *("--properties-file", str(settings_file), "--load-spark-defaults"),
+        "pyspark-shell",
+    ]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        env={
+            **environment,
+            "JAVA_HOME": str(java.home if java.has_vector_module else _shim(java, directory)),
+            "SPARK_CONNECT_MODE": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
+        },
+        start_new_session=True,  # Ctrl-C is for the program, which decides what becomes of Spark
+    )
+    jvm = Jvm(process, directory)
+    try:
+        jvm.wait_ready(told)
+    except BaseException:
+        jvm.end()
+        raise
+    told.unlink()
+    settings_file.unlink()
+    atexit.register(jvm.end)
+    return jvm
+
+
+def _class_path(
+    spark_home: Path, settings: Mapping[str, str], environment: Mapping[str, str]
+) -> str:
+    parts = [
+        settings.get("spark.driver.extraClassPath", ""),
+        environment.get("SPARK_CONF_DIR", ""),
+        str(spark_home / "jars" / "*"),
+        environment.get("HADOOP_CONF_DIR", ""),
+    ]
+    return os.pathsep.join(part for part in parts if part)
+
+
+def _shim(java: Java, directory: Path) -> Path:
+    """A home for a Java without the vector module, in which that is not asked for: executors that
+    Spark starts by itself are started with Spark's own options."""
+    script = directory / "java-home" / "bin" / "java"
+    script.parent.mkdir(parents=True)
+    script.write_text(
+        "#!/bin/sh\n"
+        "for argument do\n"
+        "    shift\n"
+        f'    [ "$argument" = --add-modules={VECTOR_MODULE} ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec {shlex.quote(str(java.executable))} "$@"\n'
+    )
+    script.chmod(0o755)
+    return script.parent.parent
+
+
+def _escaped(text: Any) -> str:
+    """As Java's property files want it: everything beyond letters and digits by its number."""
+    units = str(text).encode("utf-16-be")
+    return "".join(
+        chr(unit) if 48 <= unit <= 57 or 65 <= unit <= 90 or 97 <= unit <= 122 else f"\\u{unit:04x}"
+        for unit in struct.unpack(f">{len(units) // 2}H", units)
+    )

@@ -1,0 +1,97 @@
+"""What a read is made of: which topics, where they begin and end, which offsets are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from ..errors import FlintError, InvalidRequest, TopicNotFound
+from ..model import Extent
+from .connecting import Line
+from .offsets import EARLIEST, LATEST
+from .options import ReadOptions
+from .ranges import Range
+
+Extents = dict[str, list[Extent]]
+Place = str | datetime | dict[str, dict[int, int]]
+Offsets = dict[tuple[str, int], int]
+"""By topic and partition."""
+
+
+def extents(line: Line, options: ReadOptions, at: datetime | None = None) -> Extents:
+    """Where the topics that are wanted begin and end right now. One that is named has to be there;
+    of a pattern, those that are."""
+    names: Sequence[str] = options.topics
+    if options.pattern is not None:
+        names = line.run(line.broker.topics(options.pattern))
+    found: Extents = {}
+    for name, extent in line.run(line.broker.extents_of(names, at)).items():
+        if isinstance(extent, TopicNotFound) and options.pattern is not None:
+            continue  # deleted since it was listed
+        if isinstance(extent, FlintError):
+            raise extent
+        found[name] = extent
+    return found
+
+
+def offsets_at(
+    place: Place, known: Extents, what: str, at_time: Callable[[datetime], Extents]
+) -> Offsets:
+    """The offsets that a place means, for every partition there is."""
+    if isinstance(place, datetime):
+        timed = at_time(place)
+        known = {name: timed.get(name, parts) for name, parts in known.items()}
+        return {(name, part.partition): part.at for name, part in _each(known)}
+    if isinstance(place, dict):
+        _check_named(place, known, what)
+        return {
+            (name, part.partition): _offset(place[name][part.partition], part, what)
+            for name, part in _each(known)
+        }
+    ends = place == "latest"
+    return {
+        (name, part.partition): part.next_offset if ends else part.first_offset
+        for name, part in _each(known)
+    }
+
+
+def _each(known: Extents) -> list[tuple[str, Extent]]:
+    return [(name, part) for name, parts in known.items() for part in parts]
+
+
+def _check_named(place: Mapping[str, Mapping[int, int]], known: Extents, what: str) -> None:
+    there = {(name, part.partition) for name, part in _each(known)}
+    named = {(name, number) for name, numbers in place.items() for number in numbers}
+    if missing := sorted(there - named):
+        topic, number = missing[0]
+        raise InvalidRequest(
+            f"{what}: partition {number} of {topic!r} is not named; say an offset for every "
+            "partition that is read (-2 is the earliest, -1 the latest)"
+        )
+    if unknown := sorted(named - there):
+        topic, number = unknown[0]
+        raise InvalidRequest(f"{what}: there is no partition {number} of {topic!r} to be read")
+
+
+def _offset(wanted: int, part: Extent, what: str) -> int:
+    if wanted == EARLIEST:
+        return part.first_offset
+    if wanted == LATEST:
+        return part.next_offset
+    if wanted > part.next_offset:
+        raise InvalidRequest(
+            f"{what}: offset {wanted} of {part.topic!r} is beyond its end, which is "
+            f"{part.next_offset}"
+        )
+    return wanted
+
+
+def ranges(known: Extents, starts: Offsets, ends: Offsets) -> list[Range]:
+    """What lies between."""
+    found = []
+    for name, part in _each(known):
+        place = (name, part.partition)
+        start, end = starts[place], ends[place]
+        if end > start:
+            found.append(Range(name, part.partition, part.topic, part.id, start, end))
+    return found

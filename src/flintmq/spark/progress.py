@@ -1,0 +1,117 @@
+"""A query as the broker sees it: a cursor group with a position and a lag, and its pinned start.
+
+    <group>               where the query is; `groups()` and `group_stats()` show it
+    <group>.pinned-start  where it began, kept until its first batch is done
+
+A query without a group has readers without a name, which are gone with its process: they show as
+`*1`, `*2` ... in the lag of `topic_stats()`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import Disconnected, FlintError, GroupNotFound, TopicNotFound
+from ..remote.streams import RemoteReader
+from .connecting import Line
+from .offsets import Positions
+from .planning import Extents, Offsets
+
+PINNED = ".pinned-start"
+
+
+class Progress:
+    def __init__(self, line: Line, group: str | None) -> None:
+        self._line, self._group = line, group
+        self._readers: dict[tuple[str, int], RemoteReader] = {}
+        self._topics: set[str] = set()
+        self._may_be_pinned = group is not None
+
+    # --- the start
+
+    def pinned(self, known: Extents, starts: Offsets) -> Offsets:
+        """The start as it was first looked up; this one if there was none before."""
+        assert self._group is not None
+        name = self._group + PINNED
+        before = {topic for topic in known if name in self._groups(topic)}
+        pinned: Offsets = {}
+        for topic, parts in known.items():
+            for part in parts:
+                place = (topic, part.partition)
+                # A topic that came since the start was pinned is read from its beginning.
+                is_new = bool(before) and topic not in before
+                start = part.first_offset if is_new else starts[place]
+                pinned[place] = self._line.run(self._pin(part.topic, name, start))
+        return pinned
+
+    def _groups(self, topic: str) -> set[str]:
+        return {group.name for group in self._line.run(self._line.broker.groups(topic))}
+
+    async def _pin(self, plain: str, name: str, start: int) -> int:
+        reader = await self._line.broker.open_reader(
+            plain, name=name, start=start, filter=None, auto_create=False
+        )
+        try:
+            return await reader.position()
+        finally:
+            await reader.close()
+
+    # --- the position
+
+    def began(self, known: Extents, begun: Positions) -> None:
+        """Show where the query stands, once for every partition it reads."""
+        for topic, parts in known.items():
+            position = begun.get(topic)
+            for part in parts:
+                place = (topic, part.partition)
+                if place in self._readers or position is None:
+                    continue
+                if part.partition in position.next:
+                    at = position.next[part.partition]
+                    self._readers[place] = self._line.run(self._open(part.topic, at))
+                    self._topics.add(topic)
+
+    async def _open(self, plain: str, at: int) -> RemoteReader:
+        reader = await self._line.broker.open_reader(
+            plain, name=self._group, start=at, filter=None, auto_create=False
+        )
+        await reader.seek(at)
+        return reader
+
+    def done(self, ended: Positions) -> None:
+        """A batch is done: move there, and let go of the pinned start."""
+        self._line.run(self._done(ended))
+        if self._may_be_pinned:
+            self._unpin(ended)
+
+    async def _done(self, ended: Positions) -> None:
+        for (topic, partition), reader in list(self._readers.items()):
+            position = ended.get(topic)
+            if position is None or partition not in position.next:
+                continue
+            at = position.next[partition]
+            try:
+                await reader.seek(at)
+                if self._group is not None:
+                    await reader.commit(at)
+            except TopicNotFound:
+                del self._readers[topic, partition]
+
+    def _unpin(self, ended: Positions) -> None:
+        assert self._group is not None
+        for topic in ended:
+            try:
+                self._line.run(self._line.broker.delete_group(topic, self._group + PINNED))
+            except (GroupNotFound, TopicNotFound):
+                continue
+        self._may_be_pinned = False
+
+    def close(self) -> None:
+        """Leave; the group stays where it is."""
+        readers: list[Any] = list(self._readers.values())
+        self._readers.clear()
+        for reader in readers:
+            try:
+                self._line.run(reader.close())
+            except (Disconnected, FlintError):
+                continue

@@ -1,0 +1,98 @@
+"""Ranges of offsets: how they are spread over tasks, and how a limit is shared out. Pure.
+
+A task costs some ten milliseconds whatever it reads, so small topics share one; a large topic is
+split, so that one partition of a topic is no limit to how many tasks read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+ROWS_PER_TASK = 100_000
+"""Fewer are not worth a task of their own."""
+
+ROWS_PER_TASK_MAX = 2_000_000
+"""More than this are split further than there are cores here: there may be more elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets of one partition, from `start` up to before `end`."""
+
+    topic: str
+    partition: int
+    plain: str
+    """What the broker calls it: a partition is a plain topic of its own."""
+    id: int
+    """Which topic of that name."""
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        return max(0, self.end - self.start)
+
+
+def tasks_wanted(rows: int, cores: int, min_tasks: int | None, rows_max: int | None) -> int:
+    """How many tasks so many rows are worth."""
+    if rows <= 0:
+        return 0
+    tasks = min(-(-rows // ROWS_PER_TASK), max(cores, -(-rows // ROWS_PER_TASK_MAX)))
+    if min_tasks is not None:
+        tasks = max(tasks, min_tasks)
+    if rows_max is not None:
+        tasks = max(tasks, -(-rows // rows_max))
+    return min(tasks, rows)
+
+
+def spread(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:
+    """The same offsets as so many lists of nearly the same number of rows each, in order."""
+    ranges = [one for one in ranges if one.rows]
+    total = sum(one.rows for one in ranges)
+    if not total:
+        return []
+    tasks = min(max(1, tasks), total)
+    borders = [total * number // tasks for number in range(1, tasks + 1)]
+    spread_out: list[list[Range]] = [[]]
+    passed = 0
+    for one in ranges:
+        while one.rows:
+            room = borders[len(spread_out) - 1] - passed
+            if not room:
+                spread_out.append([])
+                continue
+            taken = min(room, one.rows)
+            spread_out[-1].append(replace(one, end=one.start + taken))
+            one = replace(one, start=one.start + taken)
+            passed += taken
+    return spread_out
+
+
+def shares(backlogs: Sequence[int], limit: int, turn: int = 0) -> list[int]:
+    """How much of each backlog to take, `limit` together, in proportion to what is there.
+
+    A small backlog beside a large one is not left waiting: each gets one at least, in turn where
+    there is not one for each. `turn` says whose turn it is.
+    """
+    total = sum(backlogs)
+    if total <= limit:
+        return list(backlogs)
+    waiting = [number for number, backlog in enumerate(backlogs) if backlog > 0]
+    taken = [0] * len(backlogs)
+    at = turn % len(waiting)
+    for number in [*waiting[at:], *waiting[:at]][:limit]:
+        taken[number] = 1
+    left = limit - sum(taken)
+    if left <= 0:
+        return taken
+    rest = [backlog - has for backlog, has in zip(backlogs, taken, strict=True)]
+    whole = sum(rest)
+    fractions = []
+    for number, backlog in enumerate(rest):
+        taken[number] += left * backlog // whole
+        fractions.append((left * backlog % whole, number))
+    over = limit - sum(taken)
+    for _, number in sorted(fractions, key=lambda pair: (-pair[0], pair[1]))[:over]:
+        taken[number] += 1
+    return taken

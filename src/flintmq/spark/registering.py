@@ -1,0 +1,22 @@
+"""flintmq.spark.register(): makes `format("flintmq")` known to one session.
+
+Where FlintMQ is installed beside PySpark, Spark finds it by itself (`pyspark_flintmq`). This is for
+sessions whose workers cannot: a notebook with a path of its own, a second session of a process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .session import checked_pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("flintmq")` known to this session. Doing it again changes nothing."""
+    checked_pyspark()
+    from .source import FlintDataSource
+
+    spark.dataSource.register(FlintDataSource)

@@ -1,0 +1,56 @@
+"""The data source `flintmq`: what Spark asks first, and who answers from there on."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+from .columns import HEADERS, SCHEMA
+
+
+class FlintDataSource(DataSource):
+    """`spark.read.format("flintmq")` and `spark.readStream.format("flintmq")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "flintmq"
+
+    def schema(self) -> str:
+        with_headers = str(self.options.get("includeHeaders", "")).lower() == "true"
+        return f"{SCHEMA}, {HEADERS}" if with_headers else SCHEMA
+
+    def reader(self, schema: Any) -> Any:
+        from .batch_reader import BatchReader, NarrowedBatchReader
+        from .options import read_options
+
+        options = read_options(self.options, streams=False)
+        if options.path is not None:
+            from .direct import DirectReader
+
+            return DirectReader(options, schema)
+        return (NarrowedBatchReader if _takes_filters() else BatchReader)(options, schema)
+
+    def streamReader(self, schema: Any) -> Any:
+        from .options import read_options
+        from .stream_reader import StreamReader
+
+        return StreamReader(read_options(self.options, streams=True), schema)
+
+    # Spark passes `schema` and `overwrite` by name.
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        from .writer import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        from .stream_writer import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
+
+
+def _takes_filters() -> bool:
+    """Whether this process was started to hand filters over: only then Spark puts up with it."""
+    return len(sys.argv) > 1 and sys.argv[1].endswith("data_source_pushdown_filters")

@@ -1,0 +1,122 @@
+"""Which rows go to which plain topic: by topic, then by partition, whole columns at a time.
+
+The same rule as the client's (`client.routing`): a named partition, else the hash of the key, else,
+for rows without a key, one partition after the other, batch by batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..batch.from_arrow import key_hashes
+from ..client.routing import partition_name
+from ..errors import InvalidRequest
+from .write_columns import Rows
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class Spreader:
+    """Spreads the rows of one task. `partitions_of` says how many partitions a topic has, None for
+    a plain one."""
+
+    def __init__(
+        self, topic: str | None, partitions_of: Callable[[str], int | None], *, turn: int = 0
+    ) -> None:
+        self._topic, self._partitions_of = topic, partitions_of
+        self._first_turn = turn
+        self._turns: dict[str, int] = {}
+
+    def spread(self, rows: Rows) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
+        """The rows by plain topic; their order stays within each."""
+        for topic, some in self._by_topic(rows):
+            partitions = self._partitions_of(topic)
+            if partitions is None:
+                _check_plain(topic, some)
+                yield topic, some.columns
+            else:
+                yield from self._by_partition(topic, partitions, some)
+
+    def _by_topic(self, rows: Rows) -> Iterator[tuple[str, Rows]]:
+        if self._topic is not None:
+            yield self._topic, rows._replace(topics=None)
+            return
+        assert rows.topics is not None
+        if rows.topics.null_count:
+            raise InvalidRequest("the topic of a row is null: say where it goes")
+        named = rows.topics.dictionary_encode()
+        names = named.dictionary.to_pylist()
+        for number, some in grouped(rows, named.indices, len(names)):
+            yield names[number], some
+
+    def _by_partition(
+        self, topic: str, count: int, rows: Rows
+    ) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
+        import pyarrow as pa
+        import pyarrow.compute as compute
+
+        columns = rows.columns
+        wanted = None
+        if "key" in columns.schema.names:
+            keys = columns.column("key")
+            if keys.null_count < len(keys):
+                hashes = key_hashes(keys)
+                columns = columns.append_column("key_hash", hashes)
+                turns = compute.divide(hashes, pa.scalar(count, pa.uint32()))
+                by_key = compute.subtract(
+                    hashes, compute.multiply(turns, pa.scalar(count, pa.uint32()))
+                ).cast(pa.int64())
+                wanted = compute.if_else(keys.is_valid(), by_key, pa.scalar(None, pa.int64()))
+        if rows.partitions is not None:
+            _check_partitions(topic, count, rows.partitions)
+            named = rows.partitions
+            wanted = named if wanted is None else compute.coalesce(named, wanted)
+        if wanted is None or wanted.null_count:
+            keyless = self._next(topic, count)
+            if wanted is None:
+                yield partition_name(topic, keyless), columns
+                return
+            wanted = compute.fill_null(wanted, keyless)
+        for number, some in grouped(Rows(columns, None, None), wanted, count):
+            yield partition_name(topic, number), some.columns
+
+    def _next(self, topic: str, count: int) -> int:
+        turn = self._turns.get(topic, self._first_turn)
+        self._turns[topic] = turn + 1
+        return turn % count
+
+
+def grouped(rows: Rows, numbers: Any, count: int) -> Iterator[tuple[int, Rows]]:
+    """The rows by their number, from 0 to `count` - 1; in order within each."""
+    import pyarrow.compute as compute
+
+    if count == 1:
+        yield 0, rows
+        return
+    counts = {item["values"]: item["counts"] for item in compute.value_counts(numbers).to_pylist()}
+    if len(counts) == 1:
+        yield next(iter(counts)), rows
+        return
+    sorted_rows = rows.take(compute.array_sort_indices(numbers))  # which is stable
+    start = 0
+    for number in sorted(counts):
+        yield number, sorted_rows.slice(start, counts[number])
+        start += counts[number]
+
+
+def _check_plain(topic: str, rows: Rows) -> None:
+    if rows.partitions is not None:
+        _check_partitions(topic, 1, rows.partitions)
+
+
+def _check_partitions(topic: str, count: int, partitions: Any) -> None:
+    import pyarrow.compute as compute
+
+    if partitions.null_count == len(partitions):
+        return
+    lowest, highest = compute.min_max(partitions).as_py().values()
+    if lowest < 0 or highest >= count:
+        wrong = lowest if lowest < 0 else highest
+        raise InvalidRequest(f"partition {wrong} of {topic!r}: it has {count}, 0 to {count - 1}")

@@ -1,0 +1,327 @@
+"""A stream: micro-batches between positions that Spark keeps in its checkpoint.
+
+Spark asks where to begin, where the topics end now, and what to read between; each of these calls
+may come again after a crash, so what they say must not depend on when they are asked:
+
+- A start that moves (latest, a time) is looked up once, and pinned in the broker as a cursor group
+  until the first batch is done: Spark asks for it anew where that was begun and not done.
+- Positions never go back, whatever the broker says.
+- A position names the topic by its id: a topic made anew under the name is an error, not a start.
+
+All of it runs in one process beside the driver, which ends without a word; `read` runs in tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ..errors import FlintError, InvalidRequest, MessagesLost, TopicNotFound, TopicReplaced
+from ..model import Extent
+from .batch_reader import RangesPartition, planned, read_partition
+from .columns import arrow_schema
+from .connecting import Line, line_to
+from .fetching import REMEDY
+from .offsets import Positions, TopicPosition, read, written
+from .options import ReadOptions
+from .planning import Extents, extents, offsets_at
+from .progress import Progress
+from .ranges import Range, shares
+
+_log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.25
+"""How long an idle query waits for something new before it says that there is nothing."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: ReadOptions, schema: Any) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema)
+        self._begun: dict[str, Any] | None = None
+        self._heads: dict[tuple[str, int], int] = {}
+        self._ids: dict[str, int] = {}
+        self._frozen: dict[tuple[str, int], int] | None = None
+        self._waited_since: float | None = None
+        self._progress: Progress | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get what reading needs, and no connection."""
+        return {"_options": self._options, "_schema": self._schema}
+
+    @property
+    def _line(self) -> Line:
+        return line_to(self._options.settings)
+
+    # --- where to begin
+
+    def initialOffset(self) -> dict[str, Any]:
+        if self._begun is None:  # Spark asks twice, and takes the second answer
+            options, line = self._options, self._line
+            known = extents(line, options)
+            starts = offsets_at(
+                options.start, known, "startingOffsets", lambda time: extents(line, options, time)
+            )
+            if options.start_moves:
+                starts = self._follow().pinned(known, starts)
+            self._begun = written(
+                {
+                    name: TopicPosition(
+                        parts[0].id,
+                        {part.partition: starts[name, part.partition] for part in parts},
+                    )
+                    for name, parts in known.items()
+                }
+            )
+        return self._begun
+
+    # --- where to end
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if options.trigger_rows_max is not None:
+            return ReadMaxRows(options.trigger_rows_max)
+        if options.trigger_bytes_max is not None:
+            return ReadMaxBytes(options.trigger_bytes_max)
+        if options.trigger_rows_min is not None:
+            return ReadMinRows(options.trigger_rows_min)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._look()
+        self._frozen = dict(self._heads)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begun = read(start)
+        known = self._checked(begun, self._look())
+        self._follow().began(known, begun)
+        ends = self._ends(begun, known)
+        if self._frozen is None:
+            if not self._backlog(begun, known, ends) and self._wait(known):
+                known = self._checked(begun, self._look())
+                ends = self._ends(begun, known)
+            if self._is_too_early(self._backlog(begun, known, ends), limit):
+                return written(begun)
+        ends = self._limited(begun, known, ends, limit)
+        self._waited_since = None
+        return written(self._positions(begun, known, ends))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Where the topics ended when they were last looked at: what is left is the lag."""
+        heads: dict[str, dict[int, int]] = {}
+        for (name, number), head in self._heads.items():
+            heads.setdefault(name, {})[number] = head
+        return written({name: TopicPosition(self._ids[name], at) for name, at in heads.items()})
+
+    def _look(self) -> Extents:
+        known = extents(self._line, self._options)
+        for name, parts in known.items():
+            if self._ids.get(name) != parts[0].id:
+                self._ids[name] = parts[0].id
+                for place in [place for place in self._heads if place[0] == name]:
+                    del self._heads[place]
+            for part in parts:
+                place = (name, part.partition)
+                self._heads[place] = max(part.next_offset, self._heads.get(place, 0))
+        return known
+
+    def _checked(self, begun: Positions, known: Extents) -> Extents:
+        """Every topic the query stands in is there, and is the same one."""
+        for name, position in begun.items():
+            if name not in known:
+                if self._options.fail_on_loss:
+                    raise TopicNotFound(name)
+                _log.warning("topic %r is gone; the query goes on without it", name)
+            elif known[name][0].id != position.id:
+                replaced = TopicReplaced(name, position.id, known[name][0].id)
+                if self._options.fail_on_loss:
+                    raise replaced
+                _log.warning("%s; the query goes on in the new one from its beginning", replaced)
+        return known
+
+    def _starts(self, begun: Positions, known: Extents) -> dict[tuple[str, int], int]:
+        """What a query stands in goes on; what is new since begins at its beginning."""
+        return {
+            (name, part.partition): _start(begun.get(name), parts[0].id, part)
+            for name, parts in known.items()
+            for part in parts
+        }
+
+    def _ends(self, begun: Positions, known: Extents) -> dict[tuple[str, int], int]:
+        starts = self._starts(begun, known)
+        ends = {}
+        for place, start in starts.items():
+            head = self._heads[place]
+            if self._frozen is not None:
+                head = min(head, self._frozen.get(place, start))
+            ends[place] = max(head, start)
+        return ends
+
+    def _backlog(
+        self, begun: Positions, known: Extents, ends: Mapping[tuple[str, int], int]
+    ) -> int:
+        starts = self._starts(begun, known)
+        return sum(end - starts[place] for place, end in ends.items())
+
+    def _wait(self, known: Extents) -> bool:
+        heads = {
+            part.topic: self._heads[name, part.partition]
+            for name, parts in known.items()
+            for part in parts
+        }
+        if not heads:
+            time.sleep(POLL_SECONDS)
+            return True
+        return self._line.run(self._line.broker.wait_beyond(heads, POLL_SECONDS))
+
+    def _is_too_early(self, backlog: int, limit: ReadLimit) -> bool:
+        """Whether to wait for more, as minOffsetsPerTrigger says."""
+        least = self._options.trigger_rows_min
+        if least is None or isinstance(limit, ReadAllAvailable) or backlog >= least:
+            return False
+        now = time.monotonic()
+        if self._waited_since is None:
+            self._waited_since = now
+        return now - self._waited_since < self._options.trigger_delay
+
+    def _limited(
+        self,
+        begun: Positions,
+        known: Extents,
+        ends: dict[tuple[str, int], int],
+        limit: ReadLimit,
+    ) -> dict[tuple[str, int], int]:
+        if isinstance(limit, ReadAllAvailable):
+            return ends
+        starts = self._starts(begun, known)
+        places = sorted(ends)
+        backlogs = [ends[place] - starts[place] for place in places]
+        rows = sum(backlogs)
+        most = self._options.trigger_rows_max or rows
+        if isinstance(limit, ReadMaxRows):
+            most = min(most, limit.max_rows)
+        bytes_max = self._options.trigger_bytes_max
+        if isinstance(limit, ReadMaxBytes):
+            bytes_max = limit.max_bytes
+        if bytes_max is not None and rows:
+            sizes = _row_sizes(known)
+            size = sum(
+                backlog * sizes[place] for place, backlog in zip(places, backlogs, strict=True)
+            )
+            if size > bytes_max:
+                most = min(most, max(1, int(rows * bytes_max / size)))
+        if rows <= most:
+            return ends
+        taken = shares(backlogs, most, sum(starts.values()))
+        return {place: starts[place] + count for place, count in zip(places, taken, strict=True)}
+
+    def _positions(
+        self, begun: Positions, known: Extents, ends: Mapping[tuple[str, int], int]
+    ) -> dict[str, TopicPosition]:
+        """Positions at the end. What is new and has nothing to read yet is left out: a position
+        that reads otherwise is a batch to Spark."""
+        positions = {}
+        starts = self._starts(begun, known)
+        for name, parts in known.items():
+            before = begun.get(name)
+            at = {
+                part.partition: ends[name, part.partition]
+                for part in parts
+                if (before is not None and part.partition in before.next)
+                or ends[name, part.partition] > starts[name, part.partition]
+            }
+            if at:
+                positions[name] = TopicPosition(parts[0].id, at)
+        return positions
+
+    # --- what lies between
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begun, ended = read(start), read(end)
+        known = self._checked(ended, self._look())
+        found = []
+        for name, position in ended.items():
+            for part in known.get(name, []):
+                if part.partition not in position.next or known[name][0].id != position.id:
+                    continue
+                first = _start(begun.get(name), position.id, part)
+                one = Range(
+                    name, part.partition, part.topic, part.id, first, position.next[part.partition]
+                )
+                self._check(one, part)
+                if one.rows:
+                    found.append(one)
+        return planned(found, self._options) or [RangesPartition(())]
+
+    def _check(self, one: Range, part: Extent) -> None:
+        if one.start > one.end:
+            raise InvalidRequest(
+                f"a batch of {one.plain!r} would end at offset {one.end} before it starts at "
+                f"{one.start}: what lies between would be lost without a word. The checkpoint and "
+                "the options of the query do not fit together; begin with a new checkpoint"
+            )
+        if one.start < part.first_offset and one.rows and self._options.fail_on_loss:
+            # What has expired is gone too, but nobody has missed it: the broker knows which.
+            fetched = self._line.run(
+                self._line.broker.fetch(
+                    one.plain,
+                    one.start,
+                    end=one.end,
+                    max_rows=1,
+                    max_bytes=1,
+                    filter=None,
+                    with_expired=True,
+                    topic_id=part.id,
+                )
+            )
+            if (gap := fetched.rows.gap) is not None:
+                raise MessagesLost(one.plain, gap.first, gap.next, gap.count, REMEDY)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_partition(partition, self._options, self._schema)
+
+    # --- what is done
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch is done up to here. That the broker hears of it is good to have, no more."""
+        try:
+            self._follow().done(read(end))
+        except FlintError as error:
+            _log.warning("the broker was not told how far the query is: %s", error)
+
+    def stop(self) -> None:
+        """Spark hardly ever calls this: the process simply ends."""
+        if self._progress is not None:
+            self._progress.close()
+
+    def _follow(self) -> Progress:
+        if self._progress is None:
+            self._progress = Progress(self._line, self._options.group)
+        return self._progress
+
+
+def _start(position: TopicPosition | None, id: int, part: Extent) -> int:
+    if position is None or position.id != id:
+        return part.first_offset
+    return position.next.get(part.partition, part.first_offset)
+
+
+def _row_sizes(known: Extents) -> dict[tuple[str, int], float]:
+    """What a message of each partition takes on average."""
+    return {
+        (name, part.partition): part.byte_count / max(1, part.next_offset - part.first_offset)
+        for name, parts in known.items()
+        for part in parts
+    }

@@ -1,0 +1,133 @@
+"""Which columns make a message, and how Spark's Arrow columns become those of a record batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import InvalidRequest
+
+if TYPE_CHECKING:
+    import pyarrow
+
+TEXT_OR_BYTES = re.compile(r"binary|string( collate \w+)?|varchar\(\d+\)|char\(\d+\)")
+TEXT = re.compile(r"string( collate \w+)?|varchar\(\d+\)|char\(\d+\)")
+WHOLE = re.compile(r"tinyint|smallint|int|bigint")
+SECONDS = re.compile(
+    r"tinyint|smallint|int|bigint|float|double|decimal\(.*\)|interval day.*|interval .*second"
+)
+TIME = re.compile(r"timestamp")
+PAIRS = re.compile(
+    r"map<string,(binary|string)>|array<struct<(key|name):string,value:(binary|string)>>"
+)
+
+
+class Column(NamedTuple):
+    types: re.Pattern[str]
+    said: str
+    """The types in words."""
+
+
+COLUMNS = {
+    "value": Column(TEXT_OR_BYTES, "binary or string"),
+    "key": Column(TEXT_OR_BYTES, "binary or string"),
+    "headers": Column(
+        PAIRS, "map<string,binary> or array<struct<key:string,value:binary>>, or string values"
+    ),
+    "topic": Column(TEXT, "string"),
+    "partition": Column(WHOLE, "a whole number"),
+    "priority": Column(WHOLE, "a whole number from 0 to 7"),
+    "ttl": Column(SECONDS, "seconds as a number, or a day-time interval"),
+    "expires_at": Column(TIME, "timestamp"),
+    "delay": Column(SECONDS, "seconds as a number, or a day-time interval"),
+    "deliver_at": Column(TIME, "timestamp"),
+    "content_type": Column(TEXT, "string"),
+}
+GIVEN_BY_THE_BROKER = frozenset({"offset", "timestamp", "timestampType"})
+EITHER_OR = (("ttl", "expires_at"), ("delay", "deliver_at"))
+
+
+def check_columns(fields: Iterable[tuple[str, str]], topic: str | None) -> list[str]:
+    """The names of the columns, in order, if every one of them has a meaning and a fitting type."""
+    names = []
+    for name, kind in fields:
+        column = COLUMNS.get(name)
+        if name in GIVEN_BY_THE_BROKER:
+            raise InvalidRequest(f"column {name!r} is given by the broker; drop it before writing")
+        if column is None:
+            raise InvalidRequest(
+                f"column {name!r} ({kind}) is none of a message; there are {', '.join(COLUMNS)}: "
+                "select those, or put the others into the value with flintmq.spark.to_value"
+            )
+        if not column.types.fullmatch(kind):
+            raise InvalidRequest(f"column {name!r} is {kind}; it has to be {column.said}: cast it")
+        if name in names:
+            raise InvalidRequest(f"column {name!r} is there twice")
+        names.append(name)
+    if "value" not in names:
+        raise InvalidRequest(
+            f"a message needs a column 'value'; there is {', '.join(names) or 'no column'}"
+        )
+    for one, other in EITHER_OR:
+        if one in names and other in names:
+            raise InvalidRequest(f"columns {one!r} and {other!r} say the same; write one of them")
+    if topic is None and "topic" not in names:
+        raise InvalidRequest("say where to: .option('topic', 'orders'), or a column 'topic'")
+    return names
+
+
+class Rows(NamedTuple):
+    """Rows of one Arrow batch: those columns that a record batch has, and where they go."""
+
+    columns: pyarrow.RecordBatch
+    topics: pyarrow.Array | None
+    partitions: pyarrow.Array | None
+
+    def take(self, indices: Any) -> Rows:
+        return Rows(*(None if part is None else part.take(indices) for part in self))
+
+    def slice(self, start: int, count: int) -> Rows:
+        return Rows(*(None if part is None else part.slice(start, count) for part in self))
+
+
+def rows_of(batch: pyarrow.RecordBatch, names: list[str], now_ms: int) -> Rows:
+    """What Spark hands over, as the columns of a record batch."""
+    import pyarrow as pa
+
+    kept: dict[str, Any] = {}
+    topics = partitions = None
+    for name, column in zip(names, batch.columns, strict=True):
+        if name == "topic":
+            topics = _narrow(pa, column)
+        elif name == "partition":
+            partitions = column.cast(pa.int64())
+        elif name in ("ttl", "delay"):
+            kept["expires_at" if name == "ttl" else "deliver_at"] = _in(pa, column, now_ms)
+        else:
+            kept[name] = _narrow(pa, column)
+    return Rows(pa.RecordBatch.from_arrays(list(kept.values()), list(kept)), topics, partitions)
+
+
+def _narrow(pa: Any, column: Any) -> Any:
+    """Spark may be set to 64-bit offsets; a record batch has 32."""
+    if pa.types.is_large_binary(column.type):
+        return column.cast(pa.binary())
+    if pa.types.is_large_string(column.type):
+        return column.cast(pa.string())
+    return column
+
+
+def _in(pa: Any, seconds: Any, now_ms: int) -> Any:
+    """So many seconds from now, as a time; null stays null."""
+    import pyarrow.compute as compute
+
+    if pa.types.is_duration(seconds.type):
+        ms = seconds.cast(pa.duration("ms"), safe=False).cast(pa.int64())
+    else:
+        exact = compute.multiply(seconds.cast(pa.float64()), 1000.0)
+        ms = compute.round(exact).cast(pa.int64())
+    lowest = compute.min(ms).as_py()
+    if lowest is not None and lowest < 0:
+        raise InvalidRequest(f"ttl and delay are seconds from now on, not {lowest / 1000:g}")
+    return compute.add(ms, now_ms).cast(pa.timestamp("ms", "UTC"))

@@ -1,0 +1,104 @@
+"""What a writing user can say: `df.write.format("flintmq").option(name, value)`. Pure.
+
+`WRITE_OPTIONS` is the table of them; docs/spark-writing.md has the same one, and a test compares
+them. Names are Spark's: case does not matter. A name that is not known is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from ..batch import check_compression
+from ..errors import InvalidRequest
+from ..patterns import check_name
+from .connecting import Settings
+from .options import settings_of, unknown_option
+
+Delivery = Literal["exactly_once", "idempotent", "at_least_once"]
+DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)
+
+WRITE_OPTIONS = {
+    "servers": "`flint://host:port`, `flints://...`, or `host:port,host:port`",
+    "apiKey": "the key to come in by",
+    "apiKeyFile": "a file with the key, on every machine of the cluster",
+    "tlsCa": "a file with the certificates to trust (PEM)",
+    "tlsCert": "a file with the certificate to show (PEM)",
+    "tlsKey": "a file with its private key (PEM)",
+    "brokerTimeout": "how long a broker that went away is waited for; 60s",
+    "topic": "where all rows go; wins over a column `topic`",
+    "delivery": "`exactly_once` (the default), `idempotent` or `at_least_once`",
+    "compression": "of the record batches: `none` (the default), `lz4` or `zstd`",
+    "autoCreate": "whether topics that are not there are made; `true`",
+    "transaction": "a name for batch writes that may be repeated as a whole ...",
+    "transactionVersion": "... and the number of this one; what was committed is not done again",
+}
+
+# What Spark puts beside them by itself.
+SPARKS_OWN = frozenset({"checkpointlocation", "path", "queryname"})
+
+_BY_NAME = {name.lower(): name for name in WRITE_OPTIONS}
+VERSION_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """What was said, checked."""
+
+    settings: Settings = field(default_factory=Settings)
+    topic: str | None = None
+    delivery: Delivery = "exactly_once"
+    compression: str = "none"
+    auto_create: bool = True
+    transaction: str | None = None
+    version: int = 0
+
+
+def write_options(given: Mapping[str, str], *, streams: bool) -> WriteOptions:
+    said = {name.lower(): str(value) for name, value in given.items() if value is not None}
+    for name in said:
+        if name not in _BY_NAME and name not in SPARKS_OWN:
+            raise unknown_option(name, WRITE_OPTIONS)
+    if "path" in said:
+        raise InvalidRequest("a topic has no path: leave save()'s argument out, and name the topic")
+    delivery = said.get("delivery", "exactly_once").lower()
+    if delivery not in DELIVERIES:
+        raise InvalidRequest(f"delivery is one of {', '.join(DELIVERIES)}; not {delivery!r}")
+    compression = said.get("compression", "none").lower()
+    check_compression(compression)
+    auto_create = said.get("autocreate", "true").lower()
+    if auto_create not in ("true", "false"):
+        raise InvalidRequest(f"autoCreate is true or false, not {auto_create!r}")
+    topic = said.get("topic")
+    if topic is not None:
+        check_name(topic.partition("/")[0])
+    transaction, version = _transaction(said, delivery, streams=streams)
+    return WriteOptions(
+        settings=settings_of(said),
+        topic=topic,
+        delivery=delivery,
+        compression=compression,
+        auto_create=auto_create == "true",
+        transaction=transaction,
+        version=version,
+    )
+
+
+def _transaction(
+    said: Mapping[str, str], delivery: str, *, streams: bool
+) -> tuple[str | None, int]:
+    name, version = said.get("transaction"), said.get("transactionversion")
+    if name is None and version is None:
+        return None, 0
+    if streams:
+        raise InvalidRequest(
+            "transaction is for batch writes: a stream has a name and numbers in its checkpoint"
+        )
+    if not name or version is None or delivery != "exactly_once":
+        raise InvalidRequest(
+            "transaction and transactionVersion go together, and with delivery=exactly_once"
+        )
+    if not version.strip().isdecimal() or int(version) > VERSION_MAX:
+        raise InvalidRequest(f"transactionVersion is a whole number from 0 up, not {version!r}")
+    return name, int(version)

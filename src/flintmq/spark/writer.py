@@ -1,0 +1,82 @@
+"""A batch write: `df.write.format("flintmq").mode("append").save()`.
+
+The writer is made on the driver, then travels to every task, and once more to where the job is
+committed or given up. So what tells one job from another is decided when it is made.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from ..errors import InvalidRequest
+from .connecting import line_to
+from .telling import told_plainly
+from .write_columns import check_columns
+from .write_options import WriteOptions, write_options
+from .writing import Job, Written, write_rows
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class Done(WriterCommitMessage):
+    """What a task did, on its way to the driver."""
+
+    def __init__(self, written: Written) -> None:
+        self.written = written
+
+
+@told_plainly
+def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> BatchWriter:
+    if overwrite:
+        raise InvalidRequest(
+            "a topic is only ever appended to: use mode('append'); to begin anew, delete the topic"
+        )
+    options = write_options(given, streams=False)
+    names = check_columns(fields_of(schema), options.topic)
+    line_to(options.settings)  # a broker that is not there is said before any task begins
+    job = Job(f"spark/{options.transaction or uuid.uuid4()}", options.version)
+    return BatchWriter(options, names, job)
+
+
+def fields_of(schema: Any) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions, names: list[str], job: Job) -> None:
+        self._options, self._names, self._job = options, names, job
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Done:
+        partition = TaskContext.get().partitionId()
+        return Done(write_rows(self._options, self._names, self._job, partition, iterator))
+
+    def commit(self, messages: Sequence[Done | None]) -> None:
+        commit_all(self._options, messages)
+
+    def abort(self, messages: Sequence[Done | None]) -> None:
+        abort_all(self._options, self._job)
+
+
+def commit_all(options: WriteOptions, messages: Sequence[Done | None]) -> None:
+    """Make what the tasks laid ready visible, in one step, in the order of the tasks."""
+    written = [message.written for message in messages if message is not None]
+    if options.delivery != "exactly_once" or not written:
+        return
+    job = written[0].job
+    pieces = [piece for task in written for piece in task.pieces]
+    line = line_to(options.settings, patient=True)
+    line.run(line.broker.commit(job.name, job.number, pieces))
+
+
+def abort_all(options: WriteOptions, job: Job) -> None:
+    """Drop what was laid ready. What was committed stays: Spark gives up jobs, too, whose commit
+    it only could not hear of."""
+    if options.delivery == "exactly_once":
+        line = line_to(options.settings, patient=True)
+        line.run(line.broker.abort(job.name, job.number))
