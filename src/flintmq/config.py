@@ -217,11 +217,12 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "login_failures_max", Count(1, 1_000_000),
-        "Wrong keys from one address in a minute before it is turned away unheard.",
+        "Wrong keys of one address that wait for their answer; others are dropped without one.",
         "Security", reload=True,
     ),
     Setting(
-        "login_delay", Seconds(0, 60), "How long a wrong key waits for its answer.",
+        "login_delay", Seconds(0, 60),
+        "How long a first wrong key waits for its answer; each more from there waits longer.",
         "Security", reload=True,
     ),
     Setting(

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import TypedDict
 
 import msgspec
 
@@ -17,8 +18,10 @@ from .engine.staging import Staging
 from .errors import FlintError
 from .notify import READY, STOPPING, notify, notify_reloading
 from .serde.codec import Codec
+from .servers.key_gate import KeyGate, gate_of
 from .servers.limits import Limits
 from .servers.native import NativeServer
+from .servers.slowing import Slowing
 from .servers.tls import ServerTls
 from .storage.filesystem import LocalFileSystem
 
@@ -41,6 +44,7 @@ class Daemon:
             self._reload_limits,
             self._reload_broker,
             self._reload_tls,
+            self._reload_keys,
         ]
         """Each is called at SIGHUP with the configuration before and after, also if they are alike:
         files that it names may have changed. What needs a restart is in both as it was."""
@@ -65,8 +69,16 @@ class Daemon:
         self._broker.on_failed = self._disk_failed
         self.tls = tls_of(config)
         """One for every port, so that all of them change certificates together."""
+        self._gate = gate_of(
+            config.auth,
+            config.keys_path,
+            Slowing(**slowness_of(config)),
+        )
         self._server = NativeServer(
-            self._broker, limits=fitted_to_files(limits_of(config)), tls=self.tls
+            self._broker,
+            limits=fitted_to_files(limits_of(config)),
+            tls=self.tls,
+            gate=self._gate,
         )
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
@@ -160,6 +172,11 @@ class Daemon:
     def _reload_limits(self, before: Config, after: Config) -> None:
         self._server.set_limits(fitted_to_files(limits_of(after)))
 
+    def _reload_keys(self, before: Config, after: Config) -> None:
+        if isinstance(self._gate, KeyGate):
+            self._gate.slowing.set(**slowness_of(after))
+        self._gate.reload()
+
     def _reload_broker(self, before: Config, after: Config) -> None:
         self._broker.auto_create = after.auto_create
         self._broker.set_topic_defaults(after.topic_defaults)
@@ -183,6 +200,21 @@ def tls_of(config: Config) -> ServerTls | None:
     if config.tls_cert is None or config.tls_key is None:
         return None
     return ServerTls(config.tls_cert, config.tls_key, config.tls_client_ca)
+
+
+class Slowness(TypedDict):
+    first_seconds: float
+    most_seconds: float
+    kept_per_address_max: int
+
+
+def slowness_of(config: Config) -> Slowness:
+    """How failed logins are slowed, as it was configured."""
+    return {
+        "first_seconds": config.login_delay,
+        "most_seconds": 10 * config.login_delay,
+        "kept_per_address_max": config.login_failures_max,
+    }
 
 
 def limits_of(config: Config) -> Limits:

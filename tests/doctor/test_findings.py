@@ -66,7 +66,7 @@ def test_verdicts(finding: Finding, verdict: str) -> None:
 
 
 def test_the_exit_code_is_that_of_the_worst_finding() -> None:
-    fine, doubtful, wrong = (Finding("x", one, "y") for one in ("ok", "warn", "bad"))  # type: ignore[arg-type]
+    fine, doubtful, wrong = (Finding("x", one, "y") for one in ("ok", "warn", "bad"))
     assert Report([]).exit_code == 0
     assert Report([fine]).exit_code == 0
     assert Report([fine, doubtful]).exit_code == 1

@@ -40,6 +40,7 @@ def connect_sync(
     tls_cert: File | None = None,
     tls_key: File | None = None,
     tls_verify: bool = True,
+    api_key: str | None = None,
     tracing: bool | None = None,
 ) -> BlockingClient:
     """Connect to a broker without an event loop: `with flintmq.connect_sync() as mq`.
@@ -63,6 +64,7 @@ def connect_sync(
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_verify=tls_verify,
+            api_key=api_key,
             tracing=tracing,
         )
         thread.carries_context = client._tracing is not None
