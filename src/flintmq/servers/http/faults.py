@@ -36,6 +36,7 @@ STATUS: dict[type[FlintError], int] = {
     errors.StorageFull: 503,
     errors.StorageFailed: 503,
     errors.DataDirectoryInUse: 503,
+    errors.TlsFailed: 503,
     errors.OutcomeUnknown: 504,
     errors.SparkUnavailable: 501,
     errors.ProposalRefused: 503,
