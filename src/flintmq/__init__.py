@@ -33,6 +33,7 @@ from .errors import (
     InvalidRequest,
     LeaseLost,
     MalformedFrame,
+    MessagesLost,
     MessageTooLarge,
     MissingExtra,
     NotAuthenticated,
@@ -49,6 +50,7 @@ from .errors import (
     TopicExists,
     TopicFull,
     TopicNotFound,
+    TopicReplaced,
     UnsupportedFormat,
 )
 from .group_model import GroupInfo, GroupStats, InFlight
@@ -109,6 +111,8 @@ __all__ = [
     "MissingExtra",
     "NotStaged",
     "TopicNotFound",
+    "TopicReplaced",
+    "MessagesLost",
     "NotAuthenticated",
     "PermissionDenied",
     "TopicDeleted",

@@ -19,8 +19,9 @@ from .commands import AbortStages, CommitStage, Place, Stage, StagedBatch
 STAGED_SECONDS = 3600.0
 """How long a number may rest without a new part before it is dropped."""
 
-WRITER_BYTES_MAX = 256 << 20
 STAGED_BYTES_MAX = 1 << 30
+WRITER_BYTES_MAX = STAGED_BYTES_MAX * 3 // 4
+"""A large job of Spark is one writer; it must not keep everybody else out."""
 NAME_BYTES_MAX = 1024
 NUMBER_MAX = 2**63 - 1
 

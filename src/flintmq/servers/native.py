@@ -56,6 +56,8 @@ class NativeServer:
         self._turned_away: set[Connection] = set()
         self._shaking_hands: dict[Connection, None] = {}  # in the order they came
         self._is_shaking_hands = False
+        self.accepted = self.refused = 0
+        self._bytes_received = self._bytes_sent = 0  # by connections that have left
         self.sessions: dict[bytes, Session] = {}
         self._away: dict[bytes, Session] = {}  # those without a connection, in the order they left
         self.known: dict[str, KnownTopic] = {}
@@ -99,8 +101,10 @@ class NativeServer:
         """Take a connection in; or why it is refused, which it hears once it has said hello."""
         if not self.is_draining and len(self.connections) < self.limits.connections:
             self.connections.add(connection)
+            self.accepted += 1
             self._sweep_later()
             return None
+        self.refused += 1
         self._turn_away(connection)
         if self.is_draining:
             return Draining("the broker is about to stop")
@@ -149,6 +153,16 @@ class NativeServer:
     def left(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self._turned_away.discard(connection)
+        self._bytes_received += connection.bytes_received
+        self._bytes_sent += connection.bytes_sent
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes received and sent since the beginning."""
+        received, sent = self._bytes_received, self._bytes_sent
+        for connection in self.connections:
+            received += connection.bytes_received
+            sent += connection.bytes_sent
+        return received, sent
 
     def set_limits(self, limits: Limits) -> None:
         """Also for connections that are open; but who was told when to ping is not let go of for
