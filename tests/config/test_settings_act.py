@@ -32,6 +32,11 @@ def _gate(daemon: Daemon) -> KeyGate:
     return daemon._gate
 
 
+def _keys_file(daemon: Daemon) -> Path | None:
+    path = Path(_gate(daemon).ring.path)
+    return None if path == daemon.config.data_dir / "keys.json" else path
+
+
 ACTS: dict[str, Callable[[Daemon], Any]] = {
     "data_dir": lambda d: d._broker._filesystem.root,  # type: ignore[attr-defined]
     "fsync": lambda d: d._broker._policy,
@@ -58,7 +63,7 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "max_away": lambda d: d._server.limits.away,
     "max_away_bytes": lambda d: d._server.limits.away_bytes,
     "auth": lambda d: _gate(d)._mode,
-    "keys_file": lambda d: Path(_gate(d).ring.path),
+    "keys_file": _keys_file,
     "login_failures_max": lambda d: _gate(d).slowing.kept_per_address_max,
     "login_delay": lambda d: _gate(d).slowing.first_seconds,
 }
