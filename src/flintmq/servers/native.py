@@ -60,7 +60,6 @@ class NativeServer:
         tls: ServerTls | None = None,
     ) -> None:
         self.broker = broker
-        self.tls = tls
         self.gate: WatchedGate = gate or OpenGate()
         self.gate.on_changed(self._keys_changed)
         self.backup_dir = backup_dir
