@@ -30,6 +30,7 @@ COMMANDS = {
     "topic": ("topic", "List, look at, make, change and delete topics."),
     "group": ("group", "List, look at, pause, reset and delete groups."),
     "context": ("context", "Give brokers names."),
+    "doctor": ("doctor", "What looks wrong, and what a bug report needs."),
     "log": ("log", "Look at a data directory, check and mend it."),
     "backup": ("backup", "Copy a data directory."),
     "restore": ("restore", "Make a data directory from a backup."),
