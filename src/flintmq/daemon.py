@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from typing import TypedDict
 
 import msgspec
 
@@ -22,10 +23,14 @@ from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
 from .errors import FlintError
 from .logs import Logs, event
+from .notify import READY, STOPPING, notify, notify_reloading
 from .profiling import Profiler, hint
 from .serde.codec import Codec
+from .servers.key_gate import KeyGate, gate_of
 from .servers.limits import Limits
 from .servers.native import NativeServer
+from .servers.slowing import Slowing
+from .servers.tls import ServerTls
 from .storage.filesystem import LocalFileSystem, replace_file
 
 _log = logging.getLogger(__name__)
@@ -62,6 +67,8 @@ class Daemon:
             self._reload_limits,
             self._reload_broker,
             self._reload_logs,
+            self._reload_tls,
+            self._reload_keys,
         ]
         """Each is called at SIGHUP with the configuration before and after, also if they are alike:
         files that it names may have changed. What needs a restart is in both as it was."""
@@ -85,7 +92,19 @@ class Daemon:
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._disk_failed
-        self._server = NativeServer(self._broker, limits=fitted_to_files(limits_of(config)))
+        self.tls = tls_of(config)
+        """One for every port, so that all of them change certificates together."""
+        self._gate = gate_of(
+            config.auth,
+            config.keys_path,
+            Slowing(**slowness_of(config)),
+        )
+        self._server = NativeServer(
+            self._broker,
+            limits=fitted_to_files(limits_of(config)),
+            tls=self.tls,
+            gate=self._gate,
+        )
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
         """Serve until told to stop. `on_ready` is called once everything is recovered.
@@ -115,7 +134,9 @@ class Daemon:
                         "clients can connect",
                         listen=shown_address(address),
                     )
+                    notify(READY)
                 await self._stopping.wait()
+                notify(STOPPING)
             finally:
                 await self._shut_down()
         finally:
@@ -151,6 +172,13 @@ class Daemon:
         """
         if self._stopping.is_set():
             return
+        notify_reloading()
+        try:
+            self._reload()
+        finally:
+            notify(READY)
+
+    def _reload(self) -> None:
         if self._reread is None:
             event(
                 _log,
@@ -205,8 +233,24 @@ class Daemon:
             changed=len(now),
         )
 
+    def _reload_tls(self, before: Config, after: Config) -> None:
+        if (self.tls is None) != (after.tls_cert is None):
+            event(
+                _log,
+                logging.WARNING,
+                "config_needs_restart",
+                "SIGHUP: to switch TLS on or off needs a restart",
+            )
+        elif self.tls is not None:
+            self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
+
     def _reload_limits(self, before: Config, after: Config) -> None:
         self._server.set_limits(fitted_to_files(limits_of(after)))
+
+    def _reload_keys(self, before: Config, after: Config) -> None:
+        if isinstance(self._gate, KeyGate):
+            self._gate.slowing.set(**slowness_of(after))
+        self._gate.reload()
 
     def _reload_broker(self, before: Config, after: Config) -> None:
         self._broker.slow_disk_seconds = after.slow_disk_seconds
@@ -318,6 +362,27 @@ def our_version() -> str:
         return version("flintmq")
     except PackageNotFoundError:
         return "(from source)"
+
+
+def tls_of(config: Config) -> ServerTls | None:
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    return ServerTls(config.tls_cert, config.tls_key, config.tls_client_ca)
+
+
+class Slowness(TypedDict):
+    first_seconds: float
+    most_seconds: float
+    kept_per_address_max: int
+
+
+def slowness_of(config: Config) -> Slowness:
+    """How failed logins are slowed, as it was configured."""
+    return {
+        "first_seconds": config.login_delay,
+        "most_seconds": 10 * config.login_delay,
+        "kept_per_address_max": config.login_failures_max,
+    }
 
 
 def limits_of(config: Config) -> Limits:

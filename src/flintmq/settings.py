@@ -23,7 +23,6 @@ from .config_kinds import Table, Unfit, flat
 from .errors import InvalidRequest, MissingExtra
 
 FILE_VARIABLE = variable_of("config")
-DEFAULT = "default"
 
 
 class ConfigInvalid(InvalidRequest):
@@ -117,7 +116,16 @@ def _take_environment(resolved: Resolved, environment: Mapping[str, str]) -> Non
                 )
 
 
-OTHER_VARIABLES = frozenset({FILE_VARIABLE, "FLINTMQ_SERVER", "FLINTMQ_KEY"})
+OTHER_VARIABLES = frozenset(
+    {
+        FILE_VARIABLE,
+        "FLINTMQ_SERVER",
+        "FLINTMQ_CONTEXT",
+        "FLINTMQ_CONTEXTS",
+        "FLINTMQ_API_KEY",
+        "FLINTMQ_API_KEY_FILE",
+    }
+)
 """Those of clients and commands."""
 
 

@@ -14,15 +14,23 @@ import pytest
 
 import flintmq
 from flintmq.config import SETTINGS, Config
-from flintmq.daemon import Daemon, limits_of
+from flintmq.daemon import Daemon, limits_of, slowness_of
 from flintmq.engine.proposer import QUEUE_BYTES_MAX
 from flintmq.engine.staging import STAGED_BYTES_MAX, STAGED_SECONDS, WRITER_BYTES_MAX
 from flintmq.serde.codec import DECODED_BYTES_MAX
+from flintmq.servers import slowing
 from flintmq.servers.connection import Connection
+from flintmq.servers.key_gate import KeyGate
 from flintmq.servers.limits import Limits
 from flintmq.settings import ConfigInvalid
 from flintmq.storage.journal import FILE_BYTES
 from tests.config.test_settings_table import CASES
+
+
+def _gate(daemon: Daemon) -> KeyGate:
+    assert isinstance(daemon._gate, KeyGate)
+    return daemon._gate
+
 
 ACTS: dict[str, Callable[[Daemon], Any]] = {
     "data_dir": lambda d: d._broker._filesystem.root,  # type: ignore[attr-defined]
@@ -50,14 +58,17 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "slow_disk_seconds": lambda d: d._broker.slow_disk_seconds,
     "max_away": lambda d: d._server.limits.away,
     "max_away_bytes": lambda d: d._server.limits.away_bytes,
+    "auth": lambda d: _gate(d)._mode,
+    "keys_file": lambda d: Path(_gate(d).ring.path),
+    "login_failures_max": lambda d: _gate(d).slowing.kept_per_address_max,
+    "login_delay": lambda d: _gate(d).slowing.first_seconds,
 }
 BY_EFFECT = {"listen", "drain_seconds", "log_level", "log_levels", "log_format", "profile"}
 """Shown by what they do: below, and by the tests of `serve`."""
 
 NOT_YET = {
     "http", "metrics", "metrics_max_series", "http_max_body_bytes", "http_timeout",
-    "http_max_connections", "auth", "keys_file", "login_failures_max", "login_delay", "tls_cert",
-    "tls_key", "tls_client_ca", "insecure",
+    "http_max_connections", "tls_cert", "tls_key", "tls_client_ca", "insecure",
 }  # fmt: skip
 """What is in the table and has no part that heeds it yet; whoever builds that part takes its
 settings out of here, and puts them above."""
@@ -93,6 +104,11 @@ async def test_defaults_are_those_of_the_parts_that_heed_them(tmp_path: Path) ->
     assert config.max_staged_bytes == STAGED_BYTES_MAX
     assert config.max_staged_writer_bytes == WRITER_BYTES_MAX
     assert config.max_decoded_bytes == DECODED_BYTES_MAX
+    assert slowness_of(config) == {
+        "first_seconds": slowing.FIRST_SECONDS,
+        "most_seconds": slowing.MOST_SECONDS,
+        "kept_per_address_max": slowing.KEPT_PER_ADDRESS_MAX,
+    }
 
 
 def test_clients_ping_in_time_whatever_the_idle_timeout(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import click
 from ..config import Config
 from ..config_kinds import shown_address
 from ..daemon import run
-from ..exposure import is_loopback
+from ..exposure import check_exposure
 from ..logs import configure
 from ..settings import Resolved, resolve
 from .config_options import GroupedCommand, config_options, configured, tell_problems
@@ -49,15 +49,13 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     for doubt in resolved.doubts:
         click.echo(f"flintmq: warning: {doubt}", err=True)
 
+    for fault in check_exposure(config, has_keys=config.keys_path.is_file()):
+        click.echo(f"flintmq: warning: {fault}", err=True)
+    scheme = "flint" if config.tls_cert is None else "flints"
+
     def ready(address: tuple[str, int]) -> None:
-        shown = shown_address(address)
-        if not is_loopback(address[0]):
-            click.echo(
-                f"flintmq: warning: {shown} can be reached from other machines, and there is no "
-                "authentication: whoever connects may read, publish and delete",
-                err=True,
-            )
-        click.echo(f"flintmq: ready at flint://{shown}, data in {config.data_dir}")
+        shown = f"{scheme}://{shown_address(address)}"
+        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir}")
 
     def reread_config() -> Config:
         return reread().config()

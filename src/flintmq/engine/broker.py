@@ -53,6 +53,7 @@ from .commands import (
 )
 from .feeds import Feed, FeedBoard
 from .fetching import extent, fetch, wait_beyond
+from .figures import JournalFigures, TopicFigures
 from .pending import Pending
 from .queue_verbs import QueueVerbs
 from .readers import Reader
@@ -228,6 +229,9 @@ class Broker(QueueVerbs):
             await self._caught_up()
             return
         await self._change_staging(AbortStages([(writer, number)], self.clock.now_ms()))
+
+    def writer_topics(self, writer: str) -> set[str]:
+        return self._staging_view.topics_of(writer)
 
     def _receipt(self, place: Place, is_repeat: bool) -> Receipt:
         base, _, partition = place.name.partition("/")
@@ -438,6 +442,21 @@ class Broker(QueueVerbs):
     async def topic_stats(self, name: str) -> TopicStats:
         row = self._existing_row(name)
         return row[0].stats() if row[0].name == name else merged_stats(name, row)
+
+    # --- figures
+
+    def plain_topics(self) -> list[str]:
+        return list(self._topics)
+
+    def topic_figures(self, name: str) -> TopicFigures | None:
+        topic = self._topics.get(name)
+        return None if topic is None else topic.figures()
+
+    def feed_count(self) -> int:
+        return len(self._board.open)
+
+    def journal_figures(self) -> JournalFigures | None:
+        return None
 
     def _row(self, name: str) -> list[Topic]:
         """The plain topics behind a name: one, or its partitions in order, or none."""

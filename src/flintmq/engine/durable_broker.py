@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ from ..clock import Clock, Timer
 from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
 from ..fsync_policy import FsyncPolicy
 from ..logs import event, limited
+from ..metrics import LONG_SECONDS, Histogram
 from ..model import MEMORY_RETENTION_BYTES, Durability, Receipt, Start, TopicInfo, TopicOptions
 from ..patterns import check_name
 from ..rows import Decoder
@@ -58,6 +60,7 @@ from .commands import (
     decode_command,
 )
 from .durable_topic import DurableTopic
+from .figures import JournalFigures
 from .log import CHUNK_BYTES, CHUNK_ROWS
 from .pending import Pending
 from .proposer import QUEUE_BYTES_MAX, Proposer
@@ -148,6 +151,8 @@ class DurableBroker(Broker):
         self._since_checkpoint = self._being_flushed = 0
         self._checkpointing: asyncio.Task[FlintError | None] | None = None
         self._checkpoint_timer: Timer | None = None
+        self._checkpoint_seconds = Histogram(LONG_SECONDS)
+        self._checkpoint_failures = 0
         self._changing = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._last_change: asyncio.Future[None] | None = None
@@ -479,6 +484,20 @@ class DurableBroker(Broker):
         if full is not None:
             raise again(full)
 
+    def journal_figures(self) -> JournalFigures | None:
+        if self._lock is None:
+            return None
+        return JournalFigures(
+            sync_seconds=self._commit.sync_seconds,
+            written_bytes=self._commit.written_bytes,
+            frames=self._commit.written_frames,
+            waiting_bytes=self._proposer.queued_bytes,
+            unflushed_bytes=max(0, self._since_checkpoint + self._being_flushed),
+            checkpoint_seconds=self._checkpoint_seconds,
+            checkpoint_failures=self._checkpoint_failures,
+            is_full=self._journal_full is not None or self._segments_full is not None,
+        )
+
     async def settled(self) -> bool:
         """Wait until nothing is on its way to the disk; whether there was anything to wait for."""
         if self._lock is None:
@@ -717,6 +736,7 @@ class DurableBroker(Broker):
 
     async def _checkpoint_now(self) -> FlintError | None:
         """Segments, their directory, the manifest, its directory; then what that makes obsolete."""
+        began = perf_counter()
         try:
             if self._proposer.failure is not None:
                 return self._proposer.failure
@@ -731,10 +751,12 @@ class DurableBroker(Broker):
             await self._aside(self._remove_litter)
             self._commit.release_before(done.manifest.position)
             self._segments_full = None
+            self._checkpoint_seconds.observe(perf_counter() - began)
             self._note_room()
             if self._journal_full is not None:
                 self._checkpoint_later()
         except StorageFull as error:
+            self._checkpoint_failures += 1
             self._segments_full = error
             self._note_room()
             self._checkpoint_later()

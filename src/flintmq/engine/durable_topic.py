@@ -16,7 +16,7 @@ import msgspec
 from ..batch import EXPIRY, PRODUCER, BatchBuilder, RecordBatch
 from ..errors import FlintError, InvalidRequest, QueueFull
 from ..group_model import Ranges
-from ..metrics import Meter
+from ..metrics import PUBLISH_SECONDS, Histogram, Meter
 from ..model import Receipt
 from ..storage.manifest import GroupState
 from ..storage.topic_log import TopicLog
@@ -175,7 +175,9 @@ class DurableTopic(Topic):
     def _propose(self, batch: RecordBatch, pending: list[Pending]) -> None:
         self._flying_bytes += batch.size(0, batch.row_count)
         try:
-            self._proposer.propose(Append(self.id, batch), pending)
+            if self.publish_seconds is None:
+                self.publish_seconds = Histogram(PUBLISH_SECONDS)
+            self._proposer.propose(Append(self.id, batch), pending, measure=self.publish_seconds)
         except FlintError as error:  # the journal has stopped; this never went in
             for publish in pending:
                 publish.failed(error)

@@ -17,9 +17,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 from ..errors import Closed, FlintError, StorageFailed, StorageFull
 from ..fsync_policy import ALWAYS, FsyncPolicy
+from ..metrics import DISK_SECONDS, Histogram
 from .frames import Lot, Record
 from .journal import Journal
 
@@ -106,6 +108,8 @@ class GroupCommit:
         self._written = 0
         self._unsynced_records = 0
         self._unsynced_since = 0.0
+        self.sync_seconds = Histogram(DISK_SECONDS)
+        self.written_bytes = self.written_frames = 0
         # Of the thread that makes and recycles files:
         self._chores: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
@@ -264,6 +268,8 @@ class GroupCommit:
             if not self._unsynced_records:
                 self._unsynced_since = self._monotonic()
             journal.write(lots)
+            self.written_bytes += sum(lot.bytes for lot in lots)
+            self.written_frames += 1
             self._unsynced_records += sum(lot.count for lot in lots)
             del self._lots[: len(lots)]
             tell_written = self._tell_written > self._written
@@ -272,7 +278,9 @@ class GroupCommit:
                 self._call(self._written_up_to, self._written)
         sync = self._unsynced_records > 0 and self._sync_is_due()
         if sync:
+            sync_began = perf_counter()
             journal.sync()
+            self.sync_seconds.observe(perf_counter() - sync_began)
             self._unsynced_records = 0
         took = self._monotonic() - began
         if self._is_slow(took):

@@ -8,14 +8,20 @@ from typing import Any
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 from flintmq.access import EVERYTHING, Access, Grant
 from flintmq.engine.broker import Broker
 from flintmq.errors import NotAuthenticated
 from flintmq.serde.codec import Codec
+from flintmq.servers.gate import OpenGate
 from flintmq.servers.http.api import api_routes
+from flintmq.servers.http.limits import HttpLimits
+from flintmq.servers.http.server import HttpServer
 from flintmq.servers.http.state import HttpState
 from flintmq.servers.native import NativeServer
+
+from .running import Running, Start
 
 ADMIN = "admin-key"
 
@@ -112,3 +118,24 @@ async def call(app: Starlette) -> AsyncIterator[Caller]:
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://flint") as client:
         yield Caller(client)
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Start a server with these limits and routes."""
+    running: list[Running] = []
+
+    async def start(
+        *, routes: list[BaseRoute] | None = None, state: HttpState | None = None, **limits: Any
+    ) -> Running:
+        broker = Broker()
+        state = state or HttpState(broker, OpenGate(), None, "0.1")
+        server = HttpServer(state, HttpLimits(**limits), routes=routes or [])
+        address = await server.start("127.0.0.1", 0)
+        running.append(Running(server, state, broker, address))
+        return running[-1]
+
+    yield start
+    for one in running:
+        await one.server.close()
+        await one.broker.close()
