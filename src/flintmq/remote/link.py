@@ -163,9 +163,9 @@ class Link:
         self._goodbye: asyncio.Future[None] | None = None
         self.frame_bytes_max = 0
         self.failure: TlsFailed | None = None
+        """Why we have stopped trying to connect."""
         self.refusal: NotAuthenticated | None = None
         """Why nothing is asked any more: this one lasts."""
-        """Why we have stopped trying to connect."""
         self.reconnects = 0
 
     @property
