@@ -34,7 +34,7 @@ def _gate(daemon: Daemon) -> KeyGate:
 
 def _keys_file(daemon: Daemon) -> Path | None:
     path = Path(_gate(daemon).ring.path)
-    return None if path == daemon.config.data_dir / "keys.json" else path
+    return daemon.config.keys_file if path == daemon.config.keys_path else path
 
 
 ACTS: dict[str, Callable[[Daemon], Any]] = {
