@@ -4,6 +4,8 @@ may not. The operations are those of the code: a new one without a rule or a lin
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -214,3 +216,11 @@ async def test_names_that_are_none_are_no_way_around_a_rule(filled: KeyedServer,
 
 
 REFUSALS = ("InvalidRequest", "PermissionDenied", "Closed", "MalformedFrame")
+
+
+def test_the_table_for_people_is_the_table_of_rules() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    rows = re.findall(r"^\| ([A-Z_]+(?:, [A-Z_]+)*) \| (.+) \|$", text, re.MULTILINE)
+    written = {name: needs for names, needs in rows for name in names.split(", ")}
+
+    assert written == {op.name: rule.text for op, rule in RULES.items()}
