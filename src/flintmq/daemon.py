@@ -67,8 +67,8 @@ class Daemon:
             self._reload_limits,
             self._reload_broker,
             self._reload_logs,
-            self._reload_tls,
             self._reload_keys,
+            self._reload_tls,
         ]
         """Each is called at SIGHUP with the configuration before and after, also if they are alike:
         files that it names may have changed. What needs a restart is in both as it was."""
@@ -92,18 +92,14 @@ class Daemon:
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._disk_failed
+        self._gate = gate_of(config.auth, config.keys_path, Slowing(**slowness_of(config)))
         self.tls = tls_of(config)
         """One for every port, so that all of them change certificates together."""
-        self._gate = gate_of(
-            config.auth,
-            config.keys_path,
-            Slowing(**slowness_of(config)),
-        )
         self._server = NativeServer(
             self._broker,
             limits=fitted_to_files(limits_of(config)),
-            tls=self.tls,
             gate=self._gate,
+            tls=self.tls,
         )
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
@@ -364,12 +360,6 @@ def our_version() -> str:
         return "(from source)"
 
 
-def tls_of(config: Config) -> ServerTls | None:
-    if config.tls_cert is None or config.tls_key is None:
-        return None
-    return ServerTls(config.tls_cert, config.tls_key, config.tls_client_ca)
-
-
 class Slowness(TypedDict):
     first_seconds: float
     most_seconds: float
@@ -383,6 +373,12 @@ def slowness_of(config: Config) -> Slowness:
         "most_seconds": 10 * config.login_delay,
         "kept_per_address_max": config.login_failures_max,
     }
+
+
+def tls_of(config: Config) -> ServerTls | None:
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    return ServerTls(config.tls_cert, config.tls_key, config.tls_client_ca)
 
 
 def limits_of(config: Config) -> Limits:

@@ -45,7 +45,8 @@ from ..wire.operations import (
     DeadLetters,
     Extents,
     Fault,
-    Fetch,
+    FetchedRange,
+    FetchRange,
     GroupName,
     JoinGroup,
     KnownTopic,
@@ -64,7 +65,6 @@ from ..wire.operations import (
     WaitBeyond,
     encode,
 )
-from ..wire.operations import Fetched as FetchedRows
 from ..wire.runs import decode_runs
 from ..wire.values import receipt_of, start_fields
 from .address import parse_addresses
@@ -94,8 +94,8 @@ class RemoteBroker:
         auto_create: bool = True,
         on_full: OnFull = "block",
         send_bytes_max: int = SEND_BYTES_MAX,
-        tls: ClientTls | None = None,
         api_key: str | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
         if on_full not in get_args(OnFull):
             raise InvalidRequest(f"on_full is one of {', '.join(get_args(OnFull))}")
@@ -115,8 +115,8 @@ class RemoteBroker:
             parse_addresses(url),
             patience=timeout,
             client=name,
-            tls=tls,
             api_key=api_key,
+            tls=tls,
             on_event=self._event,
             on_opened=self._take_up,
             on_new_session=self._start_anew,
@@ -462,15 +462,15 @@ class RemoteBroker:
         topic_id: int | None = None,
     ) -> Fetched:
         """Read by offset. With `topic_id`, a topic made anew under the name is TopicReplaced."""
-        control = Fetch(
-            topic, offset, max_rows, 0, end, max_bytes, _filter_text(filter), with_expired, topic_id
+        control = FetchRange(
+            topic, offset, end, max_rows, max_bytes, _filter_text(filter), with_expired, topic_id
         )
         while True:
             try:
-                frame = await self.ask(Op.FETCH, control)
+                frame = await self.ask(Op.FETCH_RANGE, control)
             except SessionLost:
                 continue
-            taken = msgspec.msgpack.decode(frame.control, type=FetchedRows)
+            taken = msgspec.msgpack.decode(frame.control, type=FetchedRange)
             gap = None if taken.gap is None else Missed(*taken.gap)
             rows = Rows(decode_runs(taken.runs, frame.batches, self.origin), gap)
             return Fetched(rows, taken.position, taken.next_offset)

@@ -15,11 +15,14 @@ from ..errors import FlintError, InvalidRequest, PermissionDenied
 from ..wire.operations import (
     AbortStage,
     CommitStage,
+    Extents,
     Name,
     Op,
     OpenFeed,
+    PurgeTopic,
     SetTopic,
     Stage,
+    WaitBeyond,
 )
 
 FROM_SERVER = frozenset({Op.REPLY, Op.ERROR, Op.TOPIC_CHANGED, Op.DRAIN})
@@ -83,7 +86,7 @@ def _sees(asker: Asker, control: Name) -> None:
     asker.access.require_sees(_checked(control.name))
 
 
-def _administers(asker: Asker, control: Name | SetTopic) -> None:
+def _administers(asker: Asker, control: Name | SetTopic | PurgeTopic) -> None:
     asker.access.require("administer", _checked(control.name))
 
 
@@ -93,6 +96,16 @@ def _sets(asker: Asker, control: SetTopic) -> None:
     target = control.options.get("dead_letter_topic")
     if target is not None:
         asker.access.require("publish", _checked(target))
+
+
+def _sees_all(asker: Asker, control: Extents) -> None:
+    for topic in control.topics:
+        asker.access.require_sees(_checked(topic))
+
+
+def _sees_all_offsets(asker: Asker, control: WaitBeyond) -> None:
+    for topic in control.offsets:
+        asker.access.require_sees(topic)
 
 
 def _everything(asker: Asker, control: Any) -> None:
@@ -144,6 +157,7 @@ RULES: dict[Op, Rule] = {
     Op.TOPIC_INFO: _sees,
     Op.TOPIC_STATS: _sees,
     Op.BACKUP: _everything,
+    Op.PURGE_TOPIC: _administers,
     Op.OPEN_READER: _topic("consume"),
     Op.OPEN_FEED: _feeds,
     Op.TAKE: _stream,
@@ -154,6 +168,8 @@ RULES: dict[Op, Rule] = {
     Op.CLOSE_STREAM: _anybody,
     Op.FETCH: _topic("consume"),
     Op.PUT_BACK: _stream,
+    Op.EXTENTS: _sees_all,
+    Op.WAIT_BEYOND: _sees_all_offsets,
     Op.JOIN_GROUP: _topic("consume"),
     Op.TAKE_LEASED: _stream,
     Op.SETTLE: _stream,
@@ -166,6 +182,7 @@ RULES: dict[Op, Rule] = {
     Op.IN_FLIGHT: _topic("consume", "administer"),
     Op.DEAD_LETTERS: _topic("consume"),
     Op.REDRIVE: _topic("administer"),
+    Op.DISCARD: _topic("administer"),
     Op.CANCEL_DELAYED: _topic("publish"),
 }
 
