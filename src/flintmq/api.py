@@ -19,6 +19,9 @@ from .tracing import Tracing, tracing_for
 OnFull = Literal["block", "raise"]
 File = str | os.PathLike[str]
 
+API_KEY = "FLINTMQ_API_KEY"
+API_KEY_MAX = 4096
+
 
 def connect(
     url: str = "memory://",
@@ -29,6 +32,7 @@ def connect(
     clock: Clock | None = None,
     fsync: str = "always",
     on_full: OnFull = "block",
+    api_key: str | None = None,
     tls_ca: File | None = None,
     tls_cert: File | None = None,
     tls_key: File | None = None,
@@ -49,7 +53,9 @@ def connect(
     `flint://host:port` is a broker elsewhere, or several hosts with commas, of which one will do.
     A connection that is lost is made again by itself; `timeout` is how long calls wait for that.
     `on_full` says what a publish does when too much is not acknowledged: `block`, or `raise`
-    QueueFull.
+    QueueFull. `api_key` says who you are, where the broker asks for that; without it the
+    environment's FLINTMQ_API_KEY does. A key that is wrong raises NotAuthenticated at once; one
+    that is removed later raises it into everything that is open.
 
     `flints://host:port` is the same over TLS. The broker's certificate has to be for that host and
     signed by somebody this machine trusts, or by `tls_ca`, a file of certificates. `tls_cert` and
@@ -110,12 +116,26 @@ def connect(
             timeout=timeout_seconds(timeout),
             auto_create=auto_create,
             on_full=on_full,
+            api_key=_checked_key(api_key),
             tls=tls,
         )
         return _client(far, codec, auto_create, timeout, spans)
     raise InvalidRequest(
         f"unknown broker URL {url!r}; there are memory://, file://, flint:// and flints://"
     )
+
+
+def _checked_key(given: str | None) -> str | None:
+    """The key as it is sent. A wrong one is never repeated in a text: it may be nearly right."""
+    key = os.environ.get(API_KEY) if given is None else given
+    if key is None:
+        return None
+    if not isinstance(key, str):
+        raise InvalidRequest(f"api_key is a str, not {type(key).__name__}")
+    key = key.strip()  # what was read from a file ends with its line
+    if not key.isascii() or not key.isprintable() or len(key) > API_KEY_MAX:
+        raise InvalidRequest("api_key is no key: those are flint_, an id, _ and a secret")
+    return key or None
 
 
 def _durable(

@@ -74,7 +74,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     topic_defaults: dict[str, Any] = {}
     staged_seconds: float = 3600.0
     max_staged_bytes: int = GIB
-    max_staged_writer_bytes: int = 256 * MIB
+    max_staged_writer_bytes: int = 768 * MIB
     max_decoded_bytes: int = 64 * MIB
 
     max_connections: int = 10_000
@@ -97,7 +97,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     http_timeout: float = 10.0
     http_max_connections: int = 100
 
-    log_level: Level = "warning"
+    log_level: Level = "info"
     log_levels: dict[str, Level] = {}
     log_format: LogFormat = "auto"
     profile: Path | None = None
@@ -217,11 +217,12 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "login_failures_max", Count(1, 1_000_000),
-        "Wrong keys from one address in a minute before it is turned away unheard.",
+        "Wrong keys of one address that wait for their answer; others are dropped without one.",
         "Security", reload=True,
     ),
     Setting(
-        "login_delay", Seconds(0, 60), "How long a wrong key waits for its answer.",
+        "login_delay", Seconds(0, 60),
+        "How long a first wrong key waits for its answer; each more from there waits longer.",
         "Security", reload=True,
     ),
     Setting(
@@ -390,7 +391,8 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "profile", FilePath(can_be_off=True),
-        "Where to write, at the end, what the broker's time went to.", "Logs and traces",
+        "Where to write what the broker's CPU time went to, at the end and at SIGUSR2: a flame "
+        "graph if it is named .svg, else text for other tools.", "Logs and traces",
     ),
 )  # fmt: skip
 BY_NAME = {setting.name: setting for setting in SETTINGS}

@@ -158,8 +158,8 @@ class NotAuthenticated(FlintError):
 class PermissionDenied(FlintError, PermissionError):
     """Your key does not allow that. Whether there is such a topic is not said."""
 
-    def __init__(self, permission: str, topic: str) -> None:
-        super().__init__(f"this key may not {permission} on topic {topic!r}")
+    def __init__(self, permission: str, topic: str, where: str = "on topic") -> None:
+        super().__init__(f"this key may not {permission} {where} {topic!r}")
         self.permission, self.topic = permission, topic
 
 

@@ -89,7 +89,7 @@ def test_a_partitioned_topic_gets_its_rows_where_a_client_would_put_them(
     mq.create_topic(topic, partitions=4)
     mq.create_topic(f"{topic}-client", partitions=4)
     keys = [f"key-{number}" for number in range(200)]
-    mq.publish_batch(f"{topic}-client", [key.encode() for key in keys], key=keys)
+    mq.publish_batch(f"{topic}-client", [key.encode() for key in keys], key=list(keys))
 
     save(
         spark.createDataFrame([(key, key) for key in keys], "value string, key string"),

@@ -15,7 +15,13 @@ def parse_addresses(url: str) -> list[Address]:
     """`flint://host1:7600,host2` has two servers; a port that is not said is 7600."""
     scheme, _, rest = url.partition("://")
     hosts = rest.rstrip("/")
-    if not hosts or "/" in hosts or "?" in hosts or "@" in hosts:
+    if "@" in hosts:
+        # Not repeated: it holds a key, or what somebody took for one.
+        raise InvalidRequest(
+            "a broker's URL holds no key: it would end in process lists and logs; give it as "
+            "api_key=..., or in the environment as FLINTMQ_API_KEY"
+        )
+    if not hosts or "/" in hosts or "?" in hosts:
         raise InvalidRequest(
             f"a broker's URL is {scheme}://host:port, or several hosts with commas; not {url!r}"
         )

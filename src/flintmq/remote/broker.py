@@ -45,7 +45,8 @@ from ..wire.operations import (
     DeadLetters,
     Extents,
     Fault,
-    Fetch,
+    FetchedRange,
+    FetchRange,
     GroupName,
     JoinGroup,
     KnownTopic,
@@ -64,11 +65,10 @@ from ..wire.operations import (
     WaitBeyond,
     encode,
 )
-from ..wire.operations import Fetched as FetchedRows
 from ..wire.runs import decode_runs
 from ..wire.values import receipt_of, start_fields
 from .address import parse_addresses
-from .link import Link, SessionLost
+from .link import Link, SessionLost, again
 from .member import RemoteMember
 from .outbox import Outbox, PendingReceipt
 from .streams import RemoteFeed, RemoteReader, RemoteStream
@@ -94,6 +94,7 @@ class RemoteBroker:
         auto_create: bool = True,
         on_full: OnFull = "block",
         send_bytes_max: int = SEND_BYTES_MAX,
+        api_key: str | None = None,
         tls: ClientTls | None = None,
     ) -> None:
         if on_full not in get_args(OnFull):
@@ -114,10 +115,12 @@ class RemoteBroker:
             parse_addresses(url),
             patience=timeout,
             client=name,
+            api_key=api_key,
             tls=tls,
             on_event=self._event,
             on_opened=self._take_up,
             on_new_session=self._start_anew,
+            on_refused=self._refused,
         )
         self._outbox = Outbox(
             self.link,
@@ -177,6 +180,12 @@ class RemoteBroker:
         for member in list(self.members):
             member.reopen()
         self._outbox.send_again()
+
+    def _refused(self, error: FlintError) -> None:
+        """Our key is none any more: everything that lasts ends with that."""
+        for stream in list(self.streams):
+            stream.fail(again(error))
+        self._outbox.fail(error)
 
     # --- asking
 
@@ -386,6 +395,9 @@ class RemoteBroker:
     async def abort(self, writer: str, number: int) -> None:
         await self._asked(Op.ABORT_STAGE, AbortStage(writer, number))
 
+    def writer_topics(self, writer: str) -> list[str]:
+        raise InvalidRequest("a broker far away checks by itself who may write as whom")
+
     # --- topics
 
     async def backup(self, directory: str) -> None:
@@ -450,15 +462,15 @@ class RemoteBroker:
         topic_id: int | None = None,
     ) -> Fetched:
         """Read by offset. With `topic_id`, a topic made anew under the name is TopicReplaced."""
-        control = Fetch(
-            topic, offset, max_rows, 0, end, max_bytes, _filter_text(filter), with_expired, topic_id
+        control = FetchRange(
+            topic, offset, end, max_rows, max_bytes, _filter_text(filter), with_expired, topic_id
         )
         while True:
             try:
-                frame = await self.ask(Op.FETCH, control)
+                frame = await self.ask(Op.FETCH_RANGE, control)
             except SessionLost:
                 continue
-            taken = msgspec.msgpack.decode(frame.control, type=FetchedRows)
+            taken = msgspec.msgpack.decode(frame.control, type=FetchedRange)
             gap = None if taken.gap is None else Missed(*taken.gap)
             rows = Rows(decode_runs(taken.runs, frame.batches, self.origin), gap)
             return Fetched(rows, taken.position, taken.next_offset)

@@ -21,7 +21,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..errors import Closed, Disconnected, FlintError, MalformedFrame, OutcomeUnknown, TlsFailed
+from ..errors import (
+    Closed,
+    Disconnected,
+    FlintError,
+    MalformedFrame,
+    NotAuthenticated,
+    OutcomeUnknown,
+    TlsFailed,
+)
 from ..logs import event
 from ..wire.faults import error_of
 from ..wire.frames import Buffer, Frame, encode_frame
@@ -116,18 +124,22 @@ class Link:
         *,
         patience: float | None,
         client: str,
+        api_key: str | None = None,
         tls: ClientTls | None = None,
         on_event: Callable[[Frame], None],
         on_opened: Callable[[Opened], None],
         on_new_session: Callable[[], None],
+        on_refused: Callable[[FlintError], None],
     ) -> None:
         self._addresses = list(addresses)
         self._patience = patience
         self._client = client
+        self._auth = None if api_key is None else ["key", api_key]
         self._tls = tls
         self._on_event = on_event
         self._on_opened = on_opened
         self._on_new_session = on_new_session
+        self._on_refused = on_refused
         self._connection: Connection | None = None
         self._session: bytes | None = None
         self._sent = self._received = 0
@@ -152,6 +164,8 @@ class Link:
         self.frame_bytes_max = 0
         self.failure: TlsFailed | None = None
         """Why we have stopped trying to connect."""
+        self.refusal: NotAuthenticated | None = None
+        """Why nothing is asked any more: this one lasts."""
         self.reconnects = 0
 
     @property
@@ -182,6 +196,8 @@ class Link:
             try:
                 await self._connect()
                 return
+            except NotAuthenticated:
+                raise  # another server of the same broker says the same
             except (FlintError, OSError) as error:
                 causes.append(_cause(error))
                 if not isinstance(error, TlsFailed):
@@ -194,7 +210,7 @@ class Link:
     async def _connect(self) -> None:
         address = self._addresses[self._at]
         connection = await connect(address, CONNECT_SECONDS, self._tls)
-        wanted = Open(self._session, self._received, None, self._client, True)
+        wanted = Open(self._session, self._received, self._auth, self._client, True)
         try:
             frame = await connection.opening(
                 encode_frame(Op.OPEN, 0, encode(wanted)), CONNECT_SECONDS
@@ -287,6 +303,9 @@ class Link:
                 for _ in self._addresses:
                     try:
                         await self._connect()
+                    except NotAuthenticated as error:
+                        self._refused(error)
+                        return
                     except (FlintError, OSError) as error:
                         self._lost_because = _cause(error)
                         self._at = (self._at + 1) % len(self._addresses)
@@ -323,6 +342,20 @@ class Link:
             return
         wait = self._failed_at + TRY_AGAIN_SECONDS - self.loop.time()
         self._connecting = self.loop.create_task(self._come_back(max(0.0, wait)))
+
+    def _refused(self, error: NotAuthenticated) -> None:
+        """The broker does not know our key, or not any more: to ask again would not help. Whoever
+        waits hears it, and whoever asks from now on."""
+        self.refusal = error
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+        self._late.clear()
+        self._kept.clear()
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting.values():
+            request.fail(again(error))
+        self._on_refused(error)
 
     def _give_up_later(self) -> None:
         """See to it that who waits hears in time that there is no connection."""
@@ -417,6 +450,10 @@ class Link:
             raise Closed("the connection")
         if id is None:
             id = self.next_id()
+        if self.refusal is not None:
+            if waiting is not None:
+                self.loop.call_soon(waiting.fail, again(self.refusal))
+            return id
         parts = encode_frame(op, id, control, batches, received=self._received)
         self._sent += 1
         self._kept.append((id if waiting is not None else 0, parts))
@@ -565,6 +602,14 @@ class Link:
     def _said_goodbye(self) -> None:
         if self._goodbye is not None and not self._goodbye.done():
             self._goodbye.set_result(None)
+
+
+def again(error: FlintError) -> FlintError:
+    """The same error for somebody else: each has a traceback of its own."""
+    fresh = type(error).__new__(type(error), *error.args)
+    fresh.args = error.args
+    fresh.__dict__.update(error.__dict__)
+    return fresh
 
 
 def error_in(frame: Frame) -> Exception:

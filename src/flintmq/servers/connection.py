@@ -10,7 +10,13 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, cast
 
-from ..errors import Disconnected, FlintError, MalformedFrame, TlsFailed
+from ..errors import (
+    Disconnected,
+    FlintError,
+    MalformedFrame,
+    NotAuthenticated,
+    TlsFailed,
+)
 from ..logs import limited
 from ..tls.pipe import HANDSHAKE, TlsPipe
 from ..tls.sentences import in_short
@@ -67,7 +73,8 @@ class Connection(asyncio.Protocol):
         """How long it may be silent by what it was told when it opened."""
         self.bytes_received = self.bytes_sent = 0
         self._refusal: FlintError | None = None
-        self.peer = "?"
+        self._late: asyncio.TimerHandle | None = None
+        self.peer = self.host = "?"
 
     # --- the transport's side
 
@@ -76,6 +83,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "local")
+        self.host = str(peer[0]) if isinstance(peer, tuple) else "local"
         set_socket_options(transport)
         transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
         self._refusal = self._server.admit(self)
@@ -176,6 +184,8 @@ class Connection(asyncio.Protocol):
             if frames:
                 self.heard_at = self._loop.time()  # bytes that never make a frame are no sign
             for frame in frames:
+                if self._late is not None or not self.is_open:
+                    break
                 if self._refusal is not None:
                     raise self._refusal
                 if self.session is not None:
@@ -242,6 +252,9 @@ class Connection(asyncio.Protocol):
         self._out.clear()
         if self._handshake is not None:
             self._handshake.cancel()
+        if self._late is not None:
+            self._late.cancel()
+            self._let_go()
         self._server.left(self)
         session, self.session = self.session, None
         if session is not None:
@@ -320,6 +333,28 @@ class Connection(asyncio.Protocol):
         if self._hello is None:
             self.write(encode_frame(Op.ERROR, 0, encode(fault_of(error))))
         self.close()
+
+    def refuse_login(self, error: NotAuthenticated) -> None:
+        """Answer a failed login, but not at once. Meanwhile nothing is read, and one timer is all
+        it costs; where too many wait already, nothing is answered."""
+        seconds = self._server.gate.hold_back(self.host)
+        if seconds is None:
+            self.abort()
+            return
+        self.hold("login")
+        if self._handshake is not None:
+            self._handshake.cancel()
+            self._handshake = None
+        self._late = self._loop.call_later(seconds, self._answer_login, error)
+
+    def _answer_login(self, error: NotAuthenticated) -> None:
+        self._let_go()
+        self.write(encode_frame(Op.ERROR, 0, encode(fault_of(error))))
+        self.close()
+
+    def _let_go(self) -> None:
+        self._late = None
+        self._server.gate.let_go(self.host)
 
     def close(self) -> None:
         """Close once everything written so far is sent."""

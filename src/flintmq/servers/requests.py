@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from ..batch import decode_all
-from ..broker_api import Filter, ReaderApi
+from ..broker_api import Fetched, Filter, ReaderApi
 from ..client.partitioned_reader import PartitionedReader
 from ..errors import FlintError, InvalidRequest, TopicReplaced
 from ..group_model import Lease, Ranges
@@ -28,7 +30,8 @@ from ..wire.operations import (
     DeadLetters,
     Extents,
     Fetch,
-    Fetched,
+    FetchedRange,
+    FetchRange,
     Granted,
     GroupName,
     Joined,
@@ -54,6 +57,7 @@ from ..wire.operations import (
 from ..wire.operations import Stream as StreamName
 from ..wire.values import receipt_fields, start_of
 from .publishing import checked_batch
+from .rules import Need
 from .streams import Member, Stream, cut
 
 if TYPE_CHECKING:
@@ -140,7 +144,8 @@ async def purge_topic(session: Session, c: PurgeTopic, frame: Frame) -> Any:
 
 
 async def topics(session: Session, c: Name, frame: Frame) -> Any:
-    return await session.server.broker.topics(c.name)
+    names = await session.server.broker.topics(c.name)
+    return [name for name in names if session.access.sees(name)]
 
 
 async def topic_info(session: Session, c: Name, frame: Frame) -> Any:
@@ -152,7 +157,18 @@ async def topic_stats(session: Session, c: Name, frame: Frame) -> Any:
 
 
 async def backup(session: Session, c: Name, frame: Frame) -> None:
+    """It goes into a new or empty directory, which the broker sees to; and only there."""
+    _check_place(c.name, session.server.backup_dir)
     await session.server.broker.backup(c.name)
+
+
+def _check_place(directory: Any, root: Path | None) -> None:
+    if type(directory) is not str or not os.path.isabs(directory) or "\0" in directory:
+        raise InvalidRequest("a backup goes to an absolute path of the broker's machine")
+    if root is not None:
+        inside, wanted = os.path.realpath(root), os.path.realpath(directory)
+        if inside == wanted or os.path.commonpath((inside, wanted)) != inside:
+            raise InvalidRequest("backups of this broker go into a directory below its backup_dir")
 
 
 # --- readers and feeds
@@ -162,19 +178,27 @@ async def open_reader(session: Session, c: OpenReader, frame: Frame) -> StreamOp
     session.check_streams()
     broker = session.server.broker
     filter = _filter(c.filter)
+    auto_create = c.auto_create and _may_create(session, c.topic)
 
     async def open_plain(topic: Any, start: Start | None) -> ReaderApi:
         return await broker.open_reader(
-            topic, name=c.name, start=start, filter=filter, auto_create=c.auto_create
+            topic, name=c.name, start=start, filter=filter, auto_create=auto_create
         )
 
     if c.whole:
         api = await _open_row(session, c, open_plain)
     else:
         api = await open_plain(c.topic, start_of(c.start))
-    stream = Stream(session, api, is_reader=True, can_listen=not c.whole)
+    need = Need("consume", c.topic)
+    stream = Stream(session, api, need, is_reader=True, can_listen=not c.whole)
     topic_id = session.server.lasting_id(await broker.topic_info(c.topic))
     return StreamOpened(session.add_stream(stream), await api.positions(), api.missed, topic_id)
+
+
+def _may_create(session: Session, topic: str) -> bool:
+    """Topics are made on the fly by those who may publish to them, or administer them."""
+    access = session.access
+    return access.may("publish", topic) or access.may("administer", topic)
 
 
 async def _open_row(
@@ -214,7 +238,8 @@ async def open_feed(session: Session, c: OpenFeed, frame: Frame) -> StreamOpened
         overflow=cast(Overflow, c.overflow),
         filter=_filter(c.filter),
     )
-    stream = Stream(session, api, is_reader=False, can_listen=True)
+    need = Need("consume", c.pattern, is_pattern=True)
+    stream = Stream(session, api, need, is_reader=False, can_listen=True)
     return StreamOpened(session.add_stream(stream))
 
 
@@ -278,7 +303,7 @@ async def close_stream(session: Session, c: CloseStream, frame: Frame) -> None:
     stream = session.streams.pop(c.stream, None)
     if stream is None:
         return
-    if isinstance(stream, Stream) and stream.is_reader:
+    if isinstance(stream, Stream) and stream.is_reader and stream.denied is None:
         await give_back(stream, c.unread)
     await stream.close()
 
@@ -311,20 +336,34 @@ async def give_back(stream: Stream, unread: list[list[int]]) -> bool:
 
 async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:
     """Read by offset, without a name and without a trace."""
-    server, broker = session.server, session.server.broker
+    if c.timeout != 0:
+        await session.server.broker.wait_beyond({c.topic: c.offset}, c.timeout)
+    wanted = FetchRange(c.topic, c.offset, None, c.max_rows, 0)
+    rows, position, _ = await _fetched(session, wanted)
+    infos, batches = session.server.encoder.encode(rows.runs)
+    return WithBatches(Taken(infos, _gap(rows), rows.missed, position), batches)
+
+
+async def fetch_range(session: Session, c: FetchRange, frame: Frame) -> WithBatches:
+    """The same in bulk."""
+    server = session.server
+    if c.topic_id is not None:
+        found = server.lasting_id(await server.broker.topic_info(c.topic))
+        if found != c.topic_id:
+            raise TopicReplaced(c.topic, c.topic_id, found)
+    rows, position, next_offset = await _fetched(session, c)
+    infos, batches = server.encoder.encode(rows.runs, keep=False)
+    return WithBatches(FetchedRange(infos, _gap(rows), position, next_offset), batches)
+
+
+async def _fetched(session: Session, c: FetchRange) -> Fetched:
     if c.max_rows < 1:
         raise InvalidRequest(f"max_rows is at least 1, not {c.max_rows}")
     filter = _filter(c.filter)
-    if c.topic_id is not None:
-        found = server.lasting_id(await broker.topic_info(c.topic))
-        if found != c.topic_id:
-            raise TopicReplaced(c.topic, c.topic_id, found)
-    if c.timeout != 0:
-        await broker.wait_beyond({c.topic: c.offset}, c.timeout)
     await session.room()
-    limits = server.limits
+    limits = session.server.limits
     most = limits.frame_bytes - FRAME_ROOM_BYTES
-    fetched = await broker.fetch(
+    fetched = await session.server.broker.fetch(
         c.topic,
         c.offset,
         end=c.end,
@@ -333,17 +372,18 @@ async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:
         filter=filter,
         with_expired=c.with_expired,
     )
-    rows, position = fetched.rows, fetched.position
-    runs, rest = list(rows.runs), list[Run]()
+    runs = fetched.rows.runs
     if len(runs) == 1:  # one at least is fetched, however large
         runs, rest, _ = cut(runs, FETCH_ROWS_MAX, most)
-    if rest:
-        position = rest[0].source.base_offset + rest[0].rows()[0]
-    infos, batches = server.encoder.encode(runs, keep=False)
+        if rest:
+            position = rest[0].source.base_offset + rest[0].rows()[0]
+            return Fetched(Rows(runs, fetched.rows.gap), position, fetched.next_offset)
+    return fetched
+
+
+def _gap(rows: Rows) -> list[Any] | None:
     gap = rows.gap
-    fields = None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
-    control = Fetched(infos, fields, rows.missed, position, bool(rest), fetched.next_offset)
-    return WithBatches(control, batches)
+    return None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
 
 
 FETCH_ROWS_MAX = 1 << 20
@@ -383,9 +423,10 @@ async def join_group(session: Session, c: JoinGroup, frame: Frame) -> Joined:
         filter=_filter(c.filter),
         start=start_of(c.start),
         holder=c.holder or session.client,
-        auto_create=c.auto_create,
+        auto_create=c.auto_create and _may_create(session, c.topic),
     )
-    return Joined(session.add_stream(Member(api)), msgspec.to_builtins(api.info))
+    member = Member(api, Need("consume", c.topic))
+    return Joined(session.add_stream(member), msgspec.to_builtins(api.info))
 
 
 async def take_leased(session: Session, c: TakeLeased, frame: Frame) -> Any:
@@ -516,6 +557,7 @@ HANDLERS: dict[int, tuple[type[Control], Handler]] = {
     Op.LAG: (StreamName, lag),
     Op.CLOSE_STREAM: (CloseStream, close_stream),
     Op.FETCH: (Fetch, fetch),
+    Op.FETCH_RANGE: (FetchRange, fetch_range),
     Op.EXTENTS: (Extents, extents),
     Op.WAIT_BEYOND: (WaitBeyond, wait_beyond),
     Op.PUT_BACK: (CloseStream, put_back),
