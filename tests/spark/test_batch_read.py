@@ -108,9 +108,7 @@ def test_a_value_may_be_asked_for_as_text(broker: ThreadedBroker) -> None:
     text = StructType([StructField("value", StringType())])
 
     def read(topic: str) -> list[dict[str, Any]]:
-        return read_all(
-            FlintDataSource({"servers": broker.url, "subscribe": topic}).reader(text)
-        )
+        return read_all(FlintDataSource({"servers": broker.url, "subscribe": topic}).reader(text))
 
     assert read("orders") == [{"value": "grün"}]
     with pytest.raises(InvalidRequest, match="no UTF-8"):
