@@ -33,6 +33,7 @@ from .errors import (
     InvalidRequest,
     LeaseLost,
     MalformedFrame,
+    MessagesLost,
     MessageTooLarge,
     MissingExtra,
     NotAuthenticated,
@@ -48,6 +49,7 @@ from .errors import (
     TopicExists,
     TopicFull,
     TopicNotFound,
+    TopicReplaced,
     UnsupportedFormat,
 )
 from .group_model import GroupInfo, GroupStats, InFlight
@@ -111,6 +113,8 @@ __all__ = [
     "NotAuthenticated",
     "PermissionDenied",
     "TopicDeleted",
+    "TopicReplaced",
+    "MessagesLost",
     "TopicExists",
     "TopicFull",
     "QueueFull",

@@ -12,16 +12,16 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from flintmq.errors import (  # noqa: E402
+from flintmq.errors import (
     Disconnected,
     InvalidRequest,
     MessagesLost,
     TopicNotFound,
     TopicReplaced,
 )
-from flintmq.spark.connecting import close_lines  # noqa: E402
-from tests.spark.brokers import ThreadedBroker  # noqa: E402
-from tests.spark.readers import batch_reader, column, read_all, schema  # noqa: E402
+from flintmq.spark.connecting import close_lines
+from tests.spark.brokers import ThreadedBroker
+from tests.spark.readers import batch_reader, column, read_all, schema
 
 pytestmark = pytest.mark.spark
 
@@ -191,7 +191,7 @@ def test_times_say_where_to_begin_and_end(broker: ThreadedBroker) -> None:
 def test_a_filter_is_evaluated_in_the_broker(broker: ThreadedBroker) -> None:
     broker.publish(
         "orders",
-        *[b'{"amount": %d}' % number for number in range(1000)],
+        *[{"amount": number} for number in range(1000)],
         priority=[number % 8 for number in range(1000)],
     )
 
