@@ -1,4 +1,4 @@
-"""A real broker, a real driver, one topic into another through a shuffle, and things that go wrong."""
+"""A real broker, a real driver, a query through a shuffle, and everything that can be killed."""
 
 from __future__ import annotations
 

@@ -123,7 +123,6 @@ def failing_once(spark: Any, tmp_path: Path) -> Iterator[Any]:
     from pyspark import TaskContext
     from pyspark.sql.functions import udf
 
-    @udf(returnType="string", useArrow=False)
     def passed(value: str) -> str:
         if int(value) % 500 == 499 and TaskContext.get().attemptNumber() == 0:
             raise RuntimeError("the first attempt goes wrong")
@@ -133,7 +132,7 @@ def failing_once(spark: Any, tmp_path: Path) -> Iterator[Any]:
     before = {name: spark.conf.get(name) for name in small}
     for name, value in small.items():
         spark.conf.set(name, value)
-    yield passed
+    yield udf(passed, "string", useArrow=False)
     for name, value in before.items():
         spark.conf.set(name, value)
 

@@ -52,8 +52,8 @@ def from_value(
 
     A value that does not decode is null there; `error` names a column that then says why. A field
     that is not in a value is null. `format="auto"` goes by the column `content_type` of each
-    message, compression included; without one it is taken for JSON. `avro_schema` is what Avro values
-    were written with.
+    message, compression included; without one it is taken for JSON. `avro_schema` is what Avro
+    values were written with.
     """
     checked_pyspark()
     from pyspark.sql import functions
@@ -70,8 +70,8 @@ def from_value(
     if format == "auto":
         if content_type not in frame.columns:
             raise InvalidRequest(
-                f"format='auto' goes by the column {content_type!r}, which is not there; select it, "
-                "or name the format"
+                f"format='auto' goes by the column {content_type!r}, which is not there; select "
+                "it, or name the format"
             )
         inputs.append(functions.col(content_type))
     decode = _decoding_function(wanted, format, _schema_text(avro_schema))
@@ -119,9 +119,7 @@ def to_value(
         for name in frame.columns
         if name in COLUMNS and name not in ("value", "content_type")
     ]
-    return frame.select(
-        *beside, value.alias("value"), functions.lit(media).alias("content_type")
-    )
+    return frame.select(*beside, value.alias("value"), functions.lit(media).alias("content_type"))
 
 
 # --- what was asked for
@@ -183,7 +181,7 @@ def _decoding_function(wanted: Any, format: str, avro_schema: str) -> Any:
     returned = types.StructType(
         [types.StructField("data", wanted), types.StructField("error", types.StringType())]
     )
-    return functions.arrow_udf(decode, returned, functions.ArrowUDFType.SCALAR)
+    return functions.arrow_udf(_of_arrays(decode, "columns"), returned)
 
 
 def _encoding_function(format: str, avro_schema: str) -> Any:
@@ -192,7 +190,15 @@ def _encoding_function(format: str, avro_schema: str) -> Any:
     def encode(rows: Any) -> Any:
         return encoded(rows, format, avro_schema)
 
-    return functions.arrow_udf(encode, "binary", functions.ArrowUDFType.SCALAR)
+    return functions.arrow_udf(_of_arrays(encode, "rows"), "binary")
+
+
+def _of_arrays(function: Callable[..., Any], parameter: str) -> Callable[..., Any]:
+    """Spark looks at the types that a function's hints name, and takes no text for them."""
+    import pyarrow as pa
+
+    function.__annotations__ = {parameter: pa.Array, "return": pa.Array}
+    return function
 
 
 def decoded(
