@@ -5,7 +5,8 @@ Importing this does not import PySpark; using it does.
 
 from __future__ import annotations
 
+from .decoding import from_value, to_value
 from .registering import register
 from .session import session
 
-__all__ = ["session", "register"]
+__all__ = ["session", "register", "from_value", "to_value"]
