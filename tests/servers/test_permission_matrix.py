@@ -53,6 +53,7 @@ CASES: dict[Op, Case] = {
     Op.TOPIC_INFO: Case(ops.Name("orders"), ALL),
     Op.TOPIC_STATS: Case(ops.Name("orders"), ALL),
     Op.BACKUP: Case(ops.Name("/nowhere/flintmq"), (), allowed="InvalidRequest"),
+    Op.PURGE_TOPIC: Case(ops.PurgeTopic("orders"), ("administer",)),
     Op.OPEN_READER: Case(READER, ("consume",)),
     Op.OPEN_FEED: Case(ops.OpenFeed("orders"), ("consume",)),
     Op.TAKE: Case(ops.Take(1, 1, 0), ("consume",), (Op.OPEN_READER, READER)),
@@ -75,6 +76,7 @@ CASES: dict[Op, Case] = {
     Op.IN_FLIGHT: Case(named(), ("consume", "administer")),
     Op.DEAD_LETTERS: Case(named(), ("consume",)),
     Op.REDRIVE: Case(ops.Redrive("orders", "g"), ("administer",)),
+    Op.DISCARD: Case(ops.Redrive("orders", "g"), ("administer",)),
     Op.CANCEL_DELAYED: Case(ops.CancelDelayed("orders", []), ("publish",)),
 }
 UNANSWERED = {Op.CANCEL}

@@ -18,6 +18,7 @@ from ..wire.operations import (
     Name,
     Op,
     OpenFeed,
+    PurgeTopic,
     SetTopic,
     Stage,
 )
@@ -83,7 +84,7 @@ def _sees(asker: Asker, control: Name) -> None:
     asker.access.require_sees(_checked(control.name))
 
 
-def _administers(asker: Asker, control: Name | SetTopic) -> None:
+def _administers(asker: Asker, control: Name | SetTopic | PurgeTopic) -> None:
     asker.access.require("administer", _checked(control.name))
 
 
@@ -144,6 +145,7 @@ RULES: dict[Op, Rule] = {
     Op.TOPIC_INFO: _sees,
     Op.TOPIC_STATS: _sees,
     Op.BACKUP: _everything,
+    Op.PURGE_TOPIC: _administers,
     Op.OPEN_READER: _topic("consume"),
     Op.OPEN_FEED: _feeds,
     Op.TAKE: _stream,
@@ -167,6 +169,7 @@ RULES: dict[Op, Rule] = {
     Op.DEAD_LETTERS: _topic("consume"),
     Op.REDRIVE: _topic("administer"),
     Op.CANCEL_DELAYED: _topic("publish"),
+    Op.DISCARD: _topic("administer"),
 }
 
 may_publish: Rule = RULES[Op.PUBLISH]

@@ -71,7 +71,6 @@ class Desk:
         self.state = state
         self.broker = state.broker
         self.client = Client(state.broker, Codec(), auto_create=True, timeout=None)
-        self.began = state.broker.clock.monotonic()
         self._names: list[str] | None = None
         self._listing = False
         self._totals: tuple[float, models.Totals] | None = None
@@ -176,7 +175,7 @@ Handler = Callable[[Desk, Call], Awaitable[Any]]
 async def overview(desk: Desk, call: Call) -> models.Overview:
     return models.Overview(
         version=desk.state.version,
-        uptime_seconds=desk.broker.clock.monotonic() - desk.began,
+        uptime_seconds=desk.state.uptime(),
         ready=desk.state.is_ready(),
         totals=await desk.totals(),
     )

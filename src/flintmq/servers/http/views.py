@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any
 
 from ... import group_model, model
 from ... import rows as messages
 from ...client import dead_letters
+from ..connection import Connection
 from . import models
 
 _STATS = tuple(name for name in models.Stats.__struct_fields__ if not name.endswith("_offset"))
@@ -150,9 +150,8 @@ def _shown(raw: bytes, *, is_cut: bool) -> tuple[str, models.Encoding]:
     return base64.b64encode(raw).decode(), "base64"
 
 
-def connection(found: Any) -> models.Connection:
+def connection(found: Connection) -> models.Connection:
     session = found.session
-    access = getattr(session, "access", None)
     return models.Connection(
         id=str(found.number),
         peer=found.peer,
@@ -162,5 +161,5 @@ def connection(found: Any) -> models.Connection:
         bytes_received=found.bytes_received,
         bytes_sent=found.bytes_sent,
         streams=len(session.streams) if session is not None else 0,
-        key=access.name if access is not None else "",
+        key=session.access.name if session is not None else "",
     )
