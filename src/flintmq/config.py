@@ -74,7 +74,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     topic_defaults: dict[str, Any] = {}
     staged_seconds: float = 3600.0
     max_staged_bytes: int = GIB
-    max_staged_writer_bytes: int = 256 * MIB
+    max_staged_writer_bytes: int = 768 * MIB
     max_decoded_bytes: int = 64 * MIB
 
     max_connections: int = 10_000

@@ -102,6 +102,11 @@ class Number(Kind):
                 return f"{self.what} of at most {self.show(most)}"
         return f"{self.what} from {self.show(self.least)} to {self.show(self.most)}"
 
+    @property
+    def in_short(self) -> str:
+        """Unit and bounds, where there is little room."""
+        return self.allowed.replace(self.what, self.unit or "number", 1)
+
     def show(self, number: Any) -> str:
         """For people."""
         return f"{number:,}"

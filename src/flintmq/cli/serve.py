@@ -13,7 +13,7 @@ import click
 from ..config import Config
 from ..config_kinds import shown_address
 from ..daemon import run
-from ..exposure import check_exposure
+from ..exposure import Exposed, check_exposure
 from ..settings import Resolved, resolve
 from .config_options import GroupedCommand, config_options, configured, tell_problems
 
@@ -52,7 +52,12 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     for doubt in resolved.doubts:
         click.echo(f"flintmq: warning: {doubt}", err=True)
 
-    for fault in check_exposure(config, has_keys=config.keys_path.is_file()):
+    try:
+        exposed = check_exposure(config, has_keys=config.keys_path.is_file())
+    except Exposed as error:
+        tell_problems([str(error)])
+        return 2
+    for fault in exposed:
         click.echo(f"flintmq: warning: {fault}", err=True)
     scheme = "flint" if config.tls_cert is None else "flints"
 
