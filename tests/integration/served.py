@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -53,6 +54,15 @@ class Served:
         await self.launch(environment)
         await self.wait_ready()
         return self
+
+    async def complaints(self) -> list[str]:
+        """What it said on stderr that is more than news; once it has ended."""
+        found = []
+        for line in (await self.said()).splitlines():
+            told = json.loads(line) if line.startswith("{") else {}
+            if told.get("level") not in ("info", "debug"):
+                found.append(told.get("message", line))
+        return found
 
     async def end(self, signal_number: int, seconds: float = 30) -> int:
         self.process.send_signal(signal_number)

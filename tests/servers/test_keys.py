@@ -13,6 +13,7 @@ import pytest
 
 import flintmq
 from flintmq.access import Grant
+from flintmq.logs import forget_limits
 from flintmq.storage.key_file import make_key, parse_key
 
 from .keys import KeyedServer
@@ -393,6 +394,7 @@ async def test_no_secret_is_in_any_log_text_or_repr(
     keyed: KeyedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    forget_limits()
     key = keyed.add("worker", publish="orders")
     parsed = parse_key(key)
     assert parsed is not None

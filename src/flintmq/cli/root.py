@@ -35,6 +35,7 @@ COMMANDS = {
     "topic": ("topic", "List, look at, make, change and delete topics."),
     "group": ("group", "List, look at, pause, reset and delete groups."),
     "context": ("context", "Give brokers names."),
+    "doctor": ("doctor", "What looks wrong, and what a bug report needs."),
     "key": ("key", "Who may publish, consume and administer: API keys."),
     "log": ("log", "Look at a data directory, check and mend it."),
     "backup": ("backup", "Copy a data directory."),

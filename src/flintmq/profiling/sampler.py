@@ -21,6 +21,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from ..errors import InvalidRequest
 from .flame_graph import flame_graph
 from .stacks import DEPTH_MAX, Stack, Stacks
 
@@ -52,6 +53,8 @@ class Profiler:
         self._switch_before = 0.0
 
     def start(self) -> None:
+        if not self.path.absolute().parent.is_dir():  # told now, not after a day of sampling
+            raise InvalidRequest(f"there is no directory for the profile {self.path}; make it")
         self._began = time.monotonic()
         if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGPROF"):
             self._handler_before = signal.signal(signal.SIGPROF, self._interrupted)

@@ -10,7 +10,13 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, cast
 
-from ..errors import Disconnected, FlintError, MalformedFrame, NotAuthenticated, TlsFailed
+from ..errors import (
+    Disconnected,
+    FlintError,
+    MalformedFrame,
+    NotAuthenticated,
+    TlsFailed,
+)
 from ..logs import limited
 from ..tls.pipe import HANDSHAKE, TlsPipe
 from ..tls.sentences import in_short

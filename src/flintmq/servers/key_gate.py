@@ -109,7 +109,7 @@ class KeyGate:
             logging.WARNING,
             "login_refused",
             address,
-            f"a login from {address} was refused: {found.reason} key",
+            f"a login from {address} was refused: {found.reason} key {found.id}".rstrip(),
             reason=found.reason,
             address=address,
             key=found.id,

@@ -55,16 +55,16 @@ class NativeServer:
         *,
         limits: Limits | None = None,
         name: str = "flintmq",
-        tls: ServerTls | None = None,
         gate: WatchedGate | None = None,
         backup_dir: Path | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self.broker = broker
-        self.tls = tls
         self.gate: WatchedGate = gate or OpenGate()
         self.gate.on_changed(self._keys_changed)
         self.backup_dir = backup_dir
         """Where clients may have backups made; None: wherever the broker may write."""
+        self.tls = tls
         self.limits = limits or Limits()
         self.name = name
         self.encoder = RunEncoder()

@@ -15,12 +15,14 @@ from ..errors import FlintError, InvalidRequest, PermissionDenied
 from ..wire.operations import (
     AbortStage,
     CommitStage,
+    Extents,
     Name,
     Op,
     OpenFeed,
     PurgeTopic,
     SetTopic,
     Stage,
+    WaitBeyond,
 )
 
 FROM_SERVER = frozenset({Op.REPLY, Op.ERROR, Op.TOPIC_CHANGED, Op.DRAIN})
@@ -96,6 +98,16 @@ def _sets(asker: Asker, control: SetTopic) -> None:
         asker.access.require("publish", _checked(target))
 
 
+def _sees_all(asker: Asker, control: Extents) -> None:
+    for topic in control.topics:
+        asker.access.require_sees(_checked(topic))
+
+
+def _sees_all_offsets(asker: Asker, control: WaitBeyond) -> None:
+    for topic in control.offsets:
+        asker.access.require_sees(topic)
+
+
 def _everything(asker: Asker, control: Any) -> None:
     asker.access.require_all_of("administer", ">")
 
@@ -156,6 +168,8 @@ RULES: dict[Op, Rule] = {
     Op.CLOSE_STREAM: _anybody,
     Op.FETCH: _topic("consume"),
     Op.PUT_BACK: _stream,
+    Op.EXTENTS: _sees_all,
+    Op.WAIT_BEYOND: _sees_all_offsets,
     Op.JOIN_GROUP: _topic("consume"),
     Op.TAKE_LEASED: _stream,
     Op.SETTLE: _stream,
@@ -168,6 +182,7 @@ RULES: dict[Op, Rule] = {
     Op.IN_FLIGHT: _topic("consume", "administer"),
     Op.DEAD_LETTERS: _topic("consume"),
     Op.REDRIVE: _topic("administer"),
+    Op.DISCARD: _topic("administer"),
     Op.CANCEL_DELAYED: _topic("publish"),
     Op.DISCARD: _topic("administer"),
 }

@@ -30,6 +30,7 @@ STATUS: dict[type[FlintError], int] = {
     errors.FilterFailed: 422,
     errors.Closed: 503,
     errors.Disconnected: 503,
+    errors.TlsFailed: 503,
     errors.MalformedFrame: 400,
     errors.Corrupt: 500,
     errors.UnsupportedFormat: 500,
