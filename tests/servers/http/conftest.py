@@ -24,6 +24,10 @@ from flintmq.servers.native import NativeServer
 from .running import Running, Start
 
 ADMIN = "admin-key"
+SHOWN_KEY = {
+    "id": "k1", "name": "billing", "grants": {"orders": ["consume"]}, "made_at_ms": 1500,
+    "expires_at_ms": None, "last_used_at_ms": None, "note": "",
+}  # fmt: skip
 
 
 class KeyGate:
@@ -104,7 +108,7 @@ def state(broker: Broker, gate: KeyGate, native: NativeServer) -> HttpState:
         native=native,
         version="1.2.3",
         config={"listen": "127.0.0.1:7600"},
-        keys=lambda: [{"name": "billing", "grants": []}],
+        keys=lambda: [SHOWN_KEY | {"hash": "never shown"}],
     )
 
 

@@ -406,7 +406,11 @@ async def test_those_who_ask_for_totals_at_once_share_one_walk(
 
 
 async def test_keys_and_settings_are_those_that_may_be_shown(call: Caller) -> None:
-    assert await call.ok("GET", "/keys") == {"keys": [{"name": "billing", "grants": []}]}
+    (key,) = (await call.ok("GET", "/keys"))["keys"]
+    assert key == {
+        "id": "k1", "name": "billing", "grants": {"orders": ["consume"]}, "made_at": 1.5,
+        "expires_at": None, "last_used_at": None, "note": "",
+    }  # fmt: skip
     assert await call.ok("GET", "/config") == {"settings": {"listen": "127.0.0.1:7600"}}
 
 

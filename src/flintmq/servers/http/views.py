@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from typing import Any
 
 from ... import group_model, model
 from ... import rows as messages
@@ -15,6 +16,23 @@ _STATS = tuple(name for name in models.Stats.__struct_fields__ if not name.endsw
 _FIGURES = tuple(
     name for name in models.GroupFigures.__struct_fields__ if name not in ("position", "drops")
 )
+
+
+def key(found: Mapping[str, Any]) -> models.Key:
+    """Field by field: what is added to keys is not shown before somebody has thought of it."""
+    return models.Key(
+        id=found["id"],
+        name=found["name"],
+        grants=found["grants"],
+        made_at=_seconds(found["made_at_ms"]),
+        expires_at=_seconds(found["expires_at_ms"]),
+        last_used_at=_seconds(found["last_used_at_ms"]),
+        note=found["note"],
+    )
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
 
 
 def stats(found: model.TopicStats) -> models.Stats:
