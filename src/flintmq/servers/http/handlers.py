@@ -186,7 +186,8 @@ async def config(desk: Desk, call: Call) -> models.Config:
 
 
 async def keys(desk: Desk, call: Call) -> models.Keys:
-    return models.Keys(keys=[views.key(one) for one in desk.state.keys()])
+    found = desk.state.keys()
+    return models.Keys(keys=[views.key(one) for one in found])
 
 
 async def connections(desk: Desk, call: Call) -> models.Connections:
