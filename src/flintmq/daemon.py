@@ -3,66 +3,83 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from typing import TypedDict
 
 import msgspec
 
+from .config import Config, changed
 from .engine.durable_broker import DurableBroker
-from .errors import FlintError, InvalidRequest
+from .engine.staging import Staging
+from .errors import FlintError
+from .notify import READY, STOPPING, notify, notify_reloading
 from .serde.codec import Codec
+from .servers.key_gate import KeyGate, gate_of
 from .servers.limits import Limits
 from .servers.native import NativeServer
+from .servers.slowing import Slowing
+from .servers.tls import ServerTls
 from .storage.filesystem import LocalFileSystem
-from .storage.fsync_policy import FsyncPolicy
 
 _log = logging.getLogger(__name__)
 
-PORT = 7600
-DRAIN_SECONDS = 10.0
 FILES = 512
 """Files the broker needs for itself: journal, segments, and some to spare."""
 
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What `flintmq serve` is told."""
-
-    data_dir: Path
-    listen: tuple[str, int] = ("127.0.0.1", PORT)
-    fsync: FsyncPolicy
-    drain_seconds: float = DRAIN_SECONDS
-    limits: Limits = Limits()
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """`host:port`, `:port` for this machine alone, or `host` with the usual port."""
-    host, colon, port = text.rpartition(":")
-    if not colon:
-        host, port = text, str(PORT)
-    host = host.strip("[]")
-    if not port.isdecimal() or int(port) > 65_535:
-        raise InvalidRequest(f"an address to listen at is HOST:PORT, not {text!r}")
-    return host or "127.0.0.1", int(port)
+OnReload = Callable[[Config, Config], None]
 
 
 class Daemon:
     """Start, serve, stop: each in the order it is written here."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, config: Config, reread: Callable[[], Config] | None = None) -> None:
+        """`reread` gives the configuration as it is now in its sources, or raises FlintError."""
+        self.config = config
+        self._reread = reread
+        self.on_reload: list[OnReload] = [
+            self._reload_limits,
+            self._reload_broker,
+            self._reload_tls,
+            self._reload_keys,
+        ]
+        """Each is called at SIGHUP with the configuration before and after, also if they are alike:
+        files that it names may have changed. What needs a restart is in both as it was."""
         self._stopping = asyncio.Event()
         self._is_told = False
         self._failure: FlintError | None = None
         self._broker = DurableBroker(
-            LocalFileSystem(settings.data_dir), decoder=Codec(), fsync=settings.fsync
+            LocalFileSystem(config.data_dir),
+            decoder=Codec(config.max_decoded_bytes),
+            fsync=config.fsync,
+            checkpoint_bytes=config.checkpoint_bytes,
+            journal_file_bytes=config.journal_file_bytes,
+            queue_bytes_max=config.max_queue_bytes,
+            staging=Staging(
+                writer_bytes_max=config.max_staged_writer_bytes,
+                staged_bytes_max=config.max_staged_bytes,
+            ),
+            staged_seconds=config.staged_seconds,
         )
+        self._broker.auto_create = config.auto_create
+        self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._disk_failed
-        self._server = NativeServer(self._broker, limits=fitted_to_files(settings.limits))
+        self.tls = tls_of(config)
+        """One for every port, so that all of them change certificates together."""
+        self._gate = gate_of(
+            config.auth,
+            config.keys_path,
+            Slowing(**slowness_of(config)),
+        )
+        self._server = NativeServer(
+            self._broker,
+            limits=fitted_to_files(limits_of(config)),
+            tls=self.tls,
+            gate=self._gate,
+        )
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
         """Serve until told to stop. `on_ready` is called once everything is recovered.
@@ -70,19 +87,22 @@ class Daemon:
         A disk that fails stops the broker too, and is raised once it has stopped.
         """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
+        handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self.reload}
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
         try:
             await self._broker.open()
             try:
                 if not self._stopping.is_set():
-                    address = await self._server.start(*self._settings.listen)
+                    address = await self._server.start(*self.config.listen)
                     on_ready(address)
+                    notify(READY)
                 await self._stopping.wait()
+                notify(STOPPING)
             finally:
                 await self._shut_down()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in handlers:
                 loop.remove_signal_handler(number)
         if self._failure is not None:
             raise self._failure
@@ -102,15 +122,119 @@ class Daemon:
         self._is_told = True
         self._stopping.set()
 
+    def reload(self) -> None:
+        """Take up what has changed in the configuration, as far as a running broker can.
+
+        A configuration that is wrong changes nothing.
+        """
+        if self._stopping.is_set():
+            return
+        notify_reloading()
+        try:
+            self._reload()
+        finally:
+            notify(READY)
+
+    def _reload(self) -> None:
+        if self._reread is None:
+            _log.warning("SIGHUP: this broker has no configuration that it could read again")
+            return
+        try:
+            wanted = self._reread()
+        except FlintError as error:
+            for problem in getattr(error, "problems", [str(error)]):
+                _log.error("SIGHUP: nothing is changed: %s", problem)
+            return
+        before, differing = self.config, changed(self.config, wanted)
+        now = [setting for setting in differing if setting.reload]
+        if later := [setting.name for setting in differing if not setting.reload]:
+            _log.warning("SIGHUP: needs a restart to be heeded: %s", ", ".join(later))
+        values = {setting.name: getattr(wanted, setting.name) for setting in now}
+        after = msgspec.structs.replace(before, **values, sources=wanted.sources)
+        self.config = after
+        for tell in self.on_reload:
+            try:
+                tell(before, after)
+            except FlintError as error:
+                _log.error("SIGHUP: %s", error)
+        for setting in now:
+            was, is_now = (setting.shown(getattr(one, setting.name)) for one in (before, after))
+            _log.info("SIGHUP: %s is %s now, was %s", setting.name, is_now, was)
+        if not differing:
+            _log.info("SIGHUP: no setting has changed")
+
+    def _reload_tls(self, before: Config, after: Config) -> None:
+        if (self.tls is None) != (after.tls_cert is None):
+            _log.warning("SIGHUP: to switch TLS on or off needs a restart")
+        elif self.tls is not None:
+            self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
+
+    def _reload_limits(self, before: Config, after: Config) -> None:
+        self._server.set_limits(fitted_to_files(limits_of(after)))
+
+    def _reload_keys(self, before: Config, after: Config) -> None:
+        if isinstance(self._gate, KeyGate):
+            self._gate.slowing.set(**slowness_of(after))
+        self._gate.reload()
+
+    def _reload_broker(self, before: Config, after: Config) -> None:
+        self._broker.auto_create = after.auto_create
+        self._broker.set_topic_defaults(after.topic_defaults)
+        self._broker.set_staged_seconds(after.staged_seconds)
+        self._broker.set_sizes(
+            checkpoint_bytes=after.checkpoint_bytes, queue_bytes_max=after.max_queue_bytes
+        )
+
     async def _shut_down(self) -> None:
         """Refuse what is new, finish what is under way, let go of clients, sync, close."""
-        await self._server.drain(self._settings.drain_seconds)
+        await self._server.drain(self.config.drain_seconds)
         await self._server.close()
         try:
             await self._broker.close()
         except FlintError:
             if self._failure is None:  # else it is known already
                 raise
+
+
+def tls_of(config: Config) -> ServerTls | None:
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    return ServerTls(config.tls_cert, config.tls_key, config.tls_client_ca)
+
+
+class Slowness(TypedDict):
+    first_seconds: float
+    most_seconds: float
+    kept_per_address_max: int
+
+
+def slowness_of(config: Config) -> Slowness:
+    """How failed logins are slowed, as it was configured."""
+    return {
+        "first_seconds": config.login_delay,
+        "most_seconds": 10 * config.login_delay,
+        "kept_per_address_max": config.login_failures_max,
+    }
+
+
+def limits_of(config: Config) -> Limits:
+    """What one client may cost, as it was configured."""
+    return Limits(
+        connections=config.max_connections,
+        frame_bytes=config.max_frame_bytes,
+        in_flight_bytes=config.max_in_flight_bytes,
+        requests=config.max_requests,
+        unacknowledged_bytes=config.max_unacknowledged_bytes,
+        streams=config.max_streams,
+        delivery_bytes=config.max_delivery_bytes,
+        handshake_seconds=config.handshake_timeout,
+        idle_seconds=config.idle_timeout,
+        # Clients ping in time to be heard, also if one ping is late.
+        ping_seconds=min(config.ping_seconds, config.idle_timeout / 2.5),
+        grace_seconds=config.grace_seconds,
+        away=config.max_away,
+        away_bytes=config.max_away_bytes,
+    )
 
 
 def fitted_to_files(limits: Limits) -> Limits:
@@ -141,15 +265,15 @@ def fitted_to_files(limits: Limits) -> Limits:
     return msgspec.structs.replace(limits, connections=connections, backlog=backlog, told=told)
 
 
-def is_loopback(host: str) -> bool:
-    return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-
-
-def run(settings: Settings, on_ready: Callable[[tuple[str, int]], None]) -> None:
+def run(
+    config: Config,
+    on_ready: Callable[[tuple[str, int]], None],
+    reread: Callable[[], Config] | None = None,
+) -> None:
     """Run a broker in this process until SIGTERM or SIGINT; on uvloop where it is installed."""
 
     async def main() -> None:
-        await Daemon(settings).run(on_ready)
+        await Daemon(config, reread).run(on_ready)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(main())

@@ -93,7 +93,7 @@ def dead_letter_ids(which: Any) -> list[int] | None:
     for one in ids:
         if type(one) is not int or one < 0:
             raise InvalidRequest(
-                f"redrive takes dead letters or their ids, a list of them, or None for all; "
-                f"not {one!r}"
+                "redrive and discard take dead letters or their ids, a list of them, or None for "
+                f"all; not {one!r}"
             )
     return ids

@@ -16,13 +16,13 @@ import msgspec
 from ..batch import EXPIRY, PRODUCER, BatchBuilder, RecordBatch
 from ..errors import FlintError, InvalidRequest, QueueFull
 from ..group_model import Ranges
-from ..metrics import Meter
+from ..metrics import PUBLISH_SECONDS, Histogram, Meter
 from ..model import Receipt
 from ..storage.manifest import GroupState
 from ..storage.topic_log import TopicLog
 from .commands import AdvanceFirstOffset, Append, CreateGroup, SetCursor
 from .feeds import Feed
-from .keeping import Journaled
+from .keeping import Done, Journaled
 from .log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX
 from .pending import Pending
 from .proposer import Proposer
@@ -175,7 +175,9 @@ class DurableTopic(Topic):
     def _propose(self, batch: RecordBatch, pending: list[Pending]) -> None:
         self._flying_bytes += batch.size(0, batch.row_count)
         try:
-            self._proposer.propose(Append(self.id, batch), pending)
+            if self.publish_seconds is None:
+                self.publish_seconds = Histogram(PUBLISH_SECONDS)
+            self._proposer.propose(Append(self.id, batch), pending, measure=self.publish_seconds)
         except FlintError as error:  # the journal has stopped; this never went in
             for publish in pending:
                 publish.failed(error)
@@ -203,6 +205,14 @@ class DurableTopic(Topic):
         if offset > self._first and self._proposer.failure is None:
             self._first = offset
             self._proposer.propose(AdvanceFirstOffset(self.id, offset, reason))
+
+    def purge(self, before: int | None) -> tuple[int, Done]:
+        count, done = super().purge(before)
+        self._first = self._first_decided() + count
+        return count, done
+
+    def _first_decided(self) -> int:
+        return max(self.log.first_offset, self._first)
 
     def _drop_due(self, now_ms: int) -> None:
         log = self.log
@@ -246,13 +256,6 @@ class DurableTopic(Topic):
     def end(self, error: FlintError) -> None:
         super().end(error)
         self._have_come(self._next)
-
-    def apply_advance(self, offset: int, reason: str) -> None:
-        if offset > self.log.first_offset:
-            self._drop(offset, reason)
-        if self._sweep_timer is None:
-            self._arm_sweep()
-        self._wake_publisher()
 
     def _apply_attempts(
         self, group: QueueGroup, counts: list[tuple[int, int, int]], delays: list[tuple[int, int]]
