@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from flintmq.errors import InvalidRequest, MessagesLost
-from flintmq.spark.direct import direct_bounds
+from flintmq.spark import direct_bounds
 from flintmq.spark.source import FlintDataSource
 from tests.spark.brokers import ThreadedBroker
 from tests.spark.readers import column, read_all, schema

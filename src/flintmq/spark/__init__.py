@@ -5,7 +5,8 @@ Importing this does not import PySpark; using it does.
 
 from __future__ import annotations
 
+from .directory import direct_bounds
 from .registering import register
 from .session import session
 
-__all__ = ["session", "register"]
+__all__ = ["session", "register", "direct_bounds"]
