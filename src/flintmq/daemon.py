@@ -8,14 +8,21 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from .config import Config, changed
+from . import __version__
+from .config import SETTINGS, Config, changed
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
 from .errors import FlintError
 from .serde.codec import Codec
+from .servers.gate import OpenGate
+from .servers.http.api import api_routes
+from .servers.http.limits import HttpLimits
+from .servers.http.server import HttpServer
+from .servers.http.state import HttpState
 from .servers.limits import Limits
 from .servers.native import NativeServer
 from .storage.filesystem import LocalFileSystem
@@ -24,6 +31,9 @@ _log = logging.getLogger(__name__)
 
 FILES = 512
 """Files the broker needs for itself: journal, segments, and some to spare."""
+
+HTTP_SETTLE_SECONDS = 2.0
+"""How long HTTP requests that are under way may take when the broker is about to close."""
 
 OnReload = Callable[[Config, Config], None]
 
@@ -58,6 +68,9 @@ class Daemon:
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._disk_failed
         self._server = NativeServer(self._broker, limits=fitted_to_files(limits_of(config)))
+        self._is_listening = self._is_closed = False
+        self._http = None if config.http is None else self._http_server()
+        self.http_address: tuple[str, int] | None = None
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
         """Serve until told to stop. `on_ready` is called once everything is recovered.
@@ -69,19 +82,45 @@ class Daemon:
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
         try:
+            if self._http is not None and self.config.http is not None:
+                # First: while the broker recovers, it is told so.
+                self.http_address = await self._http.start(*self.config.http)
             await self._broker.open()
             try:
                 if not self._stopping.is_set():
                     address = await self._server.start(*self.config.listen)
+                    self._is_listening = True
                     on_ready(address)
                 await self._stopping.wait()
             finally:
                 await self._shut_down()
         finally:
+            if self._http is not None:
+                await self._http.close()
             for number in handlers:
                 loop.remove_signal_handler(number)
         if self._failure is not None:
             raise self._failure
+
+    def _http_server(self) -> HttpServer:
+        state = HttpState(
+            broker=self._broker,
+            gate=OpenGate(),
+            native=self._server,
+            version=__version__,
+            why_not_ready=self._why_not_ready,
+            can_be_asked=lambda: self._is_listening and not self._is_closed,
+            failure=lambda: self._failure,
+            config=shown(self.config),
+        )
+        return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
+
+    def _why_not_ready(self) -> str | None:
+        if self._failure is not None:
+            return "the disk has failed"
+        if self._stopping.is_set():
+            return "stopping"
+        return None if self._is_listening else "recovering"
 
     def _disk_failed(self, error: FlintError) -> None:
         _log.error("the broker stops: %s", error)
@@ -134,6 +173,9 @@ class Daemon:
 
     def _reload_limits(self, before: Config, after: Config) -> None:
         self._server.set_limits(fitted_to_files(limits_of(after)))
+        if self._http is not None:
+            self._http.set_limits(http_limits_of(after))
+            self._http.state.config = shown(after)
 
     def _reload_broker(self, before: Config, after: Config) -> None:
         self._broker.auto_create = after.auto_create
@@ -147,6 +189,9 @@ class Daemon:
         """Refuse what is new, finish what is under way, let go of clients, sync, close."""
         await self._server.drain(self.config.drain_seconds)
         await self._server.close()
+        self._is_closed = True
+        if self._http is not None:
+            await self._http.settle(HTTP_SETTLE_SECONDS)
         try:
             await self._broker.close()
         except FlintError:
@@ -171,6 +216,23 @@ def limits_of(config: Config) -> Limits:
         grace_seconds=config.grace_seconds,
         away=config.max_away,
         away_bytes=config.max_away_bytes,
+    )
+
+
+def shown(config: Config) -> dict[str, Any]:
+    """The settings in force, secrets left out."""
+    return {setting.name: setting.shown(getattr(config, setting.name)) for setting in SETTINGS}
+
+
+def http_limits_of(config: Config) -> HttpLimits:
+    """What HTTP may cost, as it was configured."""
+    return HttpLimits(
+        connections=config.http_max_connections,
+        body_bytes=config.http_max_body_bytes,
+        handler_seconds=config.http_timeout,
+        cpu_share=config.http_cpu_share,
+        metrics=config.metrics,
+        metrics_max_series=config.metrics_max_series,
     )
 
 
@@ -204,13 +266,17 @@ def fitted_to_files(limits: Limits) -> Limits:
 
 def run(
     config: Config,
-    on_ready: Callable[[tuple[str, int]], None],
+    on_ready: Callable[[tuple[str, int], tuple[str, int] | None], None],
     reread: Callable[[], Config] | None = None,
 ) -> None:
-    """Run a broker in this process until SIGTERM or SIGINT; on uvloop where it is installed."""
+    """Run a broker in this process until SIGTERM or SIGINT; on uvloop where it is installed.
+
+    `on_ready` is told where clients connect, and where HTTP is served, if it is.
+    """
 
     async def main() -> None:
-        await Daemon(config, reread).run(on_ready)
+        daemon = Daemon(config, reread)
+        await daemon.run(lambda address: on_ready(address, daemon.http_address))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(main())

@@ -14,11 +14,12 @@ import pytest
 
 import flintmq
 from flintmq.config import SETTINGS, Config
-from flintmq.daemon import Daemon, limits_of
+from flintmq.daemon import Daemon, http_limits_of, limits_of
 from flintmq.engine.proposer import QUEUE_BYTES_MAX
 from flintmq.engine.staging import STAGED_BYTES_MAX, STAGED_SECONDS, WRITER_BYTES_MAX
 from flintmq.serde.codec import DECODED_BYTES_MAX
 from flintmq.servers.connection import Connection
+from flintmq.servers.http.limits import HttpLimits
 from flintmq.servers.limits import Limits
 from flintmq.settings import ConfigInvalid
 from flintmq.storage.journal import FILE_BYTES
@@ -49,13 +50,18 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "grace_seconds": lambda d: d._server.limits.grace_seconds,
     "max_away": lambda d: d._server.limits.away,
     "max_away_bytes": lambda d: d._server.limits.away_bytes,
+    "metrics": lambda d: d._http.limits.metrics,  # type: ignore[union-attr]
+    "metrics_max_series": lambda d: d._http.limits.metrics_max_series,  # type: ignore[union-attr]
+    "http_max_body_bytes": lambda d: d._http.limits.body_bytes,  # type: ignore[union-attr]
+    "http_timeout": lambda d: d._http.limits.handler_seconds,  # type: ignore[union-attr]
+    "http_max_connections": lambda d: d._http.limits.connections,  # type: ignore[union-attr]
+    "http_cpu_share": lambda d: d._http.limits.cpu_share,  # type: ignore[union-attr]
 }
-BY_EFFECT = {"listen", "drain_seconds", "log_level"}
+BY_EFFECT = {"http", "listen", "drain_seconds", "log_level"}
 """Shown by what they do: below, and by the tests of `serve`."""
 
 NOT_YET = {
-    "http", "metrics", "metrics_max_series", "http_max_body_bytes", "http_timeout",
-    "http_max_connections", "auth", "keys_file", "login_failures_max", "login_delay", "tls_cert",
+    "auth", "keys_file", "login_failures_max", "login_delay", "tls_cert",
     "tls_key", "tls_client_ca", "insecure", "log_levels", "log_format", "slow_disk_seconds",
     "profile",
 }  # fmt: skip
@@ -65,7 +71,7 @@ settings out of here, and puts them above."""
 
 def everything_changed(directory: Path) -> Config:
     values = {name: case.value for name, case in CASES.items()}
-    return Config(**{**values, "data_dir": directory, "http": None})
+    return Config(**{**values, "data_dir": directory, "http": ("127.0.0.1", 0)})
 
 
 def test_no_setting_is_forgotten() -> None:
@@ -87,6 +93,7 @@ async def test_defaults_are_those_of_the_parts_that_heed_them(tmp_path: Path) ->
     config = Config(data_dir=tmp_path)
 
     assert limits_of(config) == Limits()
+    assert http_limits_of(config) == HttpLimits()
     assert config.journal_file_bytes == FILE_BYTES
     assert config.max_queue_bytes == QUEUE_BYTES_MAX
     assert config.staged_seconds == STAGED_SECONDS
@@ -139,7 +146,7 @@ async def running(directory: Path, **values: Any) -> AsyncIterator[Told]:
 
 
 async def test_what_can_be_changed_while_running_is_and_the_rest_stays(tmp_path: Path) -> None:
-    async with running(tmp_path) as told:
+    async with running(tmp_path, http=("127.0.0.1", 0)) as told:
         before = told.daemon.config
         told.config = msgspec.structs.replace(
             everything_changed(tmp_path / "data"), listen=("127.0.0.1", 0)

@@ -8,8 +8,6 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flintmq.storage.fsync_policy import FsyncPolicy
-
 from flintmq.client.client import Client
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.fsync_policy import FsyncPolicy

@@ -52,7 +52,7 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     for doubt in resolved.doubts:
         click.echo(f"flintmq: warning: {doubt}", err=True)
 
-    def ready(address: tuple[str, int]) -> None:
+    def ready(address: tuple[str, int], http: tuple[str, int] | None) -> None:
         shown = shown_address(address)
         if not is_loopback(address[0]):
             click.echo(
@@ -60,6 +60,8 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
                 "authentication: whoever connects may read, publish and delete",
                 err=True,
             )
+        if http is not None:
+            shown += f", http://{shown_address(http)}"
         click.echo(f"flintmq: ready at flint://{shown}, data in {config.data_dir}")
 
     def reread_config() -> Config:
