@@ -10,7 +10,7 @@ cancelled while it waits has taken nothing, and nothing can be lost between the 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from .batch import BatchBuilder, RecordBatch, RowSource
@@ -249,6 +249,10 @@ class BrokerApi(Protocol):
         ...
 
     async def abort(self, writer: str, number: int) -> None: ...
+
+    def writer_topics(self, writer: str) -> Collection[str]:
+        """The topics a writer has staged for, and those its last commit went to."""
+        ...
 
     async def backup(self, directory: str) -> None:
         """Write a consistent copy of everything to an empty directory of the broker's machine."""

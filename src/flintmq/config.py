@@ -35,6 +35,8 @@ from .fsync_policy import ALWAYS, FsyncPolicy
 
 PORT = 7600
 HTTP_PORT = 7601
+DEFAULT = "default"
+"""The source of what nobody has said."""
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 DAY = 86_400.0
 
@@ -73,7 +75,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     topic_defaults: dict[str, Any] = {}
     staged_seconds: float = 3600.0
     max_staged_bytes: int = GIB
-    max_staged_writer_bytes: int = 256 * MIB
+    max_staged_writer_bytes: int = 768 * MIB
     max_decoded_bytes: int = 64 * MIB
 
     max_connections: int = 10_000
@@ -104,6 +106,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     sources: dict[str, str] = {}
     """Of values that are no defaults: the file with its line, the variable, or the flag."""
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Every setting with value and source, for JSON; without secrets."""
+        return described(msgspec.structs.asdict(self), self.sources)
 
     @property
     def keys_path(self) -> Path:
@@ -213,11 +219,12 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "login_failures_max", Count(1, 1_000_000),
-        "Wrong keys from one address in a minute before it is turned away unheard.",
+        "Wrong keys of one address that wait for their answer; others are dropped without one.",
         "Security", reload=True,
     ),
     Setting(
-        "login_delay", Seconds(0, 60), "How long a wrong key waits for its answer.",
+        "login_delay", Seconds(0, 60),
+        "How long a first wrong key waits for its answer; each more from there waits longer.",
         "Security", reload=True,
     ),
     Setting(
@@ -427,3 +434,16 @@ def problems_between(values: Mapping[str, Any]) -> list[str]:
 def changed(before: Config, after: Config) -> list[Setting]:
     """The settings that differ."""
     return [s for s in SETTINGS if getattr(before, s.name) != getattr(after, s.name)]
+
+
+def described(values: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Every setting with its value, where that comes from, and whether it can be changed while
+    running; for JSON, and without secrets."""
+    return {
+        setting.name: {
+            "value": setting.shown(values.get(setting.name)),
+            "source": sources.get(setting.name, DEFAULT),
+            "reload": setting.reload,
+        }
+        for setting in SETTINGS
+    }

@@ -102,6 +102,11 @@ class Number(Kind):
                 return f"{self.what} of at most {self.show(most)}"
         return f"{self.what} from {self.show(self.least)} to {self.show(self.most)}"
 
+    @property
+    def in_short(self) -> str:
+        """Unit and bounds, where there is little room."""
+        return self.allowed.replace(self.what, self.unit or "number", 1)
+
     def show(self, number: Any) -> str:
         """For people."""
         return f"{number:,}"
@@ -240,8 +245,9 @@ class HostPort(Kind):
         if not colon or (":" in host and not host.startswith("[")) or text.endswith("]"):
             host, port = text, str(self.port)  # a name, or an IPv6 address on its own
         host = host.removeprefix("[").removesuffix("]")
-        is_port = port.isascii() and port.isdecimal() and int(port) <= 65_535
-        if not text or not is_port or any(c.isspace() or c in "/@[]" for c in host):
+        is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65_535
+        is_host = not any(c.isspace() or c in "/@[]" for c in host) and _can_be_host(host)
+        if not (text and is_port and is_host):
             raise Unfit(self.allowed)
         return host or "127.0.0.1", int(port)
 
@@ -441,6 +447,19 @@ _OPTION_KINDS: dict[str, Kind] = {
 def shown_address(address: Address) -> str:
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _can_be_host(host: str) -> bool:
+    """Whether colons, if there are any, are those of an IPv6 address."""
+    if ":" not in host:
+        return True
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _or(words: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -17,14 +17,17 @@ from .config import SETTINGS, Config, changed
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
 from .errors import FlintError
+from .notify import READY, STOPPING, notify, notify_reloading
 from .serde.codec import Codec
-from .servers.gate import OpenGate
 from .servers.http.api import api_routes
 from .servers.http.limits import HttpLimits
 from .servers.http.server import HttpServer
 from .servers.http.state import HttpState
+from .servers.key_gate import KeyGate, gate_of
 from .servers.limits import Limits
 from .servers.native import NativeServer
+from .servers.slowing import Slowing
+from .servers.tls import ServerTls
 from .storage.filesystem import LocalFileSystem
 
 _log = logging.getLogger(__name__)
@@ -45,7 +48,12 @@ class Daemon:
         """`reread` gives the configuration as it is now in its sources, or raises FlintError."""
         self.config = config
         self._reread = reread
-        self.on_reload: list[OnReload] = [self._reload_limits, self._reload_broker]
+        self.on_reload: list[OnReload] = [
+            self._reload_limits,
+            self._reload_broker,
+            self._reload_keys,
+            self._reload_tls,
+        ]
         """Each is called at SIGHUP with the configuration before and after, also if they are alike:
         files that it names may have changed. What needs a restart is in both as it was."""
         self._stopping = asyncio.Event()
@@ -67,7 +75,15 @@ class Daemon:
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._disk_failed
-        self._server = NativeServer(self._broker, limits=fitted_to_files(limits_of(config)))
+        self._gate = gate_of(config.auth, config.keys_path, Slowing(**slowness_of(config)))
+        self.tls = tls_of(config)
+        """One for every port, so that all of them change certificates together."""
+        self._server = NativeServer(
+            self._broker,
+            limits=fitted_to_files(limits_of(config)),
+            gate=self._gate,
+            tls=self.tls,
+        )
         self._is_listening = self._is_closed = False
         self._http = None if config.http is None else self._http_server()
         self.http_address: tuple[str, int] | None = None
@@ -84,14 +100,17 @@ class Daemon:
         try:
             if self._http is not None and self.config.http is not None:
                 # First: while the broker recovers, it is told so.
-                self.http_address = await self._http.start(*self.config.http)
+                context = None if self.tls is None else self.tls.context
+                self.http_address = await self._http.start(*self.config.http, context)
             await self._broker.open()
             try:
                 if not self._stopping.is_set():
                     address = await self._server.start(*self.config.listen)
                     self._is_listening = True
                     on_ready(address)
+                    notify(READY)
                 await self._stopping.wait()
+                notify(STOPPING)
             finally:
                 await self._shut_down()
         finally:
@@ -103,15 +122,18 @@ class Daemon:
             raise self._failure
 
     def _http_server(self) -> HttpServer:
+        tls = self.tls
         state = HttpState(
             broker=self._broker,
-            gate=OpenGate(),
+            gate=self._gate,
             native=self._server,
             version=__version__,
             why_not_ready=self._why_not_ready,
             can_be_asked=lambda: self._is_listening and not self._is_closed,
             failure=lambda: self._failure,
             config=shown(self.config),
+            keys=self._gate.keys_shown,
+            certificate_expires_at=(None if tls is None else lambda: tls.certificate_expires_at),
         )
         return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
 
@@ -144,6 +166,13 @@ class Daemon:
         """
         if self._stopping.is_set():
             return
+        notify_reloading()
+        try:
+            self._reload()
+        finally:
+            notify(READY)
+
+    def _reload(self) -> None:
         if self._reread is None:
             _log.warning("SIGHUP: this broker has no configuration that it could read again")
             return
@@ -171,11 +200,22 @@ class Daemon:
         if not differing:
             _log.info("SIGHUP: no setting has changed")
 
+    def _reload_tls(self, before: Config, after: Config) -> None:
+        if (self.tls is None) != (after.tls_cert is None):
+            _log.warning("SIGHUP: to switch TLS on or off needs a restart")
+        elif self.tls is not None:
+            self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
+
     def _reload_limits(self, before: Config, after: Config) -> None:
         self._server.set_limits(fitted_to_files(limits_of(after)))
         if self._http is not None:
             self._http.set_limits(http_limits_of(after))
             self._http.state.config = shown(after)
+
+    def _reload_keys(self, before: Config, after: Config) -> None:
+        if isinstance(self._gate, KeyGate):
+            self._gate.slowing.set(**slowness_of(after))
+        self._gate.reload()
 
     def _reload_broker(self, before: Config, after: Config) -> None:
         self._broker.auto_create = after.auto_create
@@ -197,6 +237,27 @@ class Daemon:
         except FlintError:
             if self._failure is None:  # else it is known already
                 raise
+
+
+class Slowness(TypedDict):
+    first_seconds: float
+    most_seconds: float
+    kept_per_address_max: int
+
+
+def slowness_of(config: Config) -> Slowness:
+    """How failed logins are slowed, as it was configured."""
+    return {
+        "first_seconds": config.login_delay,
+        "most_seconds": 10 * config.login_delay,
+        "kept_per_address_max": config.login_failures_max,
+    }
+
+
+def tls_of(config: Config) -> ServerTls | None:
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    return ServerTls(config.tls_cert, config.tls_key, config.tls_client_ca)
 
 
 def limits_of(config: Config) -> Limits:

@@ -23,7 +23,6 @@ from .config_kinds import Table, Unfit, flat
 from .errors import InvalidRequest, MissingExtra
 
 FILE_VARIABLE = variable_of("config")
-DEFAULT = "default"
 
 
 class ConfigInvalid(InvalidRequest):
@@ -103,7 +102,8 @@ def _take_text(resolved: Resolved, setting: Setting, given: str | bool, source: 
 
 def _take_environment(resolved: Resolved, environment: Mapping[str, str]) -> None:
     for setting in SETTINGS:
-        if (text := environment.get(setting.variable)) is not None:
+        # Containers hand on variables that nobody has set as empty ones: nothing is said by that.
+        if text := environment.get(setting.variable, "").strip():
             _take_text(resolved, setting, text, setting.variable)
     # Other programs and the clients have variables with our prefix: only what looks like a slip
     # of the pen is told, and it is no error.
@@ -117,7 +117,16 @@ def _take_environment(resolved: Resolved, environment: Mapping[str, str]) -> Non
                 )
 
 
-OTHER_VARIABLES = frozenset({FILE_VARIABLE, "FLINTMQ_SERVER", "FLINTMQ_KEY"})
+OTHER_VARIABLES = frozenset(
+    {
+        FILE_VARIABLE,
+        "FLINTMQ_SERVER",
+        "FLINTMQ_CONTEXT",
+        "FLINTMQ_CONTEXTS",
+        "FLINTMQ_API_KEY",
+        "FLINTMQ_API_KEY_FILE",
+    }
+)
 """Those of clients and commands."""
 
 

@@ -153,6 +153,12 @@ def test_only_what_looks_like_a_slip_of_the_pen_in_the_environment_is_doubted() 
     ]
 
 
+def test_an_empty_variable_says_nothing() -> None:
+    resolved = resolve(environment={"FLINTMQ_MAX_AWAY": "", "FLINTMQ_METRICS": " "})
+
+    assert (resolved.values, resolved.all_problems()) == ({}, [])
+
+
 def test_certificates_and_keys_belong_together() -> None:
     def said(**flags: str | bool) -> list[str]:
         return resolve(flags=flags).all_problems()

@@ -14,16 +14,29 @@ import pytest
 
 import flintmq
 from flintmq.config import SETTINGS, Config
-from flintmq.daemon import Daemon, http_limits_of, limits_of
+from flintmq.daemon import Daemon, http_limits_of, limits_of, slowness_of
 from flintmq.engine.proposer import QUEUE_BYTES_MAX
 from flintmq.engine.staging import STAGED_BYTES_MAX, STAGED_SECONDS, WRITER_BYTES_MAX
 from flintmq.serde.codec import DECODED_BYTES_MAX
+from flintmq.servers import slowing
 from flintmq.servers.connection import Connection
 from flintmq.servers.http.limits import HttpLimits
+from flintmq.servers.key_gate import KeyGate
 from flintmq.servers.limits import Limits
 from flintmq.settings import ConfigInvalid
 from flintmq.storage.journal import FILE_BYTES
 from tests.config.test_settings_table import CASES
+
+
+def _gate(daemon: Daemon) -> KeyGate:
+    assert isinstance(daemon._gate, KeyGate)
+    return daemon._gate
+
+
+def _keys_file(daemon: Daemon) -> Path | None:
+    path = Path(_gate(daemon).ring.path)
+    return None if path == daemon.config.data_dir / "keys.json" else path
+
 
 ACTS: dict[str, Callable[[Daemon], Any]] = {
     "data_dir": lambda d: d._broker._filesystem.root,  # type: ignore[attr-defined]
@@ -50,6 +63,10 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "grace_seconds": lambda d: d._server.limits.grace_seconds,
     "max_away": lambda d: d._server.limits.away,
     "max_away_bytes": lambda d: d._server.limits.away_bytes,
+    "auth": lambda d: _gate(d)._mode,
+    "keys_file": _keys_file,
+    "login_failures_max": lambda d: _gate(d).slowing.kept_per_address_max,
+    "login_delay": lambda d: _gate(d).slowing.first_seconds,
     "metrics": lambda d: d._http.limits.metrics,  # type: ignore[union-attr]
     "metrics_max_series": lambda d: d._http.limits.metrics_max_series,  # type: ignore[union-attr]
     "http_max_body_bytes": lambda d: d._http.limits.body_bytes,  # type: ignore[union-attr]
@@ -57,13 +74,14 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "http_max_connections": lambda d: d._http.limits.connections,  # type: ignore[union-attr]
     "http_cpu_share": lambda d: d._http.limits.cpu_share,  # type: ignore[union-attr]
 }
-BY_EFFECT = {"http", "listen", "drain_seconds", "log_level"}
-"""Shown by what they do: below, and by the tests of `serve`."""
+BY_EFFECT = {
+    "http", "listen", "drain_seconds", "log_level", "tls_cert", "tls_key", "tls_client_ca",
+    "insecure",
+}  # fmt: skip
+"""Shown by what they do: by the tests of `serve`, of HTTP and of TLS."""
 
 NOT_YET = {
-    "auth", "keys_file", "login_failures_max", "login_delay", "tls_cert",
-    "tls_key", "tls_client_ca", "insecure", "log_levels", "log_format", "slow_disk_seconds",
-    "profile",
+    "log_levels", "log_format", "slow_disk_seconds", "profile",
 }  # fmt: skip
 """What is in the table and has no part that heeds it yet; whoever builds that part takes its
 settings out of here, and puts them above."""
@@ -71,7 +89,8 @@ settings out of here, and puts them above."""
 
 def everything_changed(directory: Path) -> Config:
     values = {name: case.value for name, case in CASES.items()}
-    return Config(**{**values, "data_dir": directory, "http": ("127.0.0.1", 0)})
+    files = dict.fromkeys(("tls_cert", "tls_key", "tls_client_ca", "profile"))
+    return Config(**{**values, **files, "data_dir": directory, "http": ("127.0.0.1", 0)})
 
 
 def test_no_setting_is_forgotten() -> None:
@@ -100,6 +119,11 @@ async def test_defaults_are_those_of_the_parts_that_heed_them(tmp_path: Path) ->
     assert config.max_staged_bytes == STAGED_BYTES_MAX
     assert config.max_staged_writer_bytes == WRITER_BYTES_MAX
     assert config.max_decoded_bytes == DECODED_BYTES_MAX
+    assert slowness_of(config) == {
+        "first_seconds": slowing.FIRST_SECONDS,
+        "most_seconds": slowing.MOST_SECONDS,
+        "kept_per_address_max": slowing.KEPT_PER_ADDRESS_MAX,
+    }
 
 
 def test_clients_ping_in_time_whatever_the_idle_timeout(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ LAYERS = [
     {
         "errors", "clock", "patterns", "metrics", "model", "group_model", "batch", "rows",
         "arrow", "broker_api", "access", "config", "config_docs", "config_kinds",
-        "fsync_policy", "logs", "tracing",
+        "fsync_policy", "logs", "tls", "tracing",
     },
     {"groups", "raft", "serde"},
     {"wire"},
@@ -23,7 +23,7 @@ LAYERS = [
     {"cluster", "servers", "spark"},
     {
         "api", "daemon", "settings", "config_files", "exposure", "testing", "blocking", "profiling",
-        "doctor",
+        "doctor", "notify",
     },
     {"cli"},
 ]  # fmt: skip

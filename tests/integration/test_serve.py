@@ -299,8 +299,12 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
     assert "/proc" in fails("--data-dir", "/proc/nothing/here", code=1)
 
 
-async def test_an_address_others_can_reach_is_warned_of(serve: Serve) -> None:
-    broker = await serve(listen="0.0.0.0:0").start()
+async def test_an_address_others_can_reach_is_refused_or_warned_of(serve: Serve) -> None:
+    refused = serve(listen="0.0.0.0:0")
+    await refused.launch()
+    assert await refused.wait() == 2
+    assert "--insecure" in await refused.said()
+    broker = await serve("--insecure", listen="0.0.0.0:0").start()
     assert await broker.end(signal.SIGTERM) == 0
     assert "can be reached from other machines" in await broker.said()
 

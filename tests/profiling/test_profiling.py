@@ -120,7 +120,8 @@ def test_a_thread_that_is_gone_has_no_clock() -> None:
     thread.join()
     assert thread.native_id is not None
 
-    assert cpu_of_thread(thread.native_id) is None
+    while cpu_of_thread(thread.native_id) is not None:  # the kernel's part of it ends a bit later
+        time.sleep(0.001)
 
 
 @pytest.mark.skipif(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from ..config import SETTINGS
-from ..settings import DEFAULT, resolve
+from ..config import DEFAULT, SETTINGS, described
+from ..settings import resolve
 from .config_options import GroupedCommand, config_options, tell_problems
 from .shared import output_option, print_json, print_table
 
@@ -34,23 +34,17 @@ def command(config_file: Path | None, flags: dict[str, str | bool], output: str)
     if problems:
         return 2
     values = resolved.all_values()
-    sources = {setting.name: resolved.sources.get(setting.name, DEFAULT) for setting in SETTINGS}
     if output == "json":
-        print_json(
-            {
-                setting.name: {
-                    "value": setting.shown(values.get(setting.name)),
-                    "source": sources[setting.name],
-                    "reload": setting.reload,
-                }
-                for setting in SETTINGS
-            }
-        )
+        print_json(described(values, resolved.sources))
         return 0
     print_table(
         ["SETTING", "VALUE", "SOURCE"],
         [
-            (setting.name, setting.shown_text(values.get(setting.name)), sources[setting.name])
+            (
+                setting.name,
+                setting.shown_text(values.get(setting.name)),
+                resolved.sources.get(setting.name, DEFAULT),
+            )
             for setting in SETTINGS
         ],
     )

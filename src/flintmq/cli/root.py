@@ -17,6 +17,11 @@ LOG_COMMANDS = {
     "verify": ("log_verify", "Check every checksum."),
     "repair": ("log_repair", "Save what can be saved of a damaged directory."),
 }
+KEY_COMMANDS = {
+    "add": ("key_add", "Make a key, and show it once."),
+    "ls": ("key_ls", "The keys there are, without their secrets."),
+    "rm": ("key_rm", "Take a key away; who uses it is disconnected."),
+}
 CONFIG_COMMANDS = {
     "check": ("config_check", "Everything that is wrong with a file."),
     "show": ("config_show", "Every setting in force, and where it comes from."),
@@ -30,6 +35,7 @@ COMMANDS = {
     "topic": ("topic", "List, look at, make, change and delete topics."),
     "group": ("group", "List, look at, pause, reset and delete groups."),
     "context": ("context", "Give brokers names."),
+    "key": ("key", "Who may publish, consume and administer: API keys."),
     "log": ("log", "Look at a data directory, check and mend it."),
     "backup": ("backup", "Copy a data directory."),
     "restore": ("restore", "Make a data directory from a backup."),
@@ -71,6 +77,21 @@ Examples:
 """,
 )
 
+key = LazyGroup(
+    KEY_COMMANDS,
+    name="key",
+    help="""Make, list and take away API keys, while the broker runs or not.
+
+The first key closes a broker that asked nobody before: from then on everybody needs one.
+
+\b
+Examples:
+  flintmq key add billing --grant 'orders.>:consume' --data-dir /var/lib/flint
+  flintmq key ls --data-dir /var/lib/flint
+  flintmq key rm billing --data-dir /var/lib/flint
+""",
+)
+
 config = LazyGroup(
     CONFIG_COMMANDS,
     name="config",
@@ -83,7 +104,7 @@ Examples:
   flintmq config show --config /etc/flintmq.toml
 """,
 )
-GROUPS = {"log": log, "config": config}
+GROUPS = {"log": log, "config": config, "key": key}
 
 root = LazyGroup(
     COMMANDS,

@@ -13,7 +13,7 @@ import click
 from ..config import Config
 from ..config_kinds import shown_address
 from ..daemon import run
-from ..exposure import is_loopback
+from ..exposure import Exposed, check_exposure
 from ..settings import Resolved, resolve
 from .config_options import GroupedCommand, config_options, configured, tell_problems
 
@@ -52,17 +52,20 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     for doubt in resolved.doubts:
         click.echo(f"flintmq: warning: {doubt}", err=True)
 
+    try:
+        exposed = check_exposure(config, has_keys=config.keys_path.is_file())
+    except Exposed as error:
+        tell_problems([str(error)])
+        return 2
+    for fault in exposed:
+        click.echo(f"flintmq: warning: {fault}", err=True)
+    end = "" if config.tls_cert is None else "s"
+
     def ready(address: tuple[str, int], http: tuple[str, int] | None) -> None:
-        shown = shown_address(address)
-        if not is_loopback(address[0]):
-            click.echo(
-                f"flintmq: warning: {shown} can be reached from other machines, and there is no "
-                "authentication: whoever connects may read, publish and delete",
-                err=True,
-            )
+        shown = f"flint{end}://{shown_address(address)}"
         if http is not None:
-            shown += f", http://{shown_address(http)}"
-        click.echo(f"flintmq: ready at flint://{shown}, data in {config.data_dir}")
+            shown += f", http{end}://{shown_address(http)}"
+        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir}")
 
     def reread_config() -> Config:
         return reread().config()

@@ -230,6 +230,9 @@ class Broker(QueueVerbs):
             return
         await self._change_staging(AbortStages([(writer, number)], self.clock.now_ms()))
 
+    def writer_topics(self, writer: str) -> set[str]:
+        return self._staging_view.topics_of(writer)
+
     def _receipt(self, place: Place, is_repeat: bool) -> Receipt:
         base, _, partition = place.name.partition("/")
         return Receipt(

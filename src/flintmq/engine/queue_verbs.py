@@ -488,6 +488,7 @@ class QueueVerbs:
                 chosen.setdefault(partition, []).append(letter)
                 if len(chosen[partition]) == _REDRIVE_ROWS:
                     await self._put_back(row, group, letters, partition, chosen.pop(partition))
+                    await asyncio.sleep(0)
             for partition, rest in chosen.items():
                 await self._put_back(row, group, letters, partition, rest)
             return len(found)

@@ -19,8 +19,9 @@ from .commands import AbortStages, CommitStage, Place, Stage, StagedBatch
 STAGED_SECONDS = 3600.0
 """How long a number may rest without a new part before it is dropped."""
 
-WRITER_BYTES_MAX = 256 << 20
 STAGED_BYTES_MAX = 1 << 30
+WRITER_BYTES_MAX = STAGED_BYTES_MAX * 3 // 4
+"""A large job of Spark is one writer; it must not keep everybody else out."""
 NAME_BYTES_MAX = 1024
 NUMBER_MAX = 2**63 - 1
 
@@ -97,6 +98,15 @@ class Staging:
         if missing:
             raise NotStaged(writer, number, missing)
         return [staged for part in parts for staged in there[part].batches]
+
+    def topics_of(self, writer: str) -> set[str]:
+        """What it has staged for, and where its last commit went."""
+        known = self.writers.get(writer)
+        if known is None:
+            return set()
+        staged = (part for parts in known.parts.values() for part in parts.values())
+        names = {batch.name for part in staged for batch in part.batches}
+        return names | {place.name for place in known.places}
 
     def due(self, rest_ms: int) -> int | None:
         """When the first number has rested for so long; None where nothing is staged."""

@@ -68,10 +68,11 @@ from ..wire.operations import Fetched as FetchedRows
 from ..wire.runs import decode_runs
 from ..wire.values import receipt_of, start_fields
 from .address import parse_addresses
-from .link import Link, SessionLost
+from .link import Link, SessionLost, again
 from .member import RemoteMember
 from .outbox import Outbox, PendingReceipt
 from .streams import RemoteFeed, RemoteReader, RemoteStream
+from .tls import ClientTls
 
 T = TypeVar("T")
 OnFull = Literal["block", "raise"]
@@ -93,6 +94,8 @@ class RemoteBroker:
         auto_create: bool = True,
         on_full: OnFull = "block",
         send_bytes_max: int = SEND_BYTES_MAX,
+        api_key: str | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
         if on_full not in get_args(OnFull):
             raise InvalidRequest(f"on_full is one of {', '.join(get_args(OnFull))}")
@@ -112,9 +115,12 @@ class RemoteBroker:
             parse_addresses(url),
             patience=timeout,
             client=name,
+            api_key=api_key,
+            tls=tls,
             on_event=self._event,
             on_opened=self._take_up,
             on_new_session=self._start_anew,
+            on_refused=self._refused,
         )
         self._outbox = Outbox(
             self.link,
@@ -174,6 +180,12 @@ class RemoteBroker:
         for member in list(self.members):
             member.reopen()
         self._outbox.send_again()
+
+    def _refused(self, error: FlintError) -> None:
+        """Our key is none any more: everything that lasts ends with that."""
+        for stream in list(self.streams):
+            stream.fail(again(error))
+        self._outbox.fail(error)
 
     # --- asking
 
@@ -382,6 +394,9 @@ class RemoteBroker:
 
     async def abort(self, writer: str, number: int) -> None:
         await self._asked(Op.ABORT_STAGE, AbortStage(writer, number))
+
+    def writer_topics(self, writer: str) -> list[str]:
+        raise InvalidRequest("a broker far away checks by itself who may write as whom")
 
     # --- topics
 

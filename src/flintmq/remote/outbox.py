@@ -29,7 +29,7 @@ from ..model import Receipt
 from ..wire.frames import HEADER_BYTES, Frame
 from ..wire.operations import CancelPiece, Fault, Op, Publish, encode
 from ..wire.values import receipt_of
-from .link import SILENCE_SECONDS, Draining, Link, SessionLost, error_in, error_said
+from .link import SILENCE_SECONDS, Draining, Link, SessionLost, again, error_in, error_said
 
 JOIN_ROWS_MAX = 64
 """Publishes of fewer rows than this share a batch with others of the same turn."""
@@ -340,8 +340,8 @@ class Outbox:
 
     def send_again(self) -> None:
         """The session is new: what is not acknowledged goes out once more, in its order."""
-        again, self.again = self.again, []
-        for lot in sorted(again, key=lambda lot: lot.number):
+        held, self.again = self.again, []
+        for lot in sorted(held, key=lambda lot: lot.number):
             assert lot.batch is not None
             try:
                 self._check_size(lot.topic, lot.batch, lot.size)  # this one may take less
@@ -399,10 +399,16 @@ class Outbox:
             self._room.append(future)
             await future
 
+    def fail(self, error: FlintError) -> None:
+        """What is held for a new session has none to wait for."""
+        held, self.again = self.again, []
+        for lot in held:
+            lot.fail(again(error))
+
     def close(self) -> None:
         self.flush()
-        again, self.again = self.again, []
-        for lot in again:
+        held, self.again = self.again, []
+        for lot in held:
             lot.fail(Closed("the connection"))
 
 

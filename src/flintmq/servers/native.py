@@ -5,26 +5,39 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from ..access import Access
 from ..broker_api import BrokerApi
-from ..errors import Disconnected, FlintError, InvalidRequest, MalformedFrame, QueueFull
+from ..errors import (
+    Disconnected,
+    FlintError,
+    InvalidRequest,
+    MalformedFrame,
+    NotAuthenticated,
+    QueueFull,
+)
 from ..logs import event, limited
 from ..model import OPTION_NAMES, TopicInfo, TopicOptions
 from ..wire.frames import Frame
 from ..wire.operations import KnownTopic, Op, Open, Opened, encode
 from ..wire.runs import RunEncoder
 from .connection import Connection
+from .gate import OpenGate, WatchedGate
 from .limits import Limits
 from .publishing import Draining
 from .session import Session
+from .tls import ServerTls
 
 _log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
+HANDSHAKES_SECONDS = 0.002
+"""What TLS handshakes may take of one turn of the loop."""
 MEMORY_BITS = 62
 _memories: WeakKeyDictionary[BrokerApi, int] = WeakKeyDictionary()
 """A number for what each broker has in memory, which no other has."""
@@ -37,14 +50,28 @@ class NativeServer:
     """
 
     def __init__(
-        self, broker: BrokerApi, *, limits: Limits | None = None, name: str = "flintmq"
+        self,
+        broker: BrokerApi,
+        *,
+        limits: Limits | None = None,
+        name: str = "flintmq",
+        gate: WatchedGate | None = None,
+        backup_dir: Path | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self.broker = broker
+        self.gate: WatchedGate = gate or OpenGate()
+        self.gate.on_changed(self._keys_changed)
+        self.backup_dir = backup_dir
+        """Where clients may have backups made; None: wherever the broker may write."""
+        self.tls = tls
         self.limits = limits or Limits()
         self.name = name
         self.encoder = RunEncoder()
         self.connections: set[Connection] = set()
         self._turned_away: set[Connection] = set()
+        self._shaking_hands: dict[Connection, None] = {}  # in the order they came
+        self._is_shaking_hands = False
         self.accepted = self.refused = 0
         self._bytes_received = self._bytes_sent = 0  # by connections that have left
         self.sessions: dict[bytes, Session] = {}
@@ -55,6 +82,7 @@ class NativeServer:
         """How many sessions are about to look for something to deliver."""
         self._servers: list[asyncio.Server] = []
         self._sweeping: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- listening
@@ -118,6 +146,27 @@ class NativeServer:
             return
         self._turned_away.add(connection)
 
+    def shake_hands_later(self, connection: Connection) -> None:
+        """A step of a TLS handshake takes up to a millisecond: a few in each turn of the loop, so
+        that many who connect at once do not hold up those who are connected."""
+        self._shaking_hands[connection] = None
+        if not self._is_shaking_hands:
+            self._is_shaking_hands = True
+            asyncio.get_running_loop().call_soon(self._shake_hands)
+
+    def _shake_hands(self) -> None:
+        loop = asyncio.get_running_loop()
+        enough_at = loop.time() + HANDSHAKES_SECONDS
+        try:
+            while self._shaking_hands and loop.time() < enough_at:
+                connection = next(iter(self._shaking_hands))
+                del self._shaking_hands[connection]
+                connection.shake_hands()
+        finally:
+            self._is_shaking_hands = bool(self._shaking_hands)
+            if self._is_shaking_hands:
+                loop.call_soon(self._shake_hands)
+
     def left(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self._turned_away.discard(connection)
@@ -169,17 +218,24 @@ class NativeServer:
             wanted = msgspec.msgpack.decode(frame.control, type=Open)
         except msgspec.DecodeError as error:
             raise MalformedFrame(f"OPEN: {error}") from None
-        if wanted.auth is not None:
-            raise InvalidRequest("this server asks for no credentials, and takes none")
+        try:
+            access = self.gate.judge(credential_in(wanted), connection.host)
+        except NotAuthenticated as error:
+            connection.refuse_login(error)
+            return
+        self._watch_later()
         known = self.sessions.get(wanted.session) if wanted.session is not None else None
+        if known is not None and known.access.key != access.key:
+            known = None  # another's
         if known is not None and known.can_resume(wanted.received):
+            known.use(access)
             known.attach(connection)
             self._welcome(connection, known, frame.id, True)
             known.send_again(wanted.received)
         else:
             if known is not None:
                 known.end()
-            session = Session(self, secrets.token_bytes(SESSION_BYTES), wanted)
+            session = Session(self, secrets.token_bytes(SESSION_BYTES), wanted, access)
             self.sessions[session.id] = session
             session.attach(connection)
             self._welcome(connection, session, frame.id, False)
@@ -197,7 +253,7 @@ class NativeServer:
             limits.ping_seconds,
             limits.grace_seconds,
             self.name,
-            list(self.known.values()),
+            [topic for topic in self.known.values() if session.access.sees(topic.name)],
         )
         connection.opened(session)
         connection.idle_seconds = limits.idle_seconds
@@ -252,7 +308,37 @@ class NativeServer:
             self.known[name] = after
         control = encode(after or KnownTopic(name, None))
         for session in list(self.sessions.values()):
-            session.send(Op.TOPIC_CHANGED, 0, control)
+            if session.access.sees(name):
+                session.send(Op.TOPIC_CHANGED, 0, control)
+
+    def tell_topics(self, session: Session, before: Access) -> None:
+        """Tell a client of topics that its key sees since it was changed; others it may forget."""
+        for topic in self.known.values():
+            saw, sees = before.sees(topic.name), session.access.sees(topic.name)
+            if saw != sees:
+                told = topic if sees else KnownTopic(topic.name, None)
+                session.send(Op.TOPIC_CHANGED, 0, encode(told))
+
+    # --- keys that change while they are in use
+
+    def _watch_later(self) -> None:
+        """One timer for all sessions, and none without them."""
+        seconds = self.gate.watch_seconds
+        if self._watching is None and seconds is not None:
+            self._watching = asyncio.get_running_loop().call_later(seconds, self._watch)
+
+    def _watch(self) -> None:
+        self._watching = None
+        self.gate.refresh()
+        if self.sessions:
+            self._watch_later()
+
+    def _keys_changed(self) -> None:
+        for session in list(self.sessions.values()):
+            try:
+                session.use(self.gate.still(session.access))
+            except NotAuthenticated as error:
+                session.expel(error)
 
     # --- the end
 
@@ -275,8 +361,9 @@ class NativeServer:
         self.is_draining = True
         for server in self._servers:
             server.close()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        for timer in (self._sweeping, self._watching):
+            if timer is not None:
+                timer.cancel()
         for connection in list(self._turned_away):
             connection.abort()
         for connection in list(self.connections):
@@ -298,6 +385,17 @@ class NativeServer:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def credential_in(wanted: Open) -> str | None:
+    """The key a client brings. What it brings instead is never repeated: it may be one."""
+    match wanted.auth:
+        case None:
+            return None
+        case ["key", str(key)]:
+            return key
+        case _:
+            raise InvalidRequest('auth is nil or ["key", the key]')
 
 
 def known_topic(name: str, options: TopicOptions) -> KnownTopic | None:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from ..errors import InvalidRequest
 from .connecting import line_to
+from .telling import told_plainly
 from .write_columns import check_columns
 from .write_options import WriteOptions, write_options
 from .writer import Done, abort_all, commit_all, fields_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
+@told_plainly
 def stream_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> StreamWriter:
     if overwrite:
         raise InvalidRequest(

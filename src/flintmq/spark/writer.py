@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ..errors import InvalidRequest
 from .connecting import line_to
+from .telling import told_plainly
 from .write_columns import check_columns
 from .write_options import WriteOptions, write_options
 from .writing import Job, Written, write_rows
@@ -30,6 +31,7 @@ class Done(WriterCommitMessage):
         self.written = written
 
 
+@told_plainly
 def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> BatchWriter:
     if overwrite:
         raise InvalidRequest(

@@ -81,6 +81,10 @@ class Open(Control):
     client: str = ""
     resumable: bool = False
 
+    def __repr__(self) -> str:
+        auth = "nothing" if self.auth is None else "a credential"
+        return f"Open({self.client!r}, {auth})"  # which must not get into a log
+
 
 class KnownTopic(Control):
     """What a client has to know of a topic before it publishes there."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from ...engine.figures import GroupFigures, Measured, TopicFigures
+from ..key_gate import KeyGate
 from .exposition import Family, Page, label
 from .pages import Pages
 from .state import HttpState
@@ -116,10 +117,20 @@ class ConnectionCollector:
     sessions = Family(
         "flintmq_sessions", "gauge", "Sessions: connected, or waiting for their client to resume."
     )
-    logins = Family(
-        "flintmq_logins_total", "counter", "Keys shown, by result: ok or failed.", ("result",)
+    logins = Family("flintmq_logins_total", "counter", "Clients let in by their key.")
+    failed_logins = Family(
+        "flintmq_failed_logins_total",
+        "counter",
+        "Logins refused, by reason: missing, malformed, unknown, wrong, expired.",
+        ("reason",),
     )
-    families = (connections, accepted, refused, received, sent, sessions, logins)
+    certificate = Family(
+        "flintmq_certificate_expires_seconds", "gauge", "When the TLS certificate ends, since 1970."
+    )
+    families = (
+        connections, accepted, refused, received, sent, sessions, logins, failed_logins,
+        certificate,
+    )  # fmt: skip
 
     def __init__(self, state: HttpState) -> None:
         self._state = state
@@ -135,10 +146,12 @@ class ConnectionCollector:
             page.add(self.received, received, protocol)
             page.add(self.sent, sent, protocol)
             page.add(self.sessions, len(native.sessions))
-        for result in ("ok", "failed"):
-            count = getattr(gate, f"logins_{result}", None)  # of a gate that has keys
-            if count is not None:
-                page.add(self.logins, count, f'result="{result}"')
+        if isinstance(gate, KeyGate):
+            page.add(self.logins, gate.counters.ok)
+            for reason, count in sorted(gate.counters.failed.items()):
+                page.add(self.failed_logins, count, label("reason", reason))
+        if self._state.certificate_expires_at is not None:
+            page.add(self.certificate, self._state.certificate_expires_at())
         yield
 
 

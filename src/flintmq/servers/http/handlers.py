@@ -12,6 +12,7 @@ import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,8 +32,10 @@ from . import models, views
 from .faults import HttpRefusal
 from .state import HttpState
 
-STEP = 256
-"""How many things are looked at before others have their turn."""
+PAGE = 256
+"""How many names are taken from the list of topics at a time: it may change meanwhile."""
+STEP_SECONDS = 0.0005
+"""How long a walk goes on before others have their turn."""
 MESSAGES_BYTES_MAX = 4 * 1024 * 1024
 """How many bytes of messages one answer shows at most, or one message."""
 TOTALS_SECONDS = 1.0
@@ -46,6 +49,19 @@ class Call(NamedTuple):
     path: Mapping[str, str]
     query: Any
     body: Any
+
+
+class Walk:
+    """Something long, in steps."""
+
+    def __init__(self) -> None:
+        self._began = perf_counter()
+
+    async def step(self) -> None:
+        """Let others have their turn, if it is time."""
+        if perf_counter() - self._began >= STEP_SECONDS:
+            await asyncio.sleep(0)
+            self._began = perf_counter()
 
 
 class Desk:
@@ -97,9 +113,10 @@ class Desk:
     async def _add_up(self) -> models.Totals:
         try:
             messages = size = published = delivered = count = 0
-            last = ""
-            while page := self._page(await self.names(), last, STEP):
+            last, walk = "", Walk()
+            while page := self._page(await self.names(), last):
                 for name in page:
+                    await walk.step()
                     try:
                         stats = await self.broker.topic_stats(name)
                     except TopicNotFound:
@@ -110,7 +127,6 @@ class Desk:
                     published += stats.published
                     delivered += stats.delivered
                 last = page[-1]
-                await asyncio.sleep(0)
             native = self.state.native
             totals = models.Totals(
                 topics=count,
@@ -125,23 +141,24 @@ class Desk:
         finally:
             self._adding = None
 
-    def _page(self, names: list[str], after: str, count: int) -> list[str]:
+    def _page(self, names: list[str], after: str) -> list[str]:
         place = bisect_right(names, after)
-        return names[place : place + count]
+        return names[place : place + PAGE]
 
     async def list_topics(
         self, access: Access, pattern: str, after: str, limit: int
     ) -> tuple[list[str], bool]:
         """Up to `limit` names behind one that match and may be seen, and whether there are more."""
         found: list[str] = []
-        while page := self._page(await self.names(), after, STEP):
+        walk = Walk()
+        while page := self._page(await self.names(), after):
             for name in page:
+                await walk.step()
                 if matches(pattern, name) and access.sees(name):
                     if len(found) == limit:
                         return found, True
                     found.append(name)
             after = page[-1]
-            await asyncio.sleep(0)
         return found, False
 
     def check_taking(self) -> None:
@@ -200,15 +217,15 @@ async def topics(desk: Desk, call: Call) -> models.Topics:
     check_pattern(query.pattern)
     names, more = await desk.list_topics(call.access, query.pattern, query.after, query.limit)
     listed: list[models.ListedTopic] = []
-    for number, name in enumerate(names):
+    walk = Walk()
+    for name in names:
         stats = None
         if query.stats:
             try:
                 stats = views.stats(await desk.broker.topic_stats(name))
             except TopicNotFound:
                 continue  # deleted meanwhile
-            if number % STEP == STEP - 1:
-                await asyncio.sleep(0)
+            await walk.step()
         listed.append(models.ListedTopic(name=name, stats=stats))
     return models.Topics(topics=listed, after=names[-1] if more else None)
 

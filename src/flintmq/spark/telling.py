@@ -1,0 +1,26 @@
+"""Errors as Spark tells them: it prints the whole way that an error came. Ours say what to do; the
+way to them helps nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from ..errors import FlintError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def told_plainly(function: Callable[P, T]) -> Callable[P, T]:
+    """Let the errors of a function that Spark calls come without the way they took."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except FlintError as error:
+            raise error.with_traceback(None) from None
+
+    return called

@@ -1,0 +1,101 @@
+"""Which columns can be written, and what is said of those that cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import flintmq
+from flintmq.spark.write_columns import COLUMNS, check_columns, rows_of
+
+pa = pytest.importorskip("pyarrow")
+
+PAIRS = "array<struct<key:string,value:binary>>"
+
+
+def test_every_column_of_a_message_is_taken() -> None:
+    fields = [
+        ("value", "binary"),
+        ("key", "string"),
+        ("headers", PAIRS),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("priority", "tinyint"),
+        ("ttl", "double"),
+        ("deliver_at", "timestamp"),
+        ("content_type", "string"),
+    ]
+
+    assert check_columns(fields, None) == [name for name, _ in fields]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ([("value", "binary"), ("amount", "int")], r"column 'amount' \(int\) is none of a message"),
+        ([("value", "int")], "column 'value' is int; it has to be binary or string"),
+        ([("value", "binary"), ("key", "bigint")], "column 'key' is bigint"),
+        ([("value", "binary"), ("headers", "string")], "column 'headers' is string"),
+        ([("value", "binary"), ("headers", "map<string,int>")], "column 'headers' is map"),
+        ([("value", "binary"), ("priority", "double")], "column 'priority' is double"),
+        ([("value", "binary"), ("expires_at", "bigint")], "it has to be timestamp"),
+        ([("value", "binary"), ("ttl", "string")], "seconds as a number"),
+        ([("value", "binary"), ("content_type", "binary")], "column 'content_type' is binary"),
+        ([("value", "binary"), ("offset", "bigint")], "'offset' is given by the broker"),
+        ([("value", "binary"), ("timestamp", "timestamp")], "'timestamp' is given by the broker"),
+        ([("value", "binary"), ("Value", "binary")], "column 'Value'"),
+        ([("key", "binary")], "needs a column 'value'; there is key"),
+        ([], "needs a column 'value'; there is no column"),
+        ([("value", "binary"), ("value", "binary")], "there twice"),
+        (
+            [("value", "binary"), ("ttl", "int"), ("expires_at", "timestamp")],
+            "'ttl' and 'expires_at' say the same",
+        ),
+    ],
+)
+def test_a_column_that_cannot_be_written_is_named(fields: list[tuple[str, str]], said: str) -> None:
+    with pytest.raises(flintmq.InvalidRequest, match=said):
+        check_columns(fields, "orders")
+
+
+def test_without_a_topic_nothing_can_be_written() -> None:
+    with pytest.raises(flintmq.InvalidRequest, match="say where to"):
+        check_columns([("value", "binary")], None)
+
+
+@pytest.mark.parametrize("name", sorted(COLUMNS))
+def test_every_column_that_can_be_written_says_what_types_it_may_be_of(name: str) -> None:
+    with pytest.raises(flintmq.InvalidRequest, match=f"column '{name}' is void; it has to be"):
+        check_columns([(name, "void")], "orders")
+
+
+def times(column: str, items: Any, now_ms: int = 1_000) -> list[int | None]:
+    batch = pa.RecordBatch.from_arrays([pa.array([b""] * len(items)), items], ["value", column])
+    rows = rows_of(batch, ["value", column], now_ms)
+    name = "expires_at" if column == "ttl" else "deliver_at"
+    found: list[int | None] = rows.columns.column(name).cast(pa.int64()).to_pylist()
+    return found
+
+
+def test_seconds_are_counted_from_now() -> None:
+    assert times("ttl", pa.array([1.5, None, 0])) == [2_500, None, 1_000]
+    assert times("delay", pa.array([2, None], pa.int32())) == [3_000, None]
+    assert times("ttl", pa.array([2_000_000], pa.duration("us"))) == [3_000]
+
+
+def test_seconds_before_now_are_refused() -> None:
+    with pytest.raises(flintmq.InvalidRequest, match="not -1"):
+        times("ttl", pa.array([-1]))
+
+
+def test_wide_offsets_are_made_narrow() -> None:
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([b"v"], pa.large_binary()), pa.array(["t"], pa.large_string())],
+        ["value", "topic"],
+    )
+    rows = rows_of(batch, ["value", "topic"], 0)
+
+    assert rows.columns.column("value").type == pa.binary()
+    assert rows.topics is not None
+    assert rows.topics.type == pa.string()
