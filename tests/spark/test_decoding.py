@@ -160,7 +160,7 @@ def test_columns_become_values_that_clients_decode(
     frame = spark.createDataFrame(
         [(5, 2.5, "k", topic)], "id bigint, amount double, key string, topic string"
     )
-    avro = {"avro_schema": AVRO} if format == "avro" else {}
+    avro: Any = {"avro_schema": AVRO} if format == "avro" else {}
     mq.register_schema(AVRO)
 
     to_value(frame, format=format, **avro).write.format("flintmq").mode("append").option(

@@ -5,16 +5,9 @@ Importing this does not import PySpark; using it does.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 from .decoding import from_value, to_value
-from .registering import register
-from .session import session
-
-__all__ = ["session", "register", "from_value", "to_value"]
-=======
 from .directory import direct_bounds
 from .registering import register
 from .session import session
 
-__all__ = ["session", "register", "direct_bounds"]
->>>>>>> i-read
+__all__ = ["session", "register", "from_value", "to_value", "direct_bounds"]
