@@ -99,7 +99,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     http_max_connections: int = 100
     http_cpu_share: float = 0.1
 
-    log_level: Level = "warning"
+    log_level: Level = "info"
     log_levels: dict[str, Level] = {}
     log_format: LogFormat = "auto"
     profile: Path | None = None
@@ -223,7 +223,7 @@ SETTINGS: Sequence[Setting] = (
         "Security", reload=True,
     ),
     Setting(
-        "login_delay", Seconds(0, 60),
+        "login_delay", Seconds(0, 5),
         "How long a first wrong key waits for its answer; each more from there waits longer.",
         "Security", reload=True,
     ),
@@ -399,7 +399,8 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "profile", FilePath(can_be_off=True),
-        "Where to write, at the end, what the broker's time went to.", "Logs and traces",
+        "Where to write what the broker's CPU time went to, at the end and at SIGUSR2: a flame "
+        "graph if it is named .svg, else text for other tools.", "Logs and traces",
     ),
 )  # fmt: skip
 BY_NAME = {setting.name: setting for setting in SETTINGS}

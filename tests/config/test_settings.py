@@ -195,7 +195,7 @@ def test_a_file_to_begin_with_has_every_setting_at_its_default(format: str, tmp_
 
 def test_what_has_changed_is_named() -> None:
     before = Config(data_dir=Path("/x"), max_away=1)
-    after = Config(data_dir=Path("/x"), max_away=2, log_level="info", sources={"max_away": "y"})
+    after = Config(data_dir=Path("/x"), max_away=2, log_level="error", sources={"max_away": "y"})
 
     assert [setting.name for setting in changed(before, after)] == ["max_away", "log_level"]
 

@@ -191,7 +191,7 @@ def test_times_say_where_to_begin_and_end(broker: ThreadedBroker) -> None:
 def test_a_filter_is_evaluated_in_the_broker(broker: ThreadedBroker) -> None:
     broker.publish(
         "orders",
-        *[b'{"amount": %d}' % number for number in range(1000)],
+        *[{"amount": number} for number in range(1000)],
         priority=[number % 8 for number in range(1000)],
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +13,7 @@ from ..config import Config
 from ..config_kinds import shown_address
 from ..daemon import run
 from ..exposure import Exposed, check_exposure
+from ..logs import configure
 from ..settings import Resolved, resolve
 from .config_options import GroupedCommand, config_options, configured, tell_problems
 
@@ -46,9 +46,6 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     if config.data_dir.is_file():
         tell_problems([f"data_dir {config.data_dir} is a file; it has to be a directory"])
         return 2
-    logging.basicConfig(
-        level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
     for doubt in resolved.doubts:
         click.echo(f"flintmq: warning: {doubt}", err=True)
 
@@ -70,5 +67,9 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     def reread_config() -> Config:
         return reread().config()
 
-    run(config, ready, reread_config)
+    logs = configure(format=config.log_format, level=config.log_level, levels=config.log_levels)
+    try:
+        run(config, ready, reread_config, logs)
+    finally:
+        logs.close()
     return 0

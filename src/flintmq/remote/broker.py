@@ -45,7 +45,8 @@ from ..wire.operations import (
     DeadLetters,
     Extents,
     Fault,
-    Fetch,
+    FetchedRange,
+    FetchRange,
     GroupName,
     JoinGroup,
     KnownTopic,
@@ -64,7 +65,6 @@ from ..wire.operations import (
     WaitBeyond,
     encode,
 )
-from ..wire.operations import Fetched as FetchedRows
 from ..wire.runs import decode_runs
 from ..wire.values import receipt_of, start_fields
 from .address import parse_addresses
@@ -462,15 +462,15 @@ class RemoteBroker:
         topic_id: int | None = None,
     ) -> Fetched:
         """Read by offset. With `topic_id`, a topic made anew under the name is TopicReplaced."""
-        control = Fetch(
-            topic, offset, max_rows, 0, end, max_bytes, _filter_text(filter), with_expired, topic_id
+        control = FetchRange(
+            topic, offset, end, max_rows, max_bytes, _filter_text(filter), with_expired, topic_id
         )
         while True:
             try:
-                frame = await self.ask(Op.FETCH, control)
+                frame = await self.ask(Op.FETCH_RANGE, control)
             except SessionLost:
                 continue
-            taken = msgspec.msgpack.decode(frame.control, type=FetchedRows)
+            taken = msgspec.msgpack.decode(frame.control, type=FetchedRange)
             gap = None if taken.gap is None else Missed(*taken.gap)
             rows = Rows(decode_runs(taken.runs, frame.batches, self.origin), gap)
             return Fetched(rows, taken.position, taken.next_offset)

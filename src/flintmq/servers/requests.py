@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..batch import decode_all
-from ..broker_api import Filter, ReaderApi
+from ..broker_api import Fetched, Filter, ReaderApi
 from ..client.partitioned_reader import PartitionedReader
 from ..errors import FlintError, InvalidRequest, TopicReplaced
 from ..group_model import Lease, Ranges
@@ -30,7 +30,8 @@ from ..wire.operations import (
     DeadLetters,
     Extents,
     Fetch,
-    Fetched,
+    FetchedRange,
+    FetchRange,
     Granted,
     GroupName,
     Joined,
@@ -335,20 +336,34 @@ async def give_back(stream: Stream, unread: list[list[int]]) -> bool:
 
 async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:
     """Read by offset, without a name and without a trace."""
-    server, broker = session.server, session.server.broker
+    if c.timeout != 0:
+        await session.server.broker.wait_beyond({c.topic: c.offset}, c.timeout)
+    wanted = FetchRange(c.topic, c.offset, None, c.max_rows, 0)
+    rows, position, _ = await _fetched(session, wanted)
+    infos, batches = session.server.encoder.encode(rows.runs)
+    return WithBatches(Taken(infos, _gap(rows), rows.missed, position), batches)
+
+
+async def fetch_range(session: Session, c: FetchRange, frame: Frame) -> WithBatches:
+    """The same in bulk."""
+    server = session.server
+    if c.topic_id is not None:
+        found = server.lasting_id(await server.broker.topic_info(c.topic))
+        if found != c.topic_id:
+            raise TopicReplaced(c.topic, c.topic_id, found)
+    rows, position, next_offset = await _fetched(session, c)
+    infos, batches = server.encoder.encode(rows.runs, keep=False)
+    return WithBatches(FetchedRange(infos, _gap(rows), position, next_offset), batches)
+
+
+async def _fetched(session: Session, c: FetchRange) -> Fetched:
     if c.max_rows < 1:
         raise InvalidRequest(f"max_rows is at least 1, not {c.max_rows}")
     filter = _filter(c.filter)
-    if c.topic_id is not None:
-        found = server.lasting_id(await broker.topic_info(c.topic))
-        if found != c.topic_id:
-            raise TopicReplaced(c.topic, c.topic_id, found)
-    if c.timeout != 0:
-        await broker.wait_beyond({c.topic: c.offset}, c.timeout)
     await session.room()
-    limits = server.limits
+    limits = session.server.limits
     most = limits.frame_bytes - FRAME_ROOM_BYTES
-    fetched = await broker.fetch(
+    fetched = await session.server.broker.fetch(
         c.topic,
         c.offset,
         end=c.end,
@@ -357,17 +372,18 @@ async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:
         filter=filter,
         with_expired=c.with_expired,
     )
-    rows, position = fetched.rows, fetched.position
-    runs, rest = list(rows.runs), list[Run]()
+    runs = fetched.rows.runs
     if len(runs) == 1:  # one at least is fetched, however large
         runs, rest, _ = cut(runs, FETCH_ROWS_MAX, most)
-    if rest:
-        position = rest[0].source.base_offset + rest[0].rows()[0]
-    infos, batches = server.encoder.encode(runs, keep=False)
+        if rest:
+            position = rest[0].source.base_offset + rest[0].rows()[0]
+            return Fetched(Rows(runs, fetched.rows.gap), position, fetched.next_offset)
+    return fetched
+
+
+def _gap(rows: Rows) -> list[Any] | None:
     gap = rows.gap
-    fields = None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
-    control = Fetched(infos, fields, rows.missed, position, bool(rest), fetched.next_offset)
-    return WithBatches(control, batches)
+    return None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
 
 
 FETCH_ROWS_MAX = 1 << 20
@@ -541,6 +557,7 @@ HANDLERS: dict[int, tuple[type[Control], Handler]] = {
     Op.LAG: (StreamName, lag),
     Op.CLOSE_STREAM: (CloseStream, close_stream),
     Op.FETCH: (Fetch, fetch),
+    Op.FETCH_RANGE: (FetchRange, fetch_range),
     Op.EXTENTS: (Extents, extents),
     Op.WAIT_BEYOND: (WaitBeyond, wait_beyond),
     Op.PUT_BACK: (CloseStream, put_back),

@@ -80,19 +80,21 @@ def shares(backlogs: Sequence[int], limit: int, turn: int = 0) -> list[int]:
         return list(backlogs)
     waiting = [number for number, backlog in enumerate(backlogs) if backlog > 0]
     taken = [0] * len(backlogs)
-    at = turn % len(waiting)
-    for number in [*waiting[at:], *waiting[:at]][:limit]:
-        taken[number] = 1
-    left = limit - sum(taken)
-    if left <= 0:
+    if limit < len(waiting):
+        at = turn % len(waiting)
+        for number in [*waiting[at:], *waiting[:at]][:limit]:
+            taken[number] = 1
         return taken
-    rest = [backlog - has for backlog, has in zip(backlogs, taken, strict=True)]
-    whole = sum(rest)
-    fractions = []
-    for number, backlog in enumerate(rest):
-        taken[number] += left * backlog // whole
-        fractions.append((left * backlog % whole, number))
+    for number in waiting:
+        taken[number] = max(1, limit * backlogs[number] // total)
     over = limit - sum(taken)
-    for _, number in sorted(fractions, key=lambda pair: (-pair[0], pair[1]))[:over]:
+    by_fraction = sorted(waiting, key=lambda number: -(limit * backlogs[number] % total))
+    for number in by_fraction[: max(0, over)]:
         taken[number] += 1
+    for number in sorted(waiting, key=lambda number: -taken[number]):
+        if over >= 0:
+            break
+        given_up = min(-over, taken[number] - 1)
+        taken[number] -= given_up
+        over += given_up
     return taken

@@ -46,6 +46,7 @@ class Op(IntEnum):
     PUT_BACK = 57
     EXTENTS = 58
     WAIT_BEYOND = 59
+    FETCH_RANGE = 60
     # --- groups
     JOIN_GROUP = 64
     TAKE_LEASED = 65
@@ -192,9 +193,17 @@ class Fetch(Control):
     offset: int
     max_rows: int
     timeout: float | None = 0
-    end: int | None = None
-    """Nothing from this offset on."""
-    max_bytes: int = 0
+
+
+class FetchRange(Control):
+    """Read by offset in bulk, what is there now."""
+
+    topic: Any
+    offset: int
+    end: int | None
+    """Nothing from this offset on; None: what there is."""
+    max_rows: int
+    max_bytes: int
     """What the reply may carry; 0: about 1 MiB."""
     filter: str | None = None
     with_expired: bool = False
@@ -236,15 +245,13 @@ class Taken(Control):
     """There are more, which this reply could not carry."""
 
 
-class Fetched(Control):
-    """What a fetch brought. It begins like Taken."""
-
+class FetchedRange(Control):
     runs: list[RunInfo]
     gap: list[Any] | None
-    missed: int
     position: int
-    more: bool
+    """Where to go on."""
     next_offset: int
+    """Where the topic ended then."""
 
 
 class Seek(Control):

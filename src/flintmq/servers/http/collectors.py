@@ -125,11 +125,16 @@ class ConnectionCollector:
         ("reason",),
     )
     certificate = Family(
-        "flintmq_certificate_expires_seconds", "gauge", "When the TLS certificate ends, since 1970."
+        "flintmq_tls_certificate_expiry_timestamp_seconds",
+        "gauge",
+        "When the certificate expires that clients are shown now, since 1970.",
+    )
+    handshakes = Family(
+        "flintmq_tls_handshakes_failed_total", "counter", "TLS handshakes that came to nothing."
     )
     families = (
         connections, accepted, refused, received, sent, sessions, logins, failed_logins,
-        certificate,
+        certificate, handshakes,
     )  # fmt: skip
 
     def __init__(self, state: HttpState) -> None:
@@ -146,12 +151,13 @@ class ConnectionCollector:
             page.add(self.received, received, protocol)
             page.add(self.sent, sent, protocol)
             page.add(self.sessions, len(native.sessions))
+            if native.tls is not None:
+                page.add(self.certificate, native.tls.certificate_expires_at)
+                page.add(self.handshakes, native.handshakes_failed)
         if isinstance(gate, KeyGate):
             page.add(self.logins, gate.counters.ok)
             for reason, count in sorted(gate.counters.failed.items()):
                 page.add(self.failed_logins, count, label("reason", reason))
-        if self._state.certificate_expires_at is not None:
-            page.add(self.certificate, self._state.certificate_expires_at())
         yield
 
 
