@@ -507,8 +507,7 @@ def run(
     """
 
     async def main() -> None:
-        await Daemon(config, reread, logs).run(on_ready)
-        daemon = Daemon(config, reread)
+        daemon = Daemon(config, reread, logs)
         await daemon.run(lambda address: on_ready(address, daemon.http_address))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
