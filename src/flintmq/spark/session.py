@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PYSPARK = (4, 3)
+SCALA = "2.13"
 SOCKET_PATH_MAX = 60
 """A Unix socket's path has room for 108 bytes; Spark adds up to 48 to the directory."""
 
@@ -149,6 +150,7 @@ def _call_jvm(pyspark: Any, master: str, settings: Mapping[str, str]) -> None:
     environment.pop("SPARK_HOME", None)
     if not re.match(r"local(\[|$)", master):
         environment["SPARK_HOME"] = str(spark_home)
+        environment["SPARK_SCALA_VERSION"] = SCALA  # which its shell scripts would say
     if is_local(master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = environment["PYSPARK_PYTHON"]
@@ -165,6 +167,12 @@ def _call_jvm(pyspark: Any, master: str, settings: Mapping[str, str]) -> None:
 
 def _end_jvm(jvm: Jvm, gateway: Any) -> None:
     if gateway is not None and jvm.is_alive():
+        from pyspark import SparkContext
+
+        running = SparkContext._active_spark_context
+        if running is not None and not re.match(r"local(\[|$)", running.master):
+            with contextlib.suppress(Exception):
+                running.stop()  # else executors elsewhere would complain that they lost their driver
         # Else what is left of Python objects would call a Java that is not there any more.
         with contextlib.suppress(Exception):
             gateway.shutdown()
