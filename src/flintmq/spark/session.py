@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 PYSPARK = (4, 3)
 SCALA = "2.13"
+LOCAL = r"local(\[|$)"
+"""Masters that run everything in the driver's own Java."""
 SOCKET_PATH_MAX = 60
 """A Unix socket's path has room for 108 bytes; Spark adds up to 48 to the directory."""
 
@@ -148,7 +150,7 @@ def _call_jvm(pyspark: Any, master: str, settings: Mapping[str, str]) -> None:
     # With it, workers would import PySpark from an archive, which takes a second more each time.
     # Only executors that Spark starts by itself need it, to find their jars.
     environment.pop("SPARK_HOME", None)
-    if not re.match(r"local(\[|$)", master):
+    if not re.match(LOCAL, master):
         environment["SPARK_HOME"] = str(spark_home)
         environment["SPARK_SCALA_VERSION"] = SCALA  # which its shell scripts would say
     if is_local(master):
@@ -170,9 +172,9 @@ def _end_jvm(jvm: Jvm, gateway: Any) -> None:
         from pyspark import SparkContext
 
         running = SparkContext._active_spark_context
-        if running is not None and not re.match(r"local(\[|$)", running.master):
+        if running is not None and not re.match(LOCAL, running.master):
             with contextlib.suppress(Exception):
-                running.stop()  # else executors elsewhere would complain that they lost their driver
+                running.stop()  # else its executors would complain that they lost their driver
         # Else what is left of Python objects would call a Java that is not there any more.
         with contextlib.suppress(Exception):
             gateway.shutdown()
