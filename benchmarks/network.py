@@ -29,7 +29,7 @@ Work = Callable[[str, float], Awaitable[dict[str, float]]]
 
 
 @contextlib.contextmanager
-def broker(directory: str) -> Iterator[str]:
+def broker(directory: str, *arguments: str) -> Iterator[str]:
     """A broker in a process of its own; its URL."""
     process = subprocess.Popen(
         [
@@ -41,6 +41,7 @@ def broker(directory: str) -> Iterator[str]:
             directory,
             "--listen",
             "127.0.0.1:0",
+            *arguments,
         ],
         stdout=subprocess.PIPE,
         text=True,

@@ -8,9 +8,16 @@ from typing import Any, TypeVar
 
 import pytest
 
+from flintmq import logs
 from flintmq.testing import ManualClock
 
 T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def _unlimited_logs() -> None:
+    """What a test before has logged leaves no line of this one out."""
+    logs.forget_limits()
 
 
 @pytest.fixture

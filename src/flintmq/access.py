@@ -7,7 +7,7 @@ nothing away about topics that one may not see.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from .errors import InvalidRequest, PermissionDenied
@@ -15,6 +15,11 @@ from .patterns import check_pattern, covers, matches
 
 Permission = Literal["publish", "consume", "administer"]
 PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
+
+KNOWN_MAX = 4096
+KNOWN_NAME_MAX = 256
+"""Decisions are remembered for so many topics, and for names up to so many characters: what a
+client asks for must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +39,46 @@ class Grant:
                     f"not {one!r}"
                 )
             chosen.add(one)
+        if not chosen:
+            raise InvalidRequest(f"a grant on {pattern!r} names what it allows: publish, ...")
         return cls(check_pattern(pattern), frozenset(chosen))
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What somebody who has said who they are may do."""
+    """What somebody who has said who they are may do.
+
+    Never changed: a key with other grants has another Access, so what was decided can be remembered
+    here, and a publish costs one look into a dict.
+    """
 
     name: str
     """Of the key, for logs and lists; no secret."""
     grants: tuple[Grant, ...]
+    key: str = ""
+    """The public id of the key; empty where nobody was asked for one."""
+    _known: dict[str, frozenset[Permission]] = field(
+        default_factory=dict, init=False, repr=False, compare=False, hash=False
+    )
+
+    def permissions_on(self, topic: str) -> frozenset[Permission]:
+        found = self._known.get(topic)
+        if found is None:
+            plain = topic.partition("/")[0]  # a partition is its topic's
+            found = frozenset(
+                permission
+                for grant in self.grants
+                if matches(grant.pattern, plain)
+                for permission in grant.permissions
+            )
+            if len(topic) <= KNOWN_NAME_MAX:
+                if len(self._known) >= KNOWN_MAX:
+                    self._known.clear()
+                self._known[topic] = found
+        return found
 
     def may(self, permission: Permission, topic: str) -> bool:
-        plain = topic.partition("/")[0]  # a partition is its topic's
-        return any(
-            permission in grant.permissions and matches(grant.pattern, plain)
-            for grant in self.grants
-        )
+        return permission in self.permissions_on(topic)
 
     def may_all_of(self, permission: Permission, pattern: str) -> bool:
         """Whether every topic that `pattern` could ever match is covered by one grant."""
@@ -61,11 +89,20 @@ class Access:
 
     def sees(self, topic: str) -> bool:
         """Whether there is anything one may do with it; what one may not see is not listed."""
-        return any(self.may(permission, topic) for permission in PERMISSIONS)
+        return bool(self.permissions_on(topic))
 
     def require(self, permission: Permission, topic: str) -> None:
-        if not self.may(permission, topic):
+        if permission not in self.permissions_on(topic):
             raise PermissionDenied(permission, topic)
+
+    def require_one_of(self, permissions: Iterable[Permission], topic: str) -> None:
+        wanted = list(permissions)
+        if self.permissions_on(topic).isdisjoint(wanted):
+            raise PermissionDenied(" or ".join(wanted), topic)
+
+    def require_sees(self, topic: str) -> None:
+        if not self.permissions_on(topic):
+            raise PermissionDenied("see", topic, "topic")
 
     def require_all_of(self, permission: Permission, pattern: str) -> None:
         if not self.may_all_of(permission, pattern):

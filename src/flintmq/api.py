@@ -7,14 +7,20 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
+from .broker_api import BrokerApi
 from .client.client import Client
 from .clock import Clock
 from .errors import InvalidRequest
+from .fsync_policy import FsyncPolicy
 from .model import Seconds, timeout_seconds
 from .serde.codec import DECODED_BYTES_MAX, Codec
-from .storage.fsync_policy import FsyncPolicy
+from .tracing import Tracing, tracing_for
 
 OnFull = Literal["block", "raise"]
+File = str | os.PathLike[str]
+
+API_KEY = "FLINTMQ_API_KEY"
+API_KEY_MAX = 4096
 
 
 def connect(
@@ -26,6 +32,12 @@ def connect(
     clock: Clock | None = None,
     fsync: str = "always",
     on_full: OnFull = "block",
+    api_key: str | None = None,
+    tls_ca: File | None = None,
+    tls_cert: File | None = None,
+    tls_key: File | None = None,
+    tls_verify: bool = True,
+    tracing: bool | None = None,
 ) -> Client:
     """Connect to a broker: `async with flintmq.connect("memory://") as mq`.
 
@@ -41,11 +53,32 @@ def connect(
     `flint://host:port` is a broker elsewhere, or several hosts with commas, of which one will do.
     A connection that is lost is made again by itself; `timeout` is how long calls wait for that.
     `on_full` says what a publish does when too much is not acknowledged: `block`, or `raise`
-    QueueFull.
+    QueueFull. `api_key` says who you are, where the broker asks for that; without it the
+    environment's FLINTMQ_API_KEY does. A key that is wrong raises NotAuthenticated at once; one
+    that is removed later raises it into everything that is open.
+
+    `flints://host:port` is the same over TLS. The broker's certificate has to be for that host and
+    signed by somebody this machine trusts, or by `tls_ca`, a file of certificates. `tls_cert` and
+    `tls_key` are for a broker that asks clients for one. `tls_verify=False` checks nothing: for
+    experiments. In the environment: FLINTMQ_TLS_CA, FLINTMQ_TLS_CLIENT_CERT,
+    FLINTMQ_TLS_CLIENT_KEY, FLINTMQ_TLS_VERIFY.
+
+    `tracing` makes OpenTelemetry spans of publishing and processing, and carries `traceparent` from
+    one to the other in the headers. By default it is on where OpenTelemetry is set up in this
+    process; True needs `flintmq[otel]`.
     """
+    spans = tracing_for(tracing)
     if not isinstance(url, str):
         raise InvalidRequest(f"a broker URL is a str such as 'memory://', not {url!r}")
     scheme, separator, rest = url.partition("://")
+    given = {"tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
+    named = [name for name, value in given.items() if value is not None]
+    if not tls_verify:
+        named.append("tls_verify")
+    if named and scheme != "flints":
+        raise InvalidRequest(
+            f"{' and '.join(named)} is for TLS: connect to flints://host:port, not {url!r}"
+        )
     if scheme == "memory" and separator:
         if rest:
             raise InvalidRequest(
@@ -55,15 +88,27 @@ def connect(
         from .engine.broker import Broker
 
         codec = Codec(decoded_bytes_max)
-        return Client(Broker(clock, codec), codec, auto_create=auto_create, timeout=timeout)
+        return _client(Broker(clock, codec), codec, auto_create, timeout, spans)
     if scheme == "file" and separator:
         return _durable(
-            url, rest, FsyncPolicy.parse(fsync), auto_create, timeout, decoded_bytes_max, clock
+            url,
+            rest,
+            FsyncPolicy.parse(fsync),
+            auto_create,
+            timeout,
+            decoded_bytes_max,
+            clock,
+            spans,
         )
-    if scheme == "flint" and separator:
+    if scheme in ("flint", "flints") and separator:
         from .remote.broker import RemoteBroker
 
         codec = Codec(decoded_bytes_max)
+        tls = None
+        if scheme == "flints":
+            from .remote.tls import ClientTls
+
+            tls = ClientTls.given(ca=tls_ca, cert=tls_cert, key=tls_key, verify=tls_verify)
         far = RemoteBroker(
             url,
             clock=clock,
@@ -71,9 +116,26 @@ def connect(
             timeout=timeout_seconds(timeout),
             auto_create=auto_create,
             on_full=on_full,
+            api_key=_checked_key(api_key),
+            tls=tls,
         )
-        return Client(far, codec, auto_create=auto_create, timeout=timeout)
-    raise InvalidRequest(f"unknown broker URL {url!r}; there are memory://, file:// and flint://")
+        return _client(far, codec, auto_create, timeout, spans)
+    raise InvalidRequest(
+        f"unknown broker URL {url!r}; there are memory://, file://, flint:// and flints://"
+    )
+
+
+def _checked_key(given: str | None) -> str | None:
+    """The key as it is sent. A wrong one is never repeated in a text: it may be nearly right."""
+    key = os.environ.get(API_KEY) if given is None else given
+    if key is None:
+        return None
+    if not isinstance(key, str):
+        raise InvalidRequest(f"api_key is a str, not {type(key).__name__}")
+    key = key.strip()  # what was read from a file ends with its line
+    if not key.isascii() or not key.isprintable() or len(key) > API_KEY_MAX:
+        raise InvalidRequest("api_key is no key: those are flint_, an id, _ and a secret")
+    return key or None
 
 
 def _durable(
@@ -84,6 +146,7 @@ def _durable(
     timeout: Seconds | None,
     decoded_bytes_max: int,
     clock: Clock | None,
+    spans: Tracing | None,
 ) -> Client:
     if not path.startswith("/"):
         raise InvalidRequest(
@@ -102,4 +165,18 @@ def _durable(
     broker = DurableBroker(
         LocalFileSystem(Path(directory)), clock=clock, decoder=codec, fsync=fsync
     )
-    return Client(broker, codec, auto_create=auto_create, timeout=timeout)
+    return _client(broker, codec, auto_create, timeout, spans)
+
+
+def _client(
+    broker: BrokerApi,
+    codec: Codec,
+    auto_create: bool,
+    timeout: Seconds | None,
+    spans: Tracing | None,
+) -> Client:
+    if spans is None:
+        return Client(broker, codec, auto_create=auto_create, timeout=timeout)
+    from .client.traced import TracedClient
+
+    return TracedClient(broker, codec, auto_create=auto_create, timeout=timeout, tracing=spans)

@@ -10,7 +10,7 @@ cancelled while it waits has taken nothing, and nothing can be lost between the 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from .batch import BatchBuilder, RecordBatch, RowSource
@@ -250,6 +250,10 @@ class BrokerApi(Protocol):
 
     async def abort(self, writer: str, number: int) -> None: ...
 
+    def writer_topics(self, writer: str) -> Collection[str]:
+        """The topics a writer has staged for, and those its last commit went to."""
+        ...
+
     async def backup(self, directory: str) -> None:
         """Write a consistent copy of everything to an empty directory of the broker's machine."""
         ...
@@ -257,6 +261,11 @@ class BrokerApi(Protocol):
     async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo: ...
     async def configure_topic(self, name: str, options: dict[str, Any]) -> TopicInfo: ...
     async def delete_topic(self, name: str) -> None: ...
+    async def purge_topic(self, name: str, before: int | None) -> int:
+        """Drop every message before an offset, or all there are; how many. The topic, its groups
+        and its offsets stay."""
+        ...
+
     async def topics(self, pattern: str) -> list[str]: ...
     async def topic_info(self, name: str) -> TopicInfo: ...
     async def topic_stats(self, name: str) -> TopicStats: ...
@@ -332,14 +341,21 @@ class BrokerApi(Protocol):
         ...
 
     async def in_flight(self, topic: str, group: str, max_rows: int) -> list[InFlight]: ...
-    async def dead_letters(self, topic: str, group: str, max_rows: int) -> Rows:
-        """The group's dead letters as they lie in the dead-letter topic, oldest first."""
+    async def dead_letters(self, topic: str, group: str, max_rows: int, first: int = 0) -> Rows:
+        """The group's dead letters as they lie in the dead-letter topic, oldest first, from an
+        offset of that topic on."""
         ...
 
     async def redrive(
         self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
     ) -> int:
         """Put dead letters back for their group: these, or those that pass, or all; how many."""
+        ...
+
+    async def discard(
+        self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
+    ) -> int:
+        """Let dead letters go for good, chosen as for redrive; how many."""
         ...
 
     async def cancel(self, topic: str, ranges: Ranges) -> int:

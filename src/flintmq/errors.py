@@ -23,6 +23,7 @@
       FilterFailed                    mend the filter; the reader can go on behind the message
       Closed                          open it again
       Disconnected                    the broker is not there, or went away; nothing was done
+        TlsFailed                     no secure connection: waiting does not mend that
       MalformedFrame                  bytes that are no frame of ours: another protocol, or a fault
       Corrupt                         the bytes are damaged; never served as data
         UnsupportedFormat             not damaged: written by a newer FlintMQ
@@ -157,8 +158,8 @@ class NotAuthenticated(FlintError):
 class PermissionDenied(FlintError, PermissionError):
     """Your key does not allow that. Whether there is such a topic is not said."""
 
-    def __init__(self, permission: str, topic: str) -> None:
-        super().__init__(f"this key may not {permission} on topic {topic!r}")
+    def __init__(self, permission: str, topic: str, where: str = "on topic") -> None:
+        super().__init__(f"this key may not {permission} {where} {topic!r}")
         self.permission, self.topic = permission, topic
 
 
@@ -279,6 +280,12 @@ class Disconnected(FlintError):
     def __init__(self, servers: str, cause: str) -> None:
         super().__init__(f"no connection to {servers}: {cause}")
         self.servers, self.cause = servers, cause
+
+
+class TlsFailed(Disconnected):
+    """No connection, because one side does not trust the other's certificate, or only one of them
+    speaks TLS. The text says what helps; it is not tried again until somebody asks for something.
+    """
 
 
 class MalformedFrame(FlintError):

@@ -1,8 +1,10 @@
-"""Counters that also know how fast they grow. Pure: the caller brings the time."""
+"""Counters that also know how fast they grow, and histograms. Pure: the caller brings the time."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
+from itertools import accumulate
 
 WINDOW_MS = 10_000
 _MARK_MS = 1_000
@@ -63,3 +65,44 @@ class Meter:
             # Nothing was added for a while: what came with the last mark has left the window.
             marks.clear()
             self._next_mark_ms = 0
+
+
+PUBLISH_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+"""From what a quick disk takes to what nobody should have to wait."""
+
+DISK_SECONDS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+)  # fmt: skip
+
+LONG_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Histogram:
+    """How often a value was at most each of some bounds.
+
+    An observation is a search among a dozen bounds and two additions. One thread observes; another
+    may read at any time, and sees whole counts.
+    """
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        """Of each interval by itself; the last is that beyond every bound."""
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def add(self, other: Histogram) -> None:
+        assert self.bounds == other.bounds, "only histograms of one kind can be added up"
+        self.counts = [
+            ours + theirs for ours, theirs in zip(self.counts, other.counts, strict=True)
+        ]
+        self.total += other.total
+
+    def cumulative(self) -> list[int]:
+        """How many were at most each bound; the last is how many there were."""
+        return list(accumulate(self.counts))

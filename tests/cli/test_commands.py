@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import flintmq
 from flintmq.cli.root import root, run
+from flintmq.config import SETTINGS
 from flintmq.engine.durable_broker import DurableBroker
 
 VALUES = [b"message %d" % number for number in range(10)]
@@ -372,6 +373,8 @@ def commands() -> list[list[str]]:
     return [["log", name] for name in ("ls", "dump", "verify", "repair")] + [
         ["backup"],
         ["restore"],
+        ["config", "check"],
+        ["config", "init"],
     ]
 
 
@@ -385,25 +388,25 @@ def test_every_command_has_examples_and_json(command: list[str]) -> None:
     assert f"flintmq {' '.join(command)} /" in result.output
 
 
-def test_serve_has_examples_and_an_environment_variable_for_each_option() -> None:
+def test_serve_has_examples_and_an_option_for_each_setting() -> None:
     result = CliRunner().invoke(root, ["serve", "--help"])
 
     assert result.exit_code == 0
     assert "flintmq serve --data-dir /" in result.output
     command = root.get_command(root.make_context("flintmq", ["serve"]), "serve")
     assert command is not None
-    for option in command.params:
-        if option.name != "help":
-            assert option.envvar == f"FLINTMQ_{str(option.name).upper()}"
+    assert {name for option in command.params for name in option.opts} == {
+        "--config", *(setting.flag for setting in SETTINGS)
+    }  # fmt: skip
 
 
 def test_serve_says_what_is_wrong_with_an_address(flint: Flint, tmp_path: Path) -> None:
     for wrong in ("here:there", "host:99999"):
         code, printed = flint("serve", "--data-dir", tmp_path / "data", "--listen", wrong)
-        assert code == 1
+        assert code == 2
         assert "HOST:PORT" in printed
     code, printed = flint("serve", "--data-dir", tmp_path / "data", "--fsync", "perhaps")
-    assert (code, "always" in printed) == (1, True)
+    assert (code, "always" in printed) == (2, True)
 
 
 def test_help_loads_neither_the_engine_nor_the_client() -> None:

@@ -7,14 +7,26 @@ sides of the socket.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import shutil
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import flintmq
+from flintmq.access import PERMISSIONS, Grant
 from flintmq.broker_api import BrokerApi
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.remote.broker import RemoteBroker
+from flintmq.servers.gate import WatchedGate
+from flintmq.servers.key_gate import gate_of
 from flintmq.servers.native import NativeServer
+from flintmq.servers.tls import ServerTls
+from flintmq.storage.key_file import KeyFile, make_key
 from flintmq.testing import ManualClock
+
+from ..tls.throw_away import Authority, Pair
 
 _OBJECTS = "objects are passed by reference, inside one process"
 _NOWAIT = "what is there right now is what has come; the first look only asks for it"
@@ -47,6 +59,8 @@ NOT_OF_NETWORKS = {
     "test_filters_work_over_partitions[flint-<lambda>]": _FUNCTION,
     "test_filters_work_over_partitions[flint-file-<lambda>]": _FUNCTION,
     "test_filters_work_over_partitions[flint-blocking-<lambda>]": _FUNCTION,
+    "test_filters_work_over_partitions[flints-<lambda>]": _FUNCTION,
+    "test_filters_work_over_partitions[flint-keys-<lambda>]": _FUNCTION,
 }
 """Promises that are made inside a process only, and why."""
 
@@ -63,12 +77,62 @@ def connect_over_network(url: str, **options: Any) -> flintmq.Client:
     return client
 
 
+def connect_over_tls(url: str, **options: Any) -> flintmq.Client:
+    """The same with every byte encrypted."""
+    authority, pair = throw_away()
+    near = flintmq.connect(url, clock=options["clock"])
+    client = flintmq.connect("flints://127.0.0.1:1", tls_ca=authority.file, **options)
+    far = client._broker
+    assert isinstance(far, RemoteBroker)
+    served = Served(near._broker, far, options["clock"], ServerTls(pair.cert, pair.key))
+    far.open = served.open  # type: ignore[method-assign]
+    far.close = served.close  # type: ignore[method-assign]
+    return client
+
+
+def connect_with_key(url: str, **options: Any) -> flintmq.Client:
+    """The same at a broker that asks for keys; ours may do everything."""
+    file, key = keys()
+    near = flintmq.connect(url, clock=options["clock"])
+    client = flintmq.connect("flint://127.0.0.1:1", api_key=key, **options)
+    far = client._broker
+    assert isinstance(far, RemoteBroker)
+    served = Served(near._broker, far, options["clock"], gate=gate_of("required", file))
+    far.open = served.open  # type: ignore[method-assign]
+    far.close = served.close  # type: ignore[method-assign]
+    return client
+
+
+@cache
+def keys() -> tuple[Path, str]:
+    directory = Path(mkdtemp(prefix="flintmq-keys-"))
+    atexit.register(shutil.rmtree, directory)
+    entry, key = make_key("contract", [Grant.of(">", PERMISSIONS)], now_ms=0, expires_at_ms=None)
+    KeyFile(directory / "keys.json").add(entry)
+    return directory / "keys.json", key
+
+
+@cache
+def throw_away() -> tuple[Authority, Pair]:
+    directory = Path(mkdtemp(prefix="flintmq-tls-"))
+    atexit.register(shutil.rmtree, directory)
+    authority = Authority(directory)
+    return authority, authority.pair()
+
+
 class Served:
     """A broker, its server, and the one client of it."""
 
-    def __init__(self, broker: BrokerApi, far: RemoteBroker, clock: ManualClock) -> None:
+    def __init__(
+        self,
+        broker: BrokerApi,
+        far: RemoteBroker,
+        clock: ManualClock,
+        tls: ServerTls | None = None,
+        gate: WatchedGate | None = None,
+    ) -> None:
         self._broker, self._far = broker, far
-        self._server = NativeServer(broker)
+        self._server = NativeServer(broker, tls=tls, gate=gate)
         self._open, self._close = far.open, far.close
         self._opened = False
         clock.wait_also_for(self.settled)

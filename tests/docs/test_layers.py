@@ -13,14 +13,18 @@ SOURCE = Path(flintmq.__file__).parent
 LAYERS = [
     {
         "errors", "clock", "patterns", "metrics", "model", "group_model", "batch", "rows",
-        "arrow", "broker_api", "access", "config",
+        "arrow", "broker_api", "access", "config", "config_docs", "config_kinds",
+        "fsync_policy", "logs", "tls", "tracing",
     },
     {"groups", "raft", "serde"},
     {"wire"},
     {"storage", "client", "remote"},
     {"engine"},
     {"cluster", "servers", "spark"},
-    {"api", "daemon", "testing", "blocking"},
+    {
+        "api", "daemon", "settings", "config_files", "exposure", "testing", "blocking", "profiling",
+        "doctor", "notify",
+    },
     {"cli"},
 ]  # fmt: skip
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}

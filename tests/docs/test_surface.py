@@ -14,6 +14,8 @@ import pytest
 
 import flintmq
 from flintmq import errors
+from flintmq.config import SETTINGS
+from flintmq.config_docs import PAGE, with_tables
 
 ROOT = Path(__file__).parents[2]
 
@@ -126,12 +128,12 @@ def broker(directory: Path) -> Iterator[str]:
             assert process.wait(30) == 0
 
 
-def test_the_options_of_serve_are_those_of_its_document() -> None:
-    from flintmq.cli.serve import command
+def test_the_configuration_reference_is_what_the_table_makes() -> None:
+    page = (ROOT / PAGE).read_text()
 
-    table = (ROOT / "docs/server.md").read_text()
-    documented = set(re.findall(r"^\| `(--[a-z-]+)", table, re.MULTILINE))
-    assert documented == {option for one in command.params for option in one.opts}
+    assert with_tables(page) == page, "run scripts/make-docs"
+    documented = set(re.findall(r"^\| `([a-z_]+)`", page, re.MULTILINE))
+    assert documented >= {setting.name for setting in SETTINGS}
 
 
 def test_the_commands_of_the_readme_exist() -> None:

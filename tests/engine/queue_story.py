@@ -8,9 +8,9 @@ from typing import Any
 from flintmq.broker_api import Grant
 from flintmq.engine.dead_letters import REDRIVE, dead_letter_name
 from flintmq.engine.member import Member
+from flintmq.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.group_model import Order, Ranges
 from flintmq.groups.ranges import offsets_in
-from flintmq.storage.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.testing import SimulatedFileSystem
 from tests.engine.stepping import Life, Story
 

@@ -14,8 +14,8 @@ from flintmq.batch import BatchBuilder
 from flintmq.engine import durable_broker
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.engine.durable_topic import DurableTopic
+from flintmq.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.model import Receipt
-from flintmq.storage.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.testing import ManualClock, SimulatedFileSystem
 
 JOURNAL_FILE_BYTES = 2048
@@ -142,6 +142,8 @@ class Incarnation:
     acknowledged: dict[int, bytes] = field(default_factory=dict)
     commits_asked: list[int] = field(default_factory=list)
     committed: int | None = None
+    purges_asked: list[int] = field(default_factory=list)
+    purged: int = 0
 
 
 class Story:
@@ -177,6 +179,12 @@ class Story:
         topic.delete_asked = True
         await self.life.run(self.life.broker.delete_topic(name))
         topic.deleted = True
+
+    async def purge(self, name: str, before: int) -> None:
+        topic = self.topics[name]
+        topic.purges_asked.append(before)
+        await self.life.run(self.life.broker.purge_topic(name, before))
+        topic.purged = before
 
     def values(self, count: int, size: int = 0) -> tuple[bytes, ...]:
         self.counter += count
@@ -271,8 +279,12 @@ class Story:
         messages = life.messages(topic.name)
         first, behind = found.log.first_offset, found.log.next_offset
         assert [offset for offset, _ in messages] == list(range(first, behind))
-        kept = topic.keeps if topic.keeps is not None else behind
-        assert first == max(0, behind - kept)
+        if topic.purges_asked:
+            assert first >= topic.purged, "what was purged is back"
+            assert first in (topic.purged, *topic.purges_asked)
+        else:
+            kept = topic.keeps if topic.keeps is not None else behind
+            assert first == max(0, behind - kept)
         by_offset = dict(messages)
         for offset, value in topic.acknowledged.items():
             assert offset < behind, f"offset {offset} of {topic.name} is lost"
@@ -297,6 +309,9 @@ class Story:
                 continue
             topic.created, topic.delete_asked = True, False
             self.ids.add(found.id)
+            if topic.purges_asked:
+                topic.purged = found.log.first_offset
+                topic.purges_asked = [topic.purged]
             for offset, value in life.messages(name):
                 topic.acknowledged[offset] = value
             positions = {label: committed for label, _, committed in found.cursor_states()}

@@ -86,6 +86,24 @@ async def middle(story: Story, disk: SimulatedFileSystem) -> None:
     await story.close()
 
 
+async def purges(story: Story, disk: SimulatedFileSystem) -> None:
+    """What is purged before, during and after a checkpoint, in part and as a whole."""
+    await story.open(disk)
+    await story.create("orders")
+    await story.publish("orders", 3)
+    await story.purge("orders", 2)
+    await story.checkpoint()
+    await story.publish("orders", 3, size=OWN_SEGMENT_BYTES // 2)
+    await story.checkpoint()
+    await story.purge("orders", 5)
+    await story.publish("orders", 2)
+    await story.purge("orders", 8)
+    await story.checkpoint()
+    await story.publish("orders")
+    await story.purge("orders", 9)
+    await story.close()
+
+
 async def scarce(story: Story, disk: SimulatedFileSystem) -> None:
     """A disk that runs full, a topic that is deleted to make room, and what goes on then."""
     life = await story.open(disk)
@@ -153,9 +171,9 @@ async def queues(story: Story, disk: SimulatedFileSystem) -> None:
     await story.close()
 
 
-WORKS = [beginning, middle, scarce, queues]
+WORKS = [beginning, middle, purges, scarce, queues]
 LONG = pytest.param(queues, marks=pytest.mark.slow)
-WORKS_AND_LONG = [beginning, middle, scarce, LONG]
+WORKS_AND_LONG = [beginning, middle, purges, scarce, LONG]
 STORIES: dict[Work, type[Story]] = {queues: QueueStory}
 
 

@@ -23,8 +23,8 @@ from flintmq.errors import (
     TopicDeleted,
     TopicNotFound,
 )
+from flintmq.fsync_policy import FsyncPolicy
 from flintmq.model import Receipt
-from flintmq.storage.fsync_policy import FsyncPolicy
 from flintmq.storage.manifest import NAME as MANIFEST
 from flintmq.testing import SimulatedFileSystem, settle
 from tests.engine.stepping import OWN_SEGMENT_BYTES, Life, Story, Stuck, small_sizes
@@ -453,10 +453,18 @@ async def test_while_a_sync_takes_its_time_consumers_go_on_and_publishers_are_bo
     assert broker._proposer._queued_bytes < 1_000 + 30 * 400
     with pytest.raises(QueueFull):
         await publish(b"late", timeout=0)
+    waiting.append(asyncio.ensure_future(publish(b"late")))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    held_back = broker._proposer._queued_bytes
+    broker.set_sizes(checkpoint_bytes=1 << 20, queue_bytes_max=1 << 20)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert broker._proposer._queued_bytes > held_back, "a larger queue takes in who waits"
     may_sync.set()
     receipts = await asyncio.gather(*waiting)
-    assert [receipt.offset for receipt in receipts] == list(range(1, 31))
+    assert [receipt.offset for receipt in receipts] == list(range(1, 32))
     await reader.close()
     await broker.close()
     story = await Life(disk.crash("nothing")).open()
-    assert len(story.messages("orders")) == 31
+    assert len(story.messages("orders")) == 32

@@ -345,3 +345,17 @@ async def test_segments_of_staged_parts_go_when_nothing_needs_them() -> None:
     assert not driver.disk.exists(held)
     assert stored(driver.broker, "orders") == [b"a"]
     await driver.broker.close()
+
+
+async def test_a_shorter_time_for_what_is_staged_counts_for_what_is_staged_already() -> None:
+    clock = ManualClock()
+    broker = Broker(clock)
+    await broker.stage("job", 1, 0, [("orders", rows([b"a"]))], auto_create=True)
+    await clock.advance(10)
+
+    broker.set_staged_seconds(15)
+    await clock.advance(4)
+    assert broker._staging.size > 0
+    await clock.advance(2)
+    assert broker._staging.size == 0
+    await broker.close()

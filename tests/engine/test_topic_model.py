@@ -202,6 +202,15 @@ class TopicModel(RuleBasedStateMachine):
                 break
             self.drop(self.first + 1, "age" if age < life else "expired")
 
+    @rule(before=st.one_of(st.none(), st.integers(0, 30)))
+    def purge(self, before: int | None) -> None:
+        to = len(self.log) if before is None else min(before, len(self.log))
+        count, done = self.topic.purge(before)
+        assert (count, done) == (max(0, to - self.first), None)
+        if count:
+            self.topic.apply_advance(to, "purged")  # which is what a broker does with the command
+            self.drop(to, "purged")
+
     @rule(
         name=st.sampled_from([None, "a", "b"]),
         start=st.one_of(st.sampled_from([None, "earliest", "latest"]), st.integers(0, 20)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from flintmq.batch import BatchBuilder
 from flintmq.engine.broker import Broker
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.errors import MessageTooLarge
+from flintmq.remote.broker import RemoteBroker
 from flintmq.remote.link import Link
 from flintmq.serde.codec import Codec
 from flintmq.servers.limits import Limits
@@ -315,3 +316,18 @@ async def test_the_cost_of_calls_without_a_connection_does_not_grow_with_their_n
         await asyncio.wait(calls)
         assert all(isinstance(call.exception(), flintmq.Disconnected) for call in calls)
         assert looked < 100 * len(calls)
+
+
+async def test_a_publish_to_a_broker_that_says_nothing_ends_in_its_own_time(
+    url: str, proxy: Proxy, server: NativeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flintmq.remote.outbox.OVERDUE_SECONDS", 0.05)
+    async with flintmq.connect(url) as mq:
+        await mq.publish("orders", b"0")
+        proxy.silent.add("down")
+        with pytest.raises(flintmq.OutcomeUnknown, match=r"did not answer within 0\.05 s"):
+            await asyncio.wait_for(mq.publish("orders", b"1", timeout=0.05), 5)
+        proxy.silent.clear()
+        proxy.cut()  # the session is resumed: what was not answered then is answered now
+        assert (await mq.publish("orders", b"2")).offset == 2
+        assert cast(RemoteBroker, mq._broker)._outbox._bytes == 0

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,8 @@ from flintmq.engine.broker import Broker
 from flintmq.serde.codec import Codec
 from flintmq.servers.limits import Limits
 from flintmq.servers.native import NativeServer
+
+from .keys import KeyedServer
 
 
 @pytest.fixture
@@ -33,3 +37,14 @@ async def address(server: NativeServer) -> tuple[str, int]:
 def url(address: tuple[str, int]) -> str:
     host, port = address
     return f"flint://{host}:{port}"
+
+
+@pytest.fixture
+async def keyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KeyedServer]:
+    """A broker with one key so far, that may do everything: `keyed.admin`."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no power is cut here
+    keyed = KeyedServer(tmp_path)
+    keyed.admin = keyed.add("admin", publish=">", consume=">", administer=">")
+    await keyed.start()
+    yield keyed
+    await keyed.stop()

@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.daemon import Daemon, Settings, parse_listen
+from flintmq.config import Config
+from flintmq.daemon import Daemon
 from flintmq.storage.filesystem import LocalFile
-from flintmq.storage.fsync_policy import FsyncPolicy
 
 
 def _daemon(directory: Path) -> Daemon:
-    return Daemon(
-        Settings(data_dir=directory, listen=("127.0.0.1", 0), fsync=FsyncPolicy(), drain_seconds=1)
-    )
+    return Daemon(Config(data_dir=directory, listen=("127.0.0.1", 0), drain_seconds=1))
 
 
 async def _started(daemon: Daemon) -> tuple[asyncio.Task[None], str]:
@@ -89,17 +87,8 @@ async def test_a_directory_or_a_port_that_is_taken_is_said(tmp_path: Path) -> No
     with pytest.raises(flintmq.DataDirectoryInUse):
         await _started(_daemon(tmp_path / "data"))
     port = int(url.rpartition(":")[2])
-    other = Daemon(
-        Settings(data_dir=tmp_path / "other", listen=("127.0.0.1", port), fsync=FsyncPolicy())
-    )
+    other = Daemon(Config(data_dir=tmp_path / "other", listen=("127.0.0.1", port)))
     with pytest.raises(flintmq.Disconnected, match=f"127.0.0.1:{port}.*in use"):
         await _started(other)
     daemon.stop()
     await running
-
-
-def test_addresses_to_listen_at() -> None:
-    assert parse_listen("0.0.0.0:1") == ("0.0.0.0", 1)
-    assert parse_listen(":0") == ("127.0.0.1", 0)
-    assert parse_listen("host") == ("host", 7600)
-    assert parse_listen("[::1]:9") == ("::1", 9)

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from flintmq.client.client import Client
 from flintmq.engine.durable_broker import DurableBroker
+from flintmq.fsync_policy import FsyncPolicy
 from flintmq.serde.codec import Codec
 from flintmq.servers.native import NativeServer
 from flintmq.storage.filesystem import LocalFileSystem
-from flintmq.storage.fsync_policy import FsyncPolicy
 
 T = TypeVar("T")
 

@@ -58,7 +58,8 @@ def test_where_pyspark_is_missing_automatic_registration_finds_nothing_and_does_
 ) -> None:
     import pyspark_flintmq
 
-    monkeypatch.setitem(sys.modules, "pyspark", None)
+    for name in ("pyspark", "pyspark.sql.datasource"):  # the latter may be imported already
+        monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "flintmq.spark.source", raising=False)
 
     assert not hasattr(pyspark_flintmq, "DefaultSource")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from flintmq.batch.checksum import crc32c
 from flintmq.errors import Corrupt, InvalidRequest
+from flintmq.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.storage.filesystem import Buffer
 from flintmq.storage.frames import (
     ENTRY,
@@ -24,7 +25,6 @@ from flintmq.storage.frames import (
     joined,
     seal,
 )
-from flintmq.storage.fsync_policy import ALWAYS, FsyncPolicy
 
 PLACE = Place(generation=3, salt=0x1122334455667788)
 

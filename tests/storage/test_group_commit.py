@@ -12,8 +12,8 @@ from typing import TypeVar
 import pytest
 
 from flintmq.errors import Closed, FlintError, InvalidRequest, StorageFailed, StorageFull
+from flintmq.fsync_policy import ALWAYS, NEVER, FsyncPolicy
 from flintmq.storage.filesystem import LocalFileSystem
-from flintmq.storage.fsync_policy import ALWAYS, NEVER, FsyncPolicy
 from flintmq.storage.group_commit import GroupCommit
 from flintmq.storage.journal import Journal
 from flintmq.testing import SimulatedFileSystem

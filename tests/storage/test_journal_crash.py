@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flintmq.errors import Corrupt, FlintError, StorageFailed
+from flintmq.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.storage.frames import Record
-from flintmq.storage.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.storage.group_commit import GroupCommit
 from flintmq.storage.hard_state import HardState
 from flintmq.storage.journal import Journal

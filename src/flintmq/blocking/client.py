@@ -12,7 +12,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Self
 
-from ..api import OnFull, connect
+from ..api import File, OnFull, connect
 from ..batch import BatchBuilder, HeaderValue, Key
 from ..broker_api import Filter
 from ..client.client import Batches, Client, batch_pairs
@@ -36,6 +36,12 @@ def connect_sync(
     clock: Clock | None = None,
     fsync: str = "always",
     on_full: OnFull = "block",
+    api_key: str | None = None,
+    tls_ca: File | None = None,
+    tls_cert: File | None = None,
+    tls_key: File | None = None,
+    tls_verify: bool = True,
+    tracing: bool | None = None,
 ) -> BlockingClient:
     """Connect to a broker without an event loop: `with flintmq.connect_sync() as mq`.
 
@@ -54,7 +60,14 @@ def connect_sync(
             clock=clock,
             fsync=fsync,
             on_full=on_full,
+            api_key=api_key,
+            tls_ca=tls_ca,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_verify=tls_verify,
+            tracing=tracing,
         )
+        thread.carries_context = client._tracing is not None
         thread.wait_for(client.__aenter__)
     except BaseException:
         thread.say_farewell()
@@ -349,6 +362,10 @@ class BlockingClient(BlockingQueueVerbs):
         """Remove a topic and what it holds. Its readers, feeds and subscriptions end with
         TopicDeleted."""
         return self._thread.wait_for(self._client.delete_topic, name)
+
+    def purge_topic(self, name: str, before: int | None = None) -> int:
+        """Drop every message of a topic, or those before an offset; how many there were."""
+        return self._thread.wait_for(self._client.purge_topic, name, before)
 
     def topics(self, pattern: str = ">") -> list[str]:
         """The names of the topics that match, sorted."""

@@ -64,6 +64,7 @@ class BlockingProcess:
         self._inner = inner
 
     def __enter__(self) -> BlockingDelivery:
+        self._inner._begin()
         return self._message
 
     def __exit__(
@@ -72,7 +73,10 @@ class BlockingProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        return self._thread.wait_for(self._inner.__aexit__, kind, error, trace)
+        try:
+            return self._thread.wait_for(self._inner._settle_by, error)
+        finally:
+            self._inner._end(error)
 
 
 class BlockingDeliveries(GrantedRows[BlockingDelivery]):

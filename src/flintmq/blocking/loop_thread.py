@@ -19,6 +19,7 @@ import weakref
 from _thread import allocate_lock, get_ident
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
 from types import CoroutineType, coroutine
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
@@ -41,7 +42,7 @@ class Gatherer(Protocol):
 class Call(Generic[T]):
     """One call of another thread, from its start to its end."""
 
-    __slots__ = ("_claim", "_done", "_function", "_put_back", "error", "result", "task")
+    __slots__ = ("_claim", "_done", "_function", "_put_back", "context", "error", "result", "task")
 
     result: T
 
@@ -50,6 +51,8 @@ class Call(Generic[T]):
     ) -> None:
         self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
+        self.context: Context | None = None
+        """Of the caller, where the first step is to see it."""
         self._function = function
         self._put_back = put_back
         # Whoever pops the one entry decides the outcome: the loop delivers, or the caller leaves.
@@ -118,6 +121,8 @@ class LoopThread:
         self.ended: FlintError | None = None
         self.farewell: Callable[[], Coroutine[Any, Any, None]] | None = None
         """What has to happen before the loop stops."""
+        self.carries_context = False
+        """Whether calls begin in the context of their callers: a trace begins there."""
         self.gatherings: set[Gatherer] = set()
         """Publishers that may hold messages which the loop has not seen yet."""
         self._calls: deque[Call[Any]] = deque()
@@ -136,7 +141,10 @@ class LoopThread:
         self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Have the loop run a coroutine function; its result, or its error."""
-        return self._wait(Call(lambda: function(*args, **kwargs)))
+        call: Call[T] = Call(lambda: function(*args, **kwargs))
+        if self.carries_context:
+            call.context = copy_context()
+        return self._wait(call)
 
     def wait_for_taken(
         self, function: Callable[[], Coroutine[Any, Any, T]], put_back: Callable[[T], object]
@@ -218,7 +226,10 @@ class LoopThread:
             if type(started) is not CoroutineType:
                 call.succeed(started)
                 return
-            awaited = started.send(None)
+            if call.context is None:
+                awaited = started.send(None)
+            else:
+                awaited = call.context.run(started.send, None)
         except StopIteration as stop:
             call.succeed(stop.value)
         except BaseException as error:

@@ -143,9 +143,11 @@ class BlockingQueueVerbs:
         """What is out under leases: since when, who has it, for the how many-th time."""
         return self._thread.wait_for(self._client.in_flight, topic, group, max)
 
-    def dead_letters(self, topic: str, group: str, max: int = 100) -> list[DeadLetter]:
-        """The messages a group gave up on, oldest first."""
-        return self._thread.wait_for(self._client.dead_letters, topic, group, max)
+    def dead_letters(
+        self, topic: str, group: str, max: int = 100, *, first: int = 0
+    ) -> list[DeadLetter]:
+        """The messages a group gave up on, oldest first; those whose id is `first` or above."""
+        return self._thread.wait_for(self._client.dead_letters, topic, group, max, first=first)
 
     def redrive(
         self,
@@ -157,6 +159,17 @@ class BlockingQueueVerbs:
         """Put dead letters back for their group; how many there were."""
         which = list(which) if isinstance(which, Iterator) else which
         return self._thread.wait_for(self._client.redrive, topic, group, which, filter)
+
+    def discard(
+        self,
+        topic: str,
+        group: str,
+        which: DeadLetter | int | Iterable[DeadLetter | int] | None = None,
+        filter: str | Filter | None = None,
+    ) -> int:
+        """Let dead letters go for good; how many there were."""
+        which = list(which) if isinstance(which, Iterator) else which
+        return self._thread.wait_for(self._client.discard, topic, group, which, filter)
 
     def cancel(self, receipt: Receipt) -> int:
         """Withdraw delayed messages that are not due yet, by their receipt; how many there were."""

@@ -17,8 +17,29 @@ LOG_COMMANDS = {
     "verify": ("log_verify", "Check every checksum."),
     "repair": ("log_repair", "Save what can be saved of a damaged directory."),
 }
+KEY_COMMANDS = {
+    "add": ("key_add", "Make a key, and show it once."),
+    "ls": ("key_ls", "The keys there are, without their secrets."),
+    "rm": ("key_rm", "Take a key away; who uses it is disconnected."),
+}
+CONFIG_COMMANDS = {
+    "check": ("config_check", "Everything that is wrong with a file."),
+    "show": ("config_show", "Every setting in force, and where it comes from."),
+    "init": ("config_init", "Write a file with every setting in it."),
+}
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
+    "config": ("config", "Check, show and begin a configuration."),
+    "pub": ("pub", "Publish messages."),
+    "sub": ("sub", "Print messages, to their end or as they come."),
+    "topic": ("topic", "List, look at, make, change and delete topics."),
+    "group": ("group", "List, look at, pause, reset and delete groups."),
+    "dlq": ("dlq", "Dead letters: show, put back, let go."),
+    "check": ("check", "Whether a broker, a topic, a group is well, by exit code."),
+    "completion": ("completion", "Completion for bash, zsh and fish."),
+    "context": ("context", "Give brokers names."),
+    "doctor": ("doctor", "What looks wrong, and what a bug report needs."),
+    "key": ("key", "Who may publish, consume and administer: API keys."),
     "log": ("log", "Look at a data directory, check and mend it."),
     "backup": ("backup", "Copy a data directory."),
     "restore": ("restore", "Make a data directory from a backup."),
@@ -38,8 +59,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self.table:
             return None
-        if name == "log":
-            return log
+        if self is root and name in GROUPS:
+            return GROUPS[name]
         found: click.Command = import_module(f".{self.table[name][0]}", __package__).command
         return found
 
@@ -59,6 +80,35 @@ Examples:
   flintmq log verify /var/lib/flint
 """,
 )
+
+key = LazyGroup(
+    KEY_COMMANDS,
+    name="key",
+    help="""Make, list and take away API keys, while the broker runs or not.
+
+The first key closes a broker that asked nobody before: from then on everybody needs one.
+
+\b
+Examples:
+  flintmq key add billing --grant 'orders.>:consume' --data-dir /var/lib/flint
+  flintmq key ls --data-dir /var/lib/flint
+  flintmq key rm billing --data-dir /var/lib/flint
+""",
+)
+
+config = LazyGroup(
+    CONFIG_COMMANDS,
+    name="config",
+    help="""What a broker can be told, and what it is told.
+
+\b
+Examples:
+  flintmq config init /etc/flintmq.toml
+  flintmq config check /etc/flintmq.toml
+  flintmq config show --config /etc/flintmq.toml
+""",
+)
+GROUPS = {"log": log, "config": config, "key": key}
 
 root = LazyGroup(
     COMMANDS,

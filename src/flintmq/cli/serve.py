@@ -1,156 +1,75 @@
-"""`flintmq serve`: a broker in a process of its own."""
+"""`flintmq serve`: a broker in a process of its own. Its options are the table of settings."""
 
 from __future__ import annotations
 
-import logging
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
 
-from ..daemon import DRAIN_SECONDS, PORT, Settings, is_loopback, parse_listen, run
-from ..servers.limits import Limits
-from ..storage.fsync_policy import FsyncPolicy
+from ..config import Config
+from ..config_kinds import shown_address
+from ..daemon import run
+from ..exposure import Exposed, check_exposure
+from ..logs import configure
+from ..settings import Resolved, resolve
+from .config_options import GroupedCommand, config_options, configured, tell_problems
 
-LIMITS = Limits()
-FRAME_BYTES_MIN = 64 * 1024
-FRAME_BYTES_MOST = LIMITS.frame_bytes
 
-
-@click.command("serve")
-@click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    required=True,
-    envvar="FLINTMQ_DATA_DIR",
-    help="Where everything is kept. Made if it is not there.",
-)
-@click.option(
-    "--listen",
-    default=f"127.0.0.1:{PORT}",
-    show_default=True,
-    envvar="FLINTMQ_LISTEN",
-    metavar="HOST:PORT",
-    help="Where clients connect. Port 0 takes any that is free.",
-)
-@click.option(
-    "--fsync",
-    default="always",
-    show_default=True,
-    envvar="FLINTMQ_FSYNC",
-    metavar="POLICY",
-    help="When the disk is waited for: always, every_n:<n>, interval:<ms> or never.",
-)
-@click.option(
-    "--drain-seconds",
-    default=DRAIN_SECONDS,
-    show_default=True,
-    type=click.FloatRange(min=0),
-    envvar="FLINTMQ_DRAIN_SECONDS",
-    help="How long what is under way may take at the end.",
-)
-@click.option(
-    "--max-connections",
-    default=LIMITS.connections,
-    show_default=True,
-    type=click.IntRange(min=1),
-    envvar="FLINTMQ_MAX_CONNECTIONS",
-    help="Clients beyond that are turned away.",
-)
-@click.option(
-    "--max-frame-bytes",
-    default=LIMITS.frame_bytes,
-    show_default=True,
-    type=click.IntRange(min=FRAME_BYTES_MIN, max=FRAME_BYTES_MOST),
-    envvar="FLINTMQ_MAX_FRAME_BYTES",
-    help="The largest batch that can be published.",
-)
-@click.option(
-    "--max-in-flight-bytes",
-    default=LIMITS.in_flight_bytes,
-    show_default=True,
-    type=click.IntRange(min=1),
-    envvar="FLINTMQ_MAX_IN_FLIGHT_BYTES",
-    help="What a client may have on its way to the disk before it is held back.",
-)
-@click.option(
-    "--idle-timeout",
-    default=LIMITS.idle_seconds,
-    show_default=True,
-    type=click.FloatRange(min=1),
-    envvar="FLINTMQ_IDLE_TIMEOUT",
-    metavar="SECONDS",
-    help="Who says nothing for so long is disconnected. Clients ping by themselves.",
-)
-@click.option(
-    "--handshake-timeout",
-    default=LIMITS.handshake_seconds,
-    show_default=True,
-    type=click.FloatRange(min=0.1),
-    envvar="FLINTMQ_HANDSHAKE_TIMEOUT",
-    metavar="SECONDS",
-    help="How long a client may take to say who it is.",
-)
-@click.option(
-    "--log-level",
-    default="warning",
-    show_default=True,
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    envvar="FLINTMQ_LOG_LEVEL",
-    help="What is told on stderr.",
-)
-def command(
-    data_dir: Path,
-    listen: str,
-    fsync: str,
-    drain_seconds: float,
-    max_connections: int,
-    max_frame_bytes: int,
-    max_in_flight_bytes: int,
-    idle_timeout: float,
-    handshake_timeout: float,
-    log_level: str,
-) -> int:
+@click.command("serve", cls=GroupedCommand)
+@config_options
+def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     """Run a broker until SIGTERM or Ctrl-C.
 
     One line on stdout says when it is ready: everything is recovered, and clients can connect. At
     the end new publishes are refused, what is under way is finished, and everything is synced.
-    A second SIGTERM or Ctrl-C ends it at once. Each option can also be given in the environment, as
-    FLINTMQ_DATA_DIR and so on.
+    A second SIGTERM or Ctrl-C ends it at once.
+
+    Each option can also be given in a file (as max_connections = 100) and in the environment (as
+    FLINTMQ_MAX_CONNECTIONS=100). A flag counts before the environment, that before the file. SIGHUP
+    has file and environment read again; `flintmq config show` says what comes from where.
 
     \b
     Examples:
       flintmq serve --data-dir /var/lib/flint
-      flintmq serve --data-dir /var/lib/flint --listen 0.0.0.0:7600 --fsync interval:10
+      flintmq serve --data-dir /var/lib/flint --fsync interval:10 --max-frame-bytes 8MiB
+      flintmq serve --config /etc/flintmq.toml --http :7601
+      FLINTMQ_DATA_DIR=/var/lib/flint flintmq serve
     """
-    logging.basicConfig(
-        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    reread: Callable[[], Resolved] = partial(
+        resolve, file=config_file, environment=os.environ, flags=flags
     )
-    settings = Settings(
-        data_dir=data_dir,
-        listen=parse_listen(listen),
-        fsync=FsyncPolicy.parse(fsync),
-        drain_seconds=drain_seconds,
-        limits=Limits(
-            connections=max_connections,
-            frame_bytes=max_frame_bytes,
-            in_flight_bytes=max_in_flight_bytes,
-            idle_seconds=idle_timeout,
-            # Clients ping in time to be heard, also if one ping is late.
-            ping_seconds=min(LIMITS.ping_seconds, idle_timeout / 2.5),
-            handshake_seconds=handshake_timeout,
-        ),
-    )
+    resolved = reread()
+    config = configured(resolved)
+    if config.data_dir.is_file():
+        tell_problems([f"data_dir {config.data_dir} is a file; it has to be a directory"])
+        return 2
+    for doubt in resolved.doubts:
+        click.echo(f"flintmq: warning: {doubt}", err=True)
 
-    def ready(address: tuple[str, int]) -> None:
-        host, port = address
-        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        if not is_loopback(host):
-            click.echo(
-                f"flintmq: warning: {shown} can be reached from other machines, and there is no "
-                "authentication: whoever connects may read, publish and delete",
-                err=True,
-            )
-        click.echo(f"flintmq: ready at flint://{shown}, data in {data_dir}")
+    try:
+        exposed = check_exposure(config, has_keys=config.keys_path.is_file())
+    except Exposed as error:
+        tell_problems([str(error)])
+        return 2
+    for fault in exposed:
+        click.echo(f"flintmq: warning: {fault}", err=True)
+    end = "" if config.tls_cert is None else "s"
 
-    run(settings, ready)
+    def ready(address: tuple[str, int], http: tuple[str, int] | None) -> None:
+        shown = f"flint{end}://{shown_address(address)}"
+        if http is not None:
+            shown += f", http{end}://{shown_address(http)}"
+        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir}")
+
+    def reread_config() -> Config:
+        return reread().config()
+
+    logs = configure(format=config.log_format, level=config.log_level, levels=config.log_levels)
+    try:
+        run(config, ready, reread_config, logs)
+    finally:
+        logs.close()
     return 0

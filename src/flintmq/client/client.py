@@ -28,6 +28,7 @@ from ..model import (
 )
 from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
 from ..serde.formats import schema_text
+from ..tracing import Tracing
 from .consuming import AnyConsumer
 from .feed import Feed
 from .polling import Pollers
@@ -67,7 +68,13 @@ class Client(QueueVerbs):
     """
 
     def __init__(
-        self, broker: BrokerApi, codec: Codec, *, auto_create: bool, timeout: Seconds | None
+        self,
+        broker: BrokerApi,
+        codec: Codec,
+        *,
+        auto_create: bool,
+        timeout: Seconds | None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.clock: Clock = broker.clock
         self._broker = broker
@@ -77,7 +84,8 @@ class Client(QueueVerbs):
         self._auto_create = auto_create
         self._timeout = timeout_seconds(timeout)
         self._turns = Turns()
-        self._pollers = Pollers(broker)
+        self._tracing = tracing
+        self._pollers = Pollers(broker, tracing)
         self._open: set[AnyConsumer] = set()
         self._publishers: set[Publisher] = set()
         self._opened = False
@@ -278,10 +286,11 @@ class Client(QueueVerbs):
         for index, (topic, _) in enumerate(pairs):
             by_topic.setdefault(topic, []).append(index)
         encoded: dict[str, BatchBuilder] = {}
+        row_options = self._options_of_many()
         for topic, indexes in by_topic.items():
             plan = self._encoder.plan(topic, self._broker.known_options(topic), UNSAID)
             values = [pairs[index][1] for index in indexes]
-            encoded[topic] = self._encoder.many(values, plan, {}, self.clock.now_ms())
+            encoded[topic] = self._encoder.many(values, plan, row_options, self.clock.now_ms())
         receipts: dict[int, Receipt] = {}
         for topic, indexes in by_topic.items():
             options = self._broker.known_options(topic)
@@ -294,6 +303,10 @@ class Client(QueueVerbs):
                 raise
             receipts.update(zip(indexes, _apart(whole, len(indexes)), strict=True))
         return [receipts[index] for index in range(len(pairs))]
+
+    def _options_of_many(self) -> dict[str, Any]:
+        """What `publish_many` says of each message."""
+        return {}
 
     def publisher(
         self,
@@ -332,6 +345,7 @@ class Client(QueueVerbs):
             ),
             partition=partition,
             on_close=self._publishers.discard,
+            tracing=self._tracing,
         )
         self._publishers.add(publisher)
         return publisher
@@ -543,6 +557,15 @@ class Client(QueueVerbs):
         TopicDeleted."""
         await self._broker.delete_topic(name)
         await self._pollers.forget(name)
+
+    async def purge_topic(self, name: str, before: int | None = None) -> int:
+        """Drop every message of a topic, or those before an offset; how many there were.
+
+        The topic stays, with its options, groups and offsets: what is published next comes behind
+        what is gone. Readers and groups that had not come to it yet go on behind it. Partitions
+        have offsets of their own: purge one as in "orders/0", or all of them without an offset.
+        """
+        return await self._broker.purge_topic(name, before)
 
     async def topics(self, pattern: str = ">") -> list[str]:
         """The names of the topics that match, sorted."""

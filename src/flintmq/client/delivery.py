@@ -18,8 +18,10 @@ from ..broker_api import MemberApi
 from ..errors import Closed, InvalidRequest, LeaseLost
 from ..group_model import LEASE_SECONDS_MAX, Lease, Ranges
 from ..groups.ranges import without
+from ..logs import event
 from ..model import SECONDS_MAX, Seconds, seconds
 from ..rows import Message, RowsOf, Run
+from ..tracing import Processing, Tracing
 
 log = logging.getLogger("flintmq.client")
 
@@ -48,7 +50,17 @@ class Keeper(Protocol):
 class Grip:
     """The hold on messages that one member was granted under one token."""
 
-    __slots__ = ("_fates", "_ranges", "counts", "group", "keeper", "member", "token", "topic")
+    __slots__ = (
+        "_fates",
+        "_ranges",
+        "counts",
+        "group",
+        "keeper",
+        "member",
+        "token",
+        "topic",
+        "tracing",
+    )
 
     def __init__(
         self,
@@ -62,6 +74,7 @@ class Grip:
         self.member, self.topic, self.group = member, topic, group
         self.token, self.counts = token, counts
         self.keeper = keeper
+        self.tracing: Tracing | None = None
         self._fates: dict[int, Fate] = {}
         self._ranges: list[tuple[int, int, Fate]] = []  # what was settled many at once, ascending
 
@@ -399,9 +412,22 @@ class Process:
     def __init__(self, message: Delivery, retrying: Retrying) -> None:
         self._message = message
         self._retrying = retrying
+        self._processing: Processing | None = None
 
     async def __aenter__(self) -> Delivery:
+        self._begin()
         return self._message
+
+    def _begin(self) -> None:
+        """In the task or thread that does the work: its span is the current one there."""
+        tracing = self._message._grip.tracing
+        if tracing is not None:
+            self._processing = tracing.processing(self._message, self._message.group)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._processing is not None:
+            self._processing.end(error)
+            self._processing = None
 
     async def __aexit__(
         self,
@@ -409,21 +435,43 @@ class Process:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
+        try:
+            return await self._settle_by(error)
+        finally:
+            self._end(error)
+
+    async def _settle_by(self, error: BaseException | None) -> bool:
+        """Settle the message by how the work ended; whether that is all there is to the error."""
         message = self._message
         failed = isinstance(error, Exception)
         if failed:
-            log.warning(
-                "%s offset %s failed in group %r (delivery %d): %r",
-                message.topic, message.offset, message.group, message.delivery_count, error,
+            event(
+                log,
+                logging.WARNING,
+                "handler_failed",
+                f"{message.topic} offset {message.offset} failed in group {message.group!r} "
+                f"(delivery {message.delivery_count}): {error!r}",
                 exc_info=error,
-            )  # fmt: skip
+                topic=message.topic,
+                offset=message.offset,
+                group=message.group,
+                delivery_count=message.delivery_count,
+            )
         offset = message.offset
         assert offset is not None
         if message._grip.fate(offset) is None:
             try:
                 await self._settle(error)
             except (LeaseLost, Closed) as lost:
-                log.warning("%s offset %s was not settled: %s", message.topic, offset, lost)
+                event(
+                    log,
+                    logging.WARNING,
+                    "not_settled",
+                    f"{message.topic} offset {offset} was not settled: {lost}",
+                    topic=message.topic,
+                    offset=offset,
+                    group=message.group,
+                )
         return failed
 
     async def _settle(self, error: BaseException | None) -> None:

@@ -8,6 +8,7 @@ whole grants at a time; with nothing unsettled there is no timer.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from copy import copy
@@ -18,7 +19,9 @@ from ..broker_api import Grant, MemberApi
 from ..clock import Clock, Timer
 from ..errors import FilterFailed, FlintError, LeaseLost, StorageFull
 from ..group_model import Lease
+from ..logs import event
 from ..rows import Origin, Run
+from ..tracing import Tracing
 from .delivery import (
     Deliveries,
     Delivery,
@@ -84,7 +87,9 @@ class Intake:
         auto: bool,
         join: JoinPartition,
         count: Callable[[], int] | None,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._clock = clock
         self._group = group
         self._lease, self._lease_max = lease, lease_max
@@ -270,6 +275,7 @@ class Intake:
         offsets: list[int] = []
         topic = member.info.topic
         held = Held(member, topic, self._group, grant.token, grant.counts, self, offsets)
+        held.tracing = self._tracing
         items = [
             (held, run.source, row, run.origin) for run in grant.rows.runs for row in run.rows()
         ]
@@ -419,11 +425,18 @@ class Intake:
             self._give_back(unseen)
         out = set(held.to_renew(float("inf"))) - set(map(_offset, unseen))
         if out:
-            log.warning(
-                "%s offset %s: the lease of group %r ends, since it was renewed for lease_max=%g "
-                "seconds; the message goes to another unless it is settled first",
-                held.topic, ", ".join(map(str, sorted(out))), self._group, self._lease_max,
-            )  # fmt: skip
+            offsets = ", ".join(map(str, sorted(out)))
+            event(
+                log,
+                logging.WARNING,
+                "lease_ends",
+                f"{held.topic} offset {offsets}: the lease of group {self._group!r} ends, since "
+                f"it was renewed for lease_max={self._lease_max:g} seconds; the message goes to "
+                "another unless it is settled first",
+                topic=held.topic,
+                group=self._group,
+                count=len(out),
+            )
         self._drop(held)
         self._refill()
 

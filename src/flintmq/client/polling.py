@@ -7,6 +7,7 @@ Leases of polled messages are not renewed.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,8 +15,10 @@ from ..broker_api import BrokerApi, Filter, Grant, MemberApi
 from ..clock import Clock
 from ..errors import Closed, FlintError, GroupNotFound, LeaseLost, TopicNotFound
 from ..group_model import Order, Ranges
+from ..logs import event
 from ..model import Start
 from ..rows import Run
+from ..tracing import Tracing
 from .delivery import Deliveries, Grip, acking, log, releasing, settle_lots
 from .membership import Membership
 
@@ -38,15 +41,17 @@ class Asked(NamedTuple):
 class Pollers:
     """The groups that a connection polls."""
 
-    def __init__(self, broker: BrokerApi) -> None:
+    def __init__(self, broker: BrokerApi, tracing: Tracing | None = None) -> None:
         self._broker = broker
+        self._tracing = tracing
         self._pollers: dict[tuple[str, str], Poller] = {}
 
     async def poll(self, asked: Asked) -> Deliveries:
         place = asked.topic, asked.group
         poller = self._pollers.get(place)
         if poller is None:
-            poller = self._pollers[place] = Poller(self._broker, asked.topic, asked.group)
+            poller = Poller(self._broker, asked.topic, asked.group, self._tracing)
+            self._pollers[place] = poller
         try:
             return await poller.poll(asked)
         finally:
@@ -75,8 +80,11 @@ class Pollers:
 class Poller:
     """A member of one group: of a plain topic, or one for each partition."""
 
-    def __init__(self, broker: BrokerApi, topic: str, group: str) -> None:
+    def __init__(
+        self, broker: BrokerApi, topic: str, group: str, tracing: Tracing | None = None
+    ) -> None:
         self._broker = broker
+        self._tracing = tracing
         self._clock: Clock = broker.clock
         self._topic, self._group = topic, group
         self._members: list[MemberApi] = []
@@ -125,6 +133,7 @@ class Poller:
 
     def _deliveries(self, member: MemberApi, grant: Grant, is_settled: bool) -> Deliveries:
         grip = Grip(member, member.info.topic, self._group, grant.token, grant.counts)
+        grip.tracing = self._tracing
         runs = [run._replace(grip=grip) for run in grant.rows.runs]
         found = Deliveries(runs)
         if is_settled:
@@ -167,7 +176,14 @@ class Poller:
             try:
                 await member.close()
             except FlintError as error:
-                log.debug("leaving %r of %r: %s", self._group, self._topic, error)
+                event(
+                    log,
+                    logging.DEBUG,
+                    "leave_failed",
+                    f"leaving a group: {error}",
+                    topic=self._topic,
+                    group=self._group,
+                )
 
     async def close(self) -> None:
         if self._errands:
@@ -293,7 +309,14 @@ class Poller:
         try:
             await settle_lots(taken._lots(), "release", releasing)
         except FlintError as error:
-            log.debug("giving back of %r to %r: %s", self._topic, self._group, error)
+            event(
+                log,
+                logging.DEBUG,
+                "give_back_failed",
+                f"giving back what was polled: {error}",
+                topic=self._topic,
+                group=self._group,
+            )
 
 
 def _still_ours(found: Deliveries) -> Deliveries:

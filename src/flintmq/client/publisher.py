@@ -14,6 +14,7 @@ from ..clock import Timer
 from ..errors import Closed, FlintError, OutcomeUnknown, QueueFull, TopicDeleted, TopicFull
 from ..model import Receipt, Seconds, TopicOptions, timeout_seconds
 from ..serde.codec import Settings
+from ..tracing import PublisherTracing, Tracing
 from .routing import Route
 from .sending import Sender, halves, sealed
 from .values import PLAIN, Encoder, RowOptions, Value, When, call_settings
@@ -51,6 +52,7 @@ class Publisher:
         settings: Settings,
         partition: Route | None,
         on_close: Callable[[Publisher], None],
+        tracing: Tracing | None = None,
     ) -> None:
         self.topic = topic
         self.sent = 0
@@ -76,6 +78,7 @@ class Publisher:
         self._failed: list[tuple[Exception, int]] = []
         self._closed = False
         self._on_close = on_close
+        self._spans = None if tracing is None else PublisherTracing(tracing, topic)
 
     def send(
         self,
@@ -100,6 +103,8 @@ class Publisher:
             self._arm()
         rows = self._rows
         options = PLAIN
+        if self._spans is not None:
+            headers = self._spans.headers(headers)
         if not (
             key is None
             and headers is None
@@ -152,7 +157,11 @@ class Publisher:
             error = failed[0][0]
             count = sum(count for _, count in failed)
             error.add_note(f"{count:,} messages sent to {self.topic!r} were not published")
+            if self._spans is not None:
+                self._spans.flushed(error)
             raise error
+        if self._spans is not None:
+            self._spans.flushed(None)
 
     async def _all_sent(self, left: float | None) -> bool:
         """Whether everything is answered before the time is up."""
@@ -219,6 +228,8 @@ class Publisher:
             return
         self._rows = rows.empty_like()
         self.sent += count
+        if self._spans is not None:
+            self._spans.dispatched()
         try:
             routed = self._sender.routed(self.topic, rows, self._options, self._partition)
         except Exception as error:  # flush tells it
@@ -329,4 +340,6 @@ class Publisher:
 
     def _acknowledge(self, receipt: Receipt, count: int) -> None:
         self.last_receipt = receipt
+        if self._spans is not None:
+            self._spans.answered(count)
         self.acknowledged += count - receipt.dropped

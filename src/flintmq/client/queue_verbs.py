@@ -21,6 +21,7 @@ from ..group_model import (
 from ..model import Receipt, Seconds, Start, seconds
 from ..patterns import check_name
 from ..rows import Rows
+from ..tracing import Tracing
 from .consuming import AnyConsumer
 from .dead_letters import DeadLetter, dead_letter_ids, dead_letters
 from .delivery import (
@@ -47,6 +48,7 @@ class QueueVerbs:
     _broker: BrokerApi
     _turns: Turns
     _pollers: Pollers
+    _tracing: Tracing | None
 
     def opened(self, part: AnyConsumer) -> None:
         raise NotImplementedError
@@ -104,6 +106,7 @@ class QueueVerbs:
             order=None if order is None else check_order(order),
             filter=checked_filter(filter),
             auto_create=self._may_create(auto_create),
+            tracing=self._tracing,
         )
 
     async def poll(
@@ -195,9 +198,13 @@ class QueueVerbs:
         """What is out under leases: since when, who has it, for the how many-th time."""
         return await self._broker.in_flight(topic, group, _checked_max(max))
 
-    async def dead_letters(self, topic: str, group: str, max: int = 100) -> list[DeadLetter]:
-        """The messages a group gave up on, oldest first."""
-        rows = await self._broker.dead_letters(topic, group, _checked_max(max))
+    async def dead_letters(
+        self, topic: str, group: str, max: int = 100, *, first: int = 0
+    ) -> list[DeadLetter]:
+        """The messages a group gave up on, oldest first; those whose id is `first` or above."""
+        if type(first) is not int or not 0 <= first < 2**63:
+            raise InvalidRequest(f"first is the id of a dead letter, not {first!r}")
+        rows = await self._broker.dead_letters(topic, group, _checked_max(max), first)
         return dead_letters(rows, self._broker)
 
     async def redrive(
@@ -211,10 +218,23 @@ class QueueVerbs:
 
         `which` is one or several, by themselves or by id; else those that pass `filter`, or all.
         """
-        ids = dead_letter_ids(which)
+        ids = dead_letter_ids(which, "redrive")
         if ids is not None and filter is not None:
             raise InvalidRequest("redrive takes `which` or `filter`, not both")
         return await self._broker.redrive(topic, group, ids, checked_filter(filter))
+
+    async def discard(
+        self,
+        topic: str,
+        group: str,
+        which: DeadLetter | int | Iterable[DeadLetter | int] | None = None,
+        filter: str | Filter | None = None,
+    ) -> int:
+        """Let dead letters go for good; how many there were. They are chosen as for `redrive`."""
+        ids = dead_letter_ids(which, "discard")
+        if ids is not None and filter is not None:
+            raise InvalidRequest("discard takes `which` or `filter`, not both")
+        return await self._broker.discard(topic, group, ids, checked_filter(filter))
 
     async def cancel(self, receipt: Receipt) -> int:
         """Withdraw delayed messages that are not due yet, by their receipt; how many there were."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from ..broker_api import BrokerApi, Filter
 from ..errors import InvalidRequest
 from ..group_model import LEASE_SECONDS, TAKE_MAX, Order
 from ..model import Seconds, Start
+from ..tracing import Tracing
 from .consuming import Consumer, Owner
 from .delivery import Deliveries, Delivery, Retrying
 from .intake import Intake
@@ -56,6 +58,7 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         order: Order | None = None,
         filter: Filter | None = None,
         auto_create: bool = True,
+        tracing: Tracing | None = None,
     ) -> None:
         super().__init__(owner, turns, f"subscription of {group!r} to {topic!r}")
         self.topic, self.group = topic, group
@@ -65,6 +68,7 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         self._lease, self._lease_max = lease, lease_max
         self._prefetch = prefetch
         self._auto = auto
+        self._tracing = tracing
         self._workers: set[asyncio.Task[Any]] = set()
         self._is_closed_by_handler = False
         """By one in a thread, which waits for the closing: then closing does not wait for it."""
@@ -84,6 +88,7 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
             auto=self._auto,
             join=membership.join,
             count=None if partitions is None else membership.partition_count,
+            tracing=self._tracing,
         )
         await intake.open(range(partitions or 1))
         return intake
@@ -192,7 +197,9 @@ def in_threads(
 
     async def call(message: Delivery) -> None:
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(pool, handler, seen_there(message))
+        # With the span of the message, and whatever else is of this task.
+        context = copy_context()
+        future = loop.run_in_executor(pool, context.run, handler, seen_there(message))
         while not future.done():
             try:
                 await asyncio.wait([future])

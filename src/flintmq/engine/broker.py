@@ -6,6 +6,7 @@ It belongs to one event loop. Nothing here polls: what time brings about has a t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
@@ -14,6 +15,7 @@ from ..batch import BatchBuilder, DecodeCache, RecordBatch
 from ..broker_api import Fetched, Filter
 from ..clock import Clock, SystemClock, Timer
 from ..errors import Closed, InvalidRequest, TopicDeleted, TopicExists, TopicNotFound
+from ..logs import event
 from ..model import (
     OBJECT_RETENTION_COUNT,
     Durability,
@@ -30,6 +32,7 @@ from ..patterns import check_name, check_pattern, is_literal, matches
 from ..rows import Decoder
 from .commands import (
     AbortStages,
+    AdvanceFirstOffset,
     Attempts,
     Cancel,
     Change,
@@ -50,12 +53,15 @@ from .commands import (
 )
 from .feeds import Feed, FeedBoard
 from .fetching import extent, fetch, wait_beyond
+from .figures import JournalFigures, TopicFigures
 from .pending import Pending
 from .queue_verbs import QueueVerbs
 from .readers import Reader
 from .row_stats import merged_stats
 from .staging import STAGED_SECONDS, Staging, check_writer, part_name, part_names
 from .topic import Topic
+
+_log = logging.getLogger(__name__)
 
 DECODE_CACHE_BYTES = 4 * 1024 * 1024
 PARTITIONS_MAX = 1024
@@ -76,6 +82,9 @@ class Broker(QueueVerbs):
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[int, Topic] = {}
         self._defaults = TopicOptions()
+        self._topic_defaults: dict[str, Any] = {}
+        self.auto_create = True
+        """Whether topics may be made on the fly by anybody; what a caller allows comes second."""
         self._last_topic_id = 0
         self._board = FeedBoard()
         self._cache = DecodeCache(DECODE_CACHE_BYTES)
@@ -221,6 +230,9 @@ class Broker(QueueVerbs):
             return
         await self._change_staging(AbortStages([(writer, number)], self.clock.now_ms()))
 
+    def writer_topics(self, writer: str) -> set[str]:
+        return self._staging_view.topics_of(writer)
+
     def _receipt(self, place: Place, is_repeat: bool) -> Receipt:
         base, _, partition = place.name.partition("/")
         return Receipt(
@@ -263,6 +275,14 @@ class Broker(QueueVerbs):
                 offsets[topic.id] += batch.row_count
                 topic.apply_append(batch)
 
+    def set_staged_seconds(self, seconds: float) -> None:
+        """Also for what is staged now."""
+        self._staged_ms = round(seconds * 1000)
+        if self._staging_timer is not None:
+            self._staging_timer.cancel()
+            self._staging_timer = None
+            self._arm_staging()
+
     def _arm_staging(self) -> None:
         due_ms = self._staging_view.due(self._staged_ms)
         if due_ms is not None and self._staging_timer is None and not self._closed:
@@ -283,16 +303,47 @@ class Broker(QueueVerbs):
 
     # --- topics
 
+    def set_topic_defaults(self, options: dict[str, Any]) -> None:
+        """What topics made from now on have where nobody says otherwise.
+
+        Dead letters are kept in topics with the defaults of the broker all the same.
+        """
+        self._options(self._defaults, options)  # they have to go together
+        self._topic_defaults = dict(options)
+
+    def _defaults_of(self, name: str) -> dict[str, Any]:
+        defaults = self._topic_defaults
+        if defaults.get("dead_letter_topic") == name:
+            # What it gives up itself goes where it would without this default.
+            defaults = {**defaults, "dead_letter_topic": None}
+        return defaults
+
+    def _fresh_options(self, name: str) -> TopicOptions:
+        """The options of a topic that is made on the fly."""
+        if not self._topic_defaults:
+            return self._defaults
+        return self._options(self._defaults, self._defaults_of(name))
+
     async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
         self._check_open()
         check_name(name)
-        wanted = self._options(self._defaults, options)
+        wanted = self._options(self._defaults, {**self._defaults_of(name), **options})
         _check_dead_letters(name, wanted)
         row = self._row(name)
         if not row:
             if wanted.format == "object" and "retention_count" not in options:
                 wanted = changed_options(wanted, {"retention_count": OBJECT_RETENTION_COUNT})
-            return await self._create_row(name, wanted)
+            made = await self._create_row(name, wanted)
+            event(
+                _log,
+                logging.INFO,
+                "topic_created",
+                "a topic was made",
+                topic=name,
+                storage=wanted.storage,
+                partitions=wanted.partitions,
+            )
+            return made
         ours = row[0].options
         differing = {
             option: (getattr(ours, option), getattr(wanted, option))
@@ -360,6 +411,24 @@ class Broker(QueueVerbs):
     async def delete_topic(self, name: str) -> None:
         row = self._whole_row(name)
         await self._change(DeleteTopics([topic.id for topic in row]))
+        event(_log, logging.INFO, "topic_deleted", "a topic was deleted", topic=name)
+
+    async def purge_topic(self, name: str, before: int | None) -> int:
+        row = self._existing_row(name)
+        if before is not None:
+            if type(before) is not int or not 0 <= before < 2**63:
+                raise InvalidRequest(f"before is an offset, or None for all; not {before!r}")
+            if len(row) > 1:
+                raise InvalidRequest(
+                    f"each partition of {name!r} has offsets of its own; purge one, as in "
+                    f"'{name}/0', or all of them without an offset"
+                )
+        # Each decides before any of them is waited for: all go as of one moment.
+        begun = [topic.purge(before) for topic in row]
+        for _, done in begun:
+            if done is not None:
+                await asyncio.shield(done)
+        return sum(count for count, _ in begun)
 
     async def topics(self, pattern: str) -> list[str]:
         self._check_open()
@@ -373,6 +442,21 @@ class Broker(QueueVerbs):
     async def topic_stats(self, name: str) -> TopicStats:
         row = self._existing_row(name)
         return row[0].stats() if row[0].name == name else merged_stats(name, row)
+
+    # --- figures
+
+    def plain_topics(self) -> list[str]:
+        return list(self._topics)
+
+    def topic_figures(self, name: str) -> TopicFigures | None:
+        topic = self._topics.get(name)
+        return None if topic is None else topic.figures()
+
+    def feed_count(self) -> int:
+        return len(self._board.open)
+
+    def journal_figures(self) -> JournalFigures | None:
+        return None
 
     def _row(self, name: str) -> list[Topic]:
         """The plain topics behind a name: one, or its partitions in order, or none."""
@@ -422,9 +506,9 @@ class Broker(QueueVerbs):
             if f"{name}/0" in self._topics:
                 raise InvalidRequest(f"topic {name!r} is partitioned; name one as in '{name}/0'")
             self._check_name(name)
-            if not auto_create:
+            if not (auto_create and self.auto_create):
                 raise TopicNotFound(name)
-            self.apply(CreateTopics(self._numbered([name]), self._defaults))
+            self.apply(CreateTopics(self._numbered([name]), self._fresh_options(name)))
             topic = self._topics[name]
         return topic
 
@@ -457,6 +541,10 @@ class Broker(QueueVerbs):
                 self._create(added, options)
             case DeleteTopics(ids):
                 self._delete([self._by_id[id] for id in ids])
+            case AdvanceFirstOffset(id, offset, reason):
+                topic = self._by_id.get(id)
+                if topic is not None:  # else deleted since it was decided
+                    topic.apply_advance(offset, reason)
             case CommitStage():
                 self._apply_commit(command)
             case Move():

@@ -13,7 +13,9 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import msgspec
@@ -22,13 +24,15 @@ from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
 from ..clock import Clock, Timer
 from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
+from ..fsync_policy import FsyncPolicy
+from ..logs import event, limited
+from ..metrics import LONG_SECONDS, Histogram
 from ..model import MEMORY_RETENTION_BYTES, Durability, Receipt, Start, TopicInfo, TopicOptions
 from ..patterns import check_name
 from ..rows import Decoder
 from ..storage.backup import Progress, back_up, check_empty
 from ..storage.filesystem import FileSystem, LocalFileSystem, Lock
 from ..storage.frames import ENTRY, RESTART, Record
-from ..storage.fsync_policy import FsyncPolicy
 from ..storage.group_commit import GroupCommit
 from ..storage.journal import FILE_BYTES, FIRST_FILE_BYTES, Journal
 from ..storage.manifest import (
@@ -44,7 +48,6 @@ from ..storage.topic_log import TopicLog
 from .broker import Broker
 from .commands import (
     AbortStages,
-    AdvanceFirstOffset,
     Append,
     BeginEpoch,
     Buffer,
@@ -57,12 +60,13 @@ from .commands import (
     decode_command,
 )
 from .durable_topic import DurableTopic
+from .figures import JournalFigures
 from .log import CHUNK_BYTES, CHUNK_ROWS
 from .pending import Pending
-from .proposer import Proposer
+from .proposer import QUEUE_BYTES_MAX, Proposer
 from .readers import Reader
 from .staged_segments import note_written, restore_staging, states_of, write_staged
-from .staging import Staging
+from .staging import STAGED_SECONDS, Staging
 from .topic import Topic
 from .waiting import again
 
@@ -86,10 +90,28 @@ SHARED_SECTIONS_MAX = 8
 CHECKPOINT_RETRY_SECONDS = 1.0
 """How soon a checkpoint that found the disk full is tried again."""
 
+SLOW_DISK_SECONDS = 1.0
+"""A write with its sync that takes longer is told."""
+
+RECOVERY_STEP_SECONDS = 0.02
+"""How long recovery keeps the event loop to itself."""
+
 _GROUP = 0
 _TERM = 1
 SEGMENTS = "segments"
 JOURNAL = "journal"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening found and did."""
+
+    topics: int
+    groups: int
+    messages: int
+    records_replayed: int
+    torn_bytes: int
+    seconds: float
 
 
 class DurableBroker(Broker):
@@ -105,15 +127,22 @@ class DurableBroker(Broker):
         fsync: FsyncPolicy | None = None,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
         journal_file_bytes: int = FILE_BYTES,
+        queue_bytes_max: int = QUEUE_BYTES_MAX,
+        staging: Staging | None = None,
+        staged_seconds: float = STAGED_SECONDS,
+        slow_disk_seconds: float = SLOW_DISK_SECONDS,
     ) -> None:
-        super().__init__(clock, decoder)
+        super().__init__(clock, decoder, staging=staging, staged_seconds=staged_seconds)
         self._defaults = TopicOptions(storage="durable", retention_bytes=None)
         self._filesystem = filesystem
         self._policy = fsync or FsyncPolicy()
         self._checkpoint_bytes = checkpoint_bytes
         self._journal_file_bytes = journal_file_bytes
+        self._queue_bytes_max = queue_bytes_max
         self.on_failed: Callable[[FlintError], None] | None = None
         """Told when the disk has failed: nothing is written any more until the next start."""
+        self.slow_disk_seconds = slow_disk_seconds
+        self.recovery: Recovery | None = None
         self._lock: Lock | None = None
         self._store = SegmentStore(filesystem)
         self._manifest = Manifest()
@@ -125,11 +154,14 @@ class DurableBroker(Broker):
         self._since_checkpoint = self._being_flushed = 0
         self._checkpointing: asyncio.Task[FlintError | None] | None = None
         self._checkpoint_timer: Timer | None = None
+        self._checkpoint_seconds = Histogram(LONG_SECONDS)
+        self._checkpoint_failures = 0
         self._changing = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._last_change: asyncio.Future[None] | None = None
         self._journal_full: StorageFull | None = None
         self._segments_full: StorageFull | None = None
+        self._full_since: float | None = None
         self._threaded = True
         self._journal: Journal
         self._commit: GroupCommit
@@ -156,7 +188,9 @@ class DurableBroker(Broker):
             # Also for what a process before us made and did not come to sync: the directories, or
             # a manifest whose predecessor refers to the files that are about to be removed.
             filesystem.sync_directory("")
-            self._recover()
+            began = self.clock.monotonic()
+            records = await self._recover()
+            self._tell_recovered(records, self.clock.monotonic() - began)
         except BaseException:
             self._lock.release()
             self._lock = None
@@ -167,11 +201,19 @@ class DurableBroker(Broker):
                 # A process that died over a large journal leaves all of it in our memory.
                 self._begin_checkpoint()
 
+    def set_sizes(self, *, checkpoint_bytes: int, queue_bytes_max: int) -> None:
+        """How much the journal grows between checkpoints, and how much may wait for the disk."""
+        self._checkpoint_bytes, self._queue_bytes_max = checkpoint_bytes, queue_bytes_max
+        self._proposer.queue_bytes_max = queue_bytes_max
+        self._note_backlog()
+        self._proposer.let_go_on()
+
     def step(self) -> bool:
         """Without threads: write what waits, and apply it. Whether there was anything to do."""
         return self._commit.step()
 
-    def _recover(self) -> None:
+    async def _recover(self) -> int:
+        """Take up what is there; how many records of the journal that were."""
         manifest = read_manifest(self._filesystem)
         if manifest is None:
             check_not_lost(self._filesystem, SEGMENTS, JOURNAL)
@@ -189,15 +231,19 @@ class DurableBroker(Broker):
             on_written=self._written_up_to,
             on_full=self._ran_full,
             on_room=self._has_room,
+            on_slow=self._was_slow,
+            is_slow=lambda seconds: seconds > self.slow_disk_seconds,
         )
         durability: Durability = "synced" if self._policy.acknowledges_after_sync else "written"
         self._proposer = Proposer(self._submit, self.apply, durability)
+        self._proposer.queue_bytes_max = self._queue_bytes_max
         self._proposer.is_recovering = True
-        if manifest is not None:
-            self._check_segments(manifest)
-            self._take_up(manifest)
+        pace = _Pace(self._threaded)
         try:
-            self._replay()
+            if manifest is not None:
+                self._check_segments(manifest)
+                await self._take_up(manifest, pace)
+            records = await self._replay(pace)
         except BaseException:
             self._journal.abandon()
             raise
@@ -209,6 +255,39 @@ class DurableBroker(Broker):
             if isinstance(topic, DurableTopic):
                 topic.take_up()
         self._remove_unfinished(manifest)
+        return records
+
+    def _tell_recovered(self, records: int, seconds: float) -> None:
+        topics = list(self._by_id.values())
+        torn = self._journal.recovered.torn_tail
+        self.recovery = Recovery(
+            topics=len(topics),
+            groups=sum(len(topic.queues) for topic in topics),
+            messages=sum(topic.log.next_offset - topic.log.first_offset for topic in topics),
+            records_replayed=records,
+            torn_bytes=torn.bytes if torn is not None else 0,
+            seconds=seconds,
+        )
+        event(
+            _log,
+            logging.INFO,
+            "recovered",
+            "the data directory is recovered",
+            directory=self._filesystem.describe(),
+            **asdict(self.recovery),
+        )
+        if torn is not None:
+            event(
+                _log,
+                logging.WARNING,
+                "journal_cut",
+                "the journal ended in a write that was never finished, as after a crash: it was "
+                "cut off and saved aside; nothing that was acknowledged as synced is in it",
+                file=torn.file,
+                at=torn.offset,
+                bytes=torn.bytes,
+                saved_as=torn.saved_as,
+            )
 
     def _check_segments(self, manifest: Manifest) -> None:
         """Segments that the manifest names and that are gone are told now, not to some reader."""
@@ -222,7 +301,8 @@ class DurableBroker(Broker):
                 + " missing; restore a backup, or see what `flintmq log repair` can save"
             )
 
-    def _replay(self) -> None:
+    async def _replay(self, pace: _Pace) -> int:
+        records = 0
         self._index = self._manifest.checkpoint
         known = self._journal.groups().get(_GROUP)
         if known is None:
@@ -232,7 +312,7 @@ class DurableBroker(Broker):
                     "there: what was acknowledged since is missing; restore a backup, or see what "
                     "`flintmq log repair` can save"
                 )
-            return
+            return 0
         if known.first_index > self._index + 1:
             raise Corrupt(
                 f"the journal begins with index {known.first_index}, but the last checkpoint "
@@ -249,12 +329,16 @@ class DurableBroker(Broker):
                 self.apply(decode_command(bytes(record.payload)))
                 self._index = record.index
                 self._since_checkpoint += len(record.payload)
+                records += 1
+                await pace.step_aside()
+        return records
 
-    def _take_up(self, manifest: Manifest) -> None:
+    async def _take_up(self, manifest: Manifest, pace: _Pace) -> None:
         self._manifest = manifest
         self._last_topic_id = manifest.last_topic_id
         self._epoch_number = manifest.epoch
         for state in manifest.topics:
+            await pace.step_aside()
             self._create([(state.id, state.name)], state.options)
             topic = self._by_id[state.id]
             if isinstance(topic, DurableTopic):
@@ -343,6 +427,13 @@ class DurableBroker(Broker):
             self._begin_checkpoint()
 
     def _failed(self, error: FlintError) -> None:
+        event(
+            _log,
+            logging.ERROR,
+            "disk_failed",
+            f"the disk has failed, nothing is written any more until the next start: {error}",
+            directory=self._filesystem.describe(),
+        )
         self._proposer.fail(error)
         for topic in self._by_id.values():
             topic.wake_publishers()
@@ -351,15 +442,67 @@ class DurableBroker(Broker):
 
     def _ran_full(self, error: StorageFull) -> None:
         self._journal_full = error
+        self._note_room()
         self._begin_checkpoint()  # it gives files of the journal back
 
     def _has_room(self) -> None:
         self._journal_full = None
+        self._note_room()
+
+    def _note_room(self) -> None:
+        """Tell when publishers begin to be refused, and when that is over."""
+        full = self._journal_full or self._segments_full
+        now = self.clock.monotonic()
+        if full is not None and self._full_since is None:
+            self._full_since = now
+            event(
+                _log,
+                logging.ERROR,
+                "disk_full",
+                f"publishers are refused, consumers go on: {full}",
+                directory=self._filesystem.describe(),
+            )
+        elif full is None and self._full_since is not None:
+            since, self._full_since = self._full_since, None
+            event(
+                _log,
+                logging.WARNING,
+                "disk_has_room",
+                "the disk has room again: publishers are no longer refused",
+                directory=self._filesystem.describe(),
+                seconds=now - since,
+            )
+
+    def _was_slow(self, seconds: float, size: int) -> None:
+        limited(
+            _log,
+            logging.WARNING,
+            "slow_disk",
+            self._filesystem.describe(),
+            "the disk took long to write and sync; publishers wait for it",
+            directory=self._filesystem.describe(),
+            seconds=seconds,
+            bytes=size,
+        )
 
     def _check_room(self) -> None:
         full = self._journal_full or self._segments_full
         if full is not None:
             raise again(full)
+
+    def journal_figures(self) -> JournalFigures | None:
+        if self._lock is None:
+            return None
+        return JournalFigures(
+            sync_seconds=self._commit.sync_seconds,
+            written_bytes=self._commit.written_bytes,
+            frames=self._commit.written_frames,
+            waiting_bytes=self._proposer.queued_bytes,
+            unflushed_bytes=max(0, self._since_checkpoint + self._being_flushed),
+            checkpoint_seconds=self._checkpoint_seconds,
+            checkpoint_failures=self._checkpoint_failures,
+            is_full=self._journal_full is not None or self._segments_full is not None,
+        )
 
     async def settled(self) -> bool:
         """Wait until nothing is on its way to the disk; whether there was anything to wait for."""
@@ -391,9 +534,6 @@ class DurableBroker(Broker):
             case Append(id, batch):
                 if topic := self._durable(id):
                     topic.apply_append(batch)
-            case AdvanceFirstOffset(id, offset, reason):
-                if topic := self._durable(id):
-                    topic.apply_advance(offset, reason)
             case SetCursor(id, name, began, committed):
                 if topic := self._durable(id):
                     topic.apply_cursor(name, began, committed)
@@ -485,7 +625,7 @@ class DurableBroker(Broker):
     async def _obtain(self, name: str, auto_create: bool) -> Topic:
         """A topic, made if need be."""
         self._check_open()
-        if name not in self._topics and auto_create:
+        if name not in self._topics and auto_create and self.auto_create:
             async with self._deciding():
                 if name not in self._topics:
                     is_name = isinstance(name, str) and "/" not in name
@@ -494,7 +634,8 @@ class DurableBroker(Broker):
                     check_name(name)
                     self._check_open()
                     self._check_room()
-                    await self._change(CreateTopics(self._numbered([name]), self._defaults))
+                    options = self._fresh_options(name)
+                    await self._change(CreateTopics(self._numbered([name]), options))
         return self._topic(name, auto_create=False)
 
     def _durability(self) -> Durability:
@@ -601,6 +742,7 @@ class DurableBroker(Broker):
 
     async def _checkpoint_now(self) -> FlintError | None:
         """Segments, their directory, the manifest, its directory; then what that makes obsolete."""
+        began = perf_counter()
         try:
             if self._proposer.failure is not None:
                 return self._proposer.failure
@@ -615,10 +757,14 @@ class DurableBroker(Broker):
             await self._aside(self._remove_litter)
             self._commit.release_before(done.manifest.position)
             self._segments_full = None
+            self._checkpoint_seconds.observe(perf_counter() - began)
+            self._note_room()
             if self._journal_full is not None:
                 self._checkpoint_later()
         except StorageFull as error:
+            self._checkpoint_failures += 1
             self._segments_full = error
+            self._note_room()
             self._checkpoint_later()
             await self._shed()
             return error
@@ -829,18 +975,36 @@ class DurableBroker(Broker):
         self._copied.append(files)  # from here on, no checkpoint removes them
         try:
             where = target.describe()
-            _log.info("backup to %s: %d segments", where, len(files))
+            event(
+                _log,
+                logging.INFO,
+                "backup_begins",
+                f"backup to {where}: {len(files)} segments",
+                target=where,
+                segments=len(files),
+            )
             await self._aside(back_up, self._filesystem, manifest, target, self._tell_progress)
-            _log.info("backup to %s: done, as of index %d", where, manifest.checkpoint)
+            event(
+                _log,
+                logging.INFO,
+                "backup_done",
+                f"backup to {where}: done, as of index {manifest.checkpoint}",
+                target=where,
+                index=manifest.checkpoint,
+            )
         finally:
             self._copied.remove(files)
 
     def _tell_progress(self, progress: Progress) -> None:
         self._check_open()
-        _log.info(
-            "backup: %d of %d segments, %d of %d bytes",
-            progress.files_done, progress.files, progress.bytes_done, progress.bytes,
-        )  # fmt: skip
+        limited(
+            _log,
+            logging.INFO,
+            "backup_progress",
+            "all" if progress.files_done == progress.files else "some",
+            f"backup: {progress.files_done} of {progress.files} segments, "
+            f"{progress.bytes_done} of {progress.bytes} bytes",
+        )
 
     # --- the end
 
@@ -884,6 +1048,19 @@ _SEGMENT_NAME = re.compile(r"[0-9]{16}\.seg", re.ASCII)
 
 def _segment_name(number: int) -> str:
     return f"{SEGMENTS}/{number:016d}.seg"
+
+
+class _Pace:
+    """Lets the event loop go on now and then: whoever asks how it goes is answered."""
+
+    def __init__(self, steps_aside: bool) -> None:
+        self._steps_aside = steps_aside
+        self._due = perf_counter() + RECOVERY_STEP_SECONDS
+
+    async def step_aside(self) -> None:
+        if self._steps_aside and perf_counter() >= self._due:
+            await asyncio.sleep(0)
+            self._due = perf_counter() + RECOVERY_STEP_SECONDS
 
 
 class _Flush(NamedTuple):

@@ -16,13 +16,13 @@ import msgspec
 from ..batch import EXPIRY, PRODUCER, BatchBuilder, RecordBatch
 from ..errors import FlintError, InvalidRequest, QueueFull
 from ..group_model import Ranges
-from ..metrics import Meter
+from ..metrics import PUBLISH_SECONDS, Histogram, Meter
 from ..model import Receipt
 from ..storage.manifest import GroupState
 from ..storage.topic_log import TopicLog
 from .commands import AdvanceFirstOffset, Append, CreateGroup, SetCursor
 from .feeds import Feed
-from .keeping import Journaled
+from .keeping import Done, Journaled
 from .log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX
 from .pending import Pending
 from .proposer import Proposer
@@ -175,7 +175,9 @@ class DurableTopic(Topic):
     def _propose(self, batch: RecordBatch, pending: list[Pending]) -> None:
         self._flying_bytes += batch.size(0, batch.row_count)
         try:
-            self._proposer.propose(Append(self.id, batch), pending)
+            if self.publish_seconds is None:
+                self.publish_seconds = Histogram(PUBLISH_SECONDS)
+            self._proposer.propose(Append(self.id, batch), pending, measure=self.publish_seconds)
         except FlintError as error:  # the journal has stopped; this never went in
             for publish in pending:
                 publish.failed(error)
@@ -204,6 +206,14 @@ class DurableTopic(Topic):
             self._first = offset
             self._proposer.propose(AdvanceFirstOffset(self.id, offset, reason))
 
+    def purge(self, before: int | None) -> tuple[int, Done]:
+        count, done = super().purge(before)
+        self._first = self._first_decided() + count
+        return count, done
+
+    def _first_decided(self) -> int:
+        return max(self.log.first_offset, self._first)
+
     def _drop_due(self, now_ms: int) -> None:
         log = self.log
         offset = max(log.first_offset, self._first)
@@ -216,8 +226,13 @@ class DurableTopic(Topic):
             self._pass_over(self._kept(offset) if reason == "age" else offset, reason)
 
     def _arm_sweep(self) -> None:
-        if self._first <= self.log.first_offset:  # else a drop is on its way, and arms it again
+        # A drop that is on its way arms it again, and so does the end of recovery.
+        if self._first <= self.log.first_offset and not self._proposer.is_recovering:
             super()._arm_sweep()
+
+    def _arm_delays(self, now_ms: int) -> None:
+        if not self._proposer.is_recovering:
+            super()._arm_delays(now_ms)
 
     async def commit_cursor(self, cursor: Cursor, offset: int) -> None:
         await self._proposer.carry_out(SetCursor(self.id, cursor.label, cursor.began, offset))
@@ -246,13 +261,6 @@ class DurableTopic(Topic):
     def end(self, error: FlintError) -> None:
         super().end(error)
         self._have_come(self._next)
-
-    def apply_advance(self, offset: int, reason: str) -> None:
-        if offset > self.log.first_offset:
-            self._drop(offset, reason)
-        if self._sweep_timer is None:
-            self._arm_sweep()
-        self._wake_publisher()
 
     def _apply_attempts(
         self, group: QueueGroup, counts: list[tuple[int, int, int]], delays: list[tuple[int, int]]

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import NamedTuple, Protocol
 
 from ..errors import FlintError, OutcomeUnknown
+from ..metrics import Histogram
 from ..model import Durability
 from .commands import Buffer, Command, encode_command
 from .waiting import again
@@ -31,6 +33,8 @@ class _Proposal(NamedTuple):
     command: Command
     size: int
     waiters: Sequence[Waiter]
+    measure: Histogram | None
+    proposed_at: float
 
 
 class Proposer:
@@ -65,16 +69,18 @@ class Proposer:
         command: Command,
         waiters: Sequence[Waiter] = (),
         on_written: Callable[[], None] | None = None,
+        measure: Histogram | None = None,
     ) -> None:
         """Hand a command to the journal. `on_written` is called once it is written there, which
-        may be long before it is synced and applied; not at all if the journal stops."""
+        may be long before it is synced and applied; not at all if the journal stops. `measure`
+        gets the seconds until it was applied."""
         if self.failure is not None:
             raise again(self.failure)
         buffers = encode_command(command)
         size = sum(map(len, buffers))
         index = self._submit(buffers, on_written)
         self._queued_bytes += size
-        self._flying.append(_Proposal(index, command, size, waiters))
+        self._flying.append(_Proposal(index, command, size, waiters, measure, perf_counter()))
 
     async def carry_out(self, command: Command) -> None:
         """Propose a command and wait until it was applied."""
@@ -106,6 +112,7 @@ class Proposer:
     def committed(self, index: int) -> None:
         """Everything up to `index` is in the journal: apply it, and answer."""
         flying = self._flying
+        now = perf_counter()
         while flying and flying[0].place <= index:
             proposal = flying.popleft()
             self._queued_bytes -= proposal.size
@@ -117,6 +124,8 @@ class Proposer:
                 self.fail(error)
                 return
             self.applied = proposal.place
+            if proposal.measure is not None:
+                proposal.measure.observe(now - proposal.proposed_at)
             for waiter in proposal.waiters:
                 waiter.done(self.durability)
         self.let_go_on()

@@ -21,9 +21,11 @@ from ..groups.lanes import END
 from ..groups.offset_set import OffsetSet
 from ..groups.queue import Queue, QueueState
 from ..groups.ranges import count_in, without
+from ..logs import limited
 from ..rows import Origin, Rows, Run
 from .commands import Attempts
 from .expiry import end_of_life
+from .figures import GroupFigures
 from .keeping import Done
 from .waiting import again, resolve
 
@@ -99,6 +101,8 @@ class QueueGroup:
         self._at_work: set[asyncio.Task[None]] = set()
         self._suspects = OffsetSet()
         """What the process had out when it ended, time and again. One of these may be deadly."""
+        self._oldest = (-1, 0)
+        """An offset, and the time of the message there."""
         self._alone: int | None = None
         """The suspect that was handed out last."""
 
@@ -249,6 +253,7 @@ class QueueGroup:
         self._counter["delivered"] += count
         topic.was_read(count)
         if taker.auto_ack:
+            self._counter["acked"] += count
             return _Handed(Grant(0, Rows(runs), {}), ranges, topic.keeper.settle(self.name, ranges))
         token = queue.grant(ranges, taker.holder, now=now, seconds=taker.lease_seconds)
         counts = queue.counts(ranges)
@@ -395,6 +400,7 @@ class QueueGroup:
         self._check_open()
         mine, lost = self._finish(leases)
         if mine:
+            self._counter["acked"] += count_in(mine)
             done = self.topic.keeper.settle(self.name, mine)
             if done is not None:
                 await done
@@ -407,6 +413,7 @@ class QueueGroup:
         dead: list[Dead] = []
         all_lost: Ranges = []
         delayed: Ranges = []
+        nacked = 0
         for token, ranges in leases:
             last, others = self._apart(ranges)
             if last:
@@ -417,7 +424,9 @@ class QueueGroup:
                 mine, lost = queue.nack(token, others, due_ms)
                 self._suspects.remove_ranges(mine)  # whoever nacks it has survived it
                 delayed += mine
+                nacked += count_in(mine)
                 all_lost += lost
+        self._counter["nacked"] += len(dead) + nacked
         self.wake()
         self._arm()
         if due_ms is not None and delayed and topic.keeper.keeps_counts:
@@ -580,7 +589,15 @@ class QueueGroup:
                 self._timer = topic.clock.call_later(0.0, self._time_is_up)
                 return
         except FlintError as error:  # of the disk: whoever asks next hears it again
-            _log.warning("delays of group %r of %r: %s", self.name, topic.name, error)
+            limited(
+                _log,
+                logging.WARNING,
+                "group_stuck",
+                f"{topic.name}/{self.name}",
+                f"a group cannot look for what is due: {error}",
+                topic=topic.name,
+                group=self.name,
+            )
             return
         queue.take_due(topic.clock.now_ms())
         self._arm()
@@ -720,6 +737,37 @@ class QueueGroup:
                     )
                 )
         return found
+
+    def figures(self) -> GroupFigures:
+        topic, queue, counter = self.topic, self.queue, self._counter
+        if queue.floor < topic.log.first_offset:
+            self._look()
+        lag = self.unsettled()
+        delayed = queue.delayed_count + topic.delayed_from(queue.floor)
+        oldest = 0.0
+        if lag and queue.floor >= topic.log.first_offset:
+            if self._oldest[0] != queue.floor:  # it may have to be read from the disk
+                self._oldest = (queue.floor, topic.log.time_of(queue.floor))
+            oldest = max(0.0, (topic.clock.now_ms() - self._oldest[1]) / 1000)
+        return GroupFigures(
+            name=self.name,
+            kind="queue",
+            lag=lag,
+            members=len(self.members),
+            ready=max(0, lag - queue.in_flight_count - delayed),
+            in_flight=queue.in_flight_count,
+            delayed=delayed,
+            waiting=len(self._takers),
+            paused=int(self.paused),
+            oldest_age=oldest,
+            delivered=counter["delivered"],
+            redelivered=counter["redelivered"],
+            acked=counter["acked"],
+            nacked=counter["nacked"],
+            leases_expired=counter["leases_expired"],
+            dead_lettered=counter["dead_lettered"],
+            drops=self._drops,
+        )
 
     def stats(self, dead_letters: int) -> GroupStats:
         self._look()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from ..group_model import (
     Ranges,
     start_text,
 )
+from ..logs import limited
 from ..model import VALUE_OPTIONS, Start, TopicOptions
 from ..patterns import NAME_BYTES_MAX, check_name
 from ..rows import Message, Rows, Run
@@ -52,6 +53,9 @@ _log = logging.getLogger(__name__)
 
 _REDRIVE_ROWS = 256
 """How many dead letters go back in one step."""
+
+_LOOK_ROWS = 256
+"""How many dead letters are looked at before others have their turn."""
 
 _FUNCTION = "a function"
 
@@ -294,11 +298,32 @@ class QueueVerbs:
                 rows = dead_rows(found, topic.origin, group.name, self.clock.now_ms())
                 settled = merged([one.offset for _, _, one in found])
                 await self._move(topic, group.name, settled, target, None, rows)
+                # Not why: that is a text of whoever rejected it, and may quote the message.
+                limited(
+                    _log,
+                    logging.WARNING,
+                    "dead_letters",
+                    f"{topic.name} {group.name}",
+                    "messages could not be processed and are dead letters now",
+                    amount=len(found),
+                    topic=topic.name,
+                    group=group.name,
+                    count=len(found),
+                    first_offset=found[0][2].offset,
+                    dead_letter_topic=target.name,
+                )
         except FlintError as error:
-            _log.warning(
-                "dead letters of group %r of %r: not moved, they will be delivered again: %s",
-                group.name, topic.name, error,
-            )  # fmt: skip
+            limited(
+                _log,
+                logging.WARNING,
+                "dead_letters_not_moved",
+                f"{topic.name} {group.name}",
+                f"dead letters could not be moved and will be delivered again: {error}",
+                amount=len(dead),
+                topic=topic.name,
+                group=group.name,
+                count=len(dead),
+            )
             raise
 
     async def _move(
@@ -337,10 +362,16 @@ class QueueVerbs:
         options = topic.options
         name = options.dead_letter_topic or self._own_letters(topic, group)
         if f"{name}/0" in self._topics:
-            _log.warning(
-                "dead_letter_topic %r of %r is partitioned, which dead letters are not: %r is used "
-                "instead", name, topic.name, self._own_letters(topic, group),
-            )  # fmt: skip
+            limited(
+                _log,
+                logging.WARNING,
+                "dead_letter_topic_unfit",
+                topic.name,
+                "a dead_letter_topic is partitioned, which dead letters are not: another is used",
+                topic=topic.name,
+                dead_letter_topic=name,
+                used=self._own_letters(topic, group),
+            )
             name = self._own_letters(topic, group)
         wanted = {
             option: getattr(options, option)
@@ -354,10 +385,17 @@ class QueueVerbs:
         found = await self._obtain_with(name, made)
         if found.options.storage != options.storage:
             fallback = self._own_letters(topic, group)
-            _log.warning(
-                "dead_letter_topic %r of %r has storage=%r, the topic %r: %r is used instead",
-                name, topic.name, found.options.storage, options.storage, fallback,
-            )  # fmt: skip
+            limited(
+                _log,
+                logging.WARNING,
+                "dead_letter_topic_unfit",
+                topic.name,
+                "a dead_letter_topic has another storage than its topic: another is used",
+                topic=topic.name,
+                dead_letter_topic=name,
+                storage=found.options.storage,
+                used=fallback,
+            )
             found = await self._obtain_with(fallback, made)
         if REDRIVE not in found.queues:
             command = CreateGroup(
@@ -383,32 +421,54 @@ class QueueVerbs:
             return 0
         if letters.name == self._own_letters(row[0], group):
             return letters.queues[REDRIVE].unsettled()
-        return sum(1 for _ in self._letters(letters, row[0].origin.topic, group))
+        return len(await self._letters(letters, row[0].origin.topic, group))
 
-    def _letters(self, letters: Topic, topic: str, group: str) -> Iterable[Message]:
-        """The dead letters of one group, oldest first."""
+    async def _letters(
+        self,
+        letters: Topic,
+        topic: str,
+        group: str,
+        *,
+        first: int = 0,
+        max_rows: int | None = None,
+        offsets: Sequence[int] | None = None,
+        filter: Filter | None = None,
+    ) -> list[Message]:
+        """The dead letters of one group, oldest first: all, or these, or those that pass."""
+        wanted = None if offsets is None else set(offsets)
+        found: list[Message] = []
         queue = letters.queues[REDRIVE].queue
-        offset, end = max(queue.floor, letters.log.first_offset), letters.log.next_offset
-        while offset < end:
-            upto = min(end, offset + 1024)
+        offset, end = first, letters.log.next_offset
+        while True:
+            offset = max(offset, queue.floor, letters.log.first_offset)
+            upto = min(end, offset + _LOOK_ROWS)
             for run in rows_of(letters, queue.settled.missing(offset, upto)):
                 for row in run.rows():
                     letter = Message(run.source, row, run.origin)
-                    if is_of(letter, topic, group):
-                        yield letter
+                    if wanted is not None and letter.offset not in wanted:
+                        continue
+                    if not is_of(letter, topic, group):
+                        continue
+                    if filter is not None and not letters.pick(filter, run.source, [row]):
+                        continue
+                    if len(found) == max_rows:
+                        return found
+                    found.append(letter)
             offset = upto
+            if offset >= end:
+                return found
+            await asyncio.sleep(0)  # others have their turn
+            self._check_open()
 
-    async def dead_letters(self, topic: str, group: str, max_rows: int) -> Rows:
+    async def dead_letters(self, topic: str, group: str, max_rows: int, first: int = 0) -> Rows:
         row = self._existing_row(topic)
         letters = self._letters_topic(row, group)
         if letters is None:
             return Rows()
-        runs: list[Run] = []
-        for letter in self._letters(letters, row[0].origin.topic, group):
-            if len(runs) == max_rows:
-                break
-            runs.append(Run(letter._source, letter._row, letter._row + 1, letters.origin))
-        return Rows(runs)
+        found = await self._letters(
+            letters, row[0].origin.topic, group, first=first, max_rows=max_rows
+        )
+        return Rows([Run(one._source, one._row, one._row + 1, letters.origin) for one in found])
 
     async def redrive(
         self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
@@ -419,22 +479,35 @@ class QueueVerbs:
             letters = self._letters_topic(row, group)
             if letters is None:
                 return 0
-            wanted = None if offsets is None else set(offsets)
             chosen: dict[int, list[Message]] = {}
-            count = 0
-            for letter in list(self._letters(letters, row[0].origin.topic, group)):
-                if wanted is not None and letter.offset not in wanted:
-                    continue
-                if filter is not None and not letters.pick(filter, letter._source, [letter._row]):
-                    continue
+            found = await self._letters(
+                letters, row[0].origin.topic, group, offsets=offsets, filter=filter
+            )
+            for letter in found:
                 partition = partition_of(letter)
                 chosen.setdefault(partition, []).append(letter)
-                count += 1
                 if len(chosen[partition]) == _REDRIVE_ROWS:
                     await self._put_back(row, group, letters, partition, chosen.pop(partition))
+                    await asyncio.sleep(0)
             for partition, rest in chosen.items():
                 await self._put_back(row, group, letters, partition, rest)
-            return count
+            return len(found)
+
+    async def discard(
+        self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
+    ) -> int:
+        async with self._redriving:  # so that none goes back that was let go, nor the other way
+            row = self._existing_row(topic)
+            letters = self._letters_topic(row, group)
+            if letters is None:
+                return 0
+            found = await self._letters(
+                letters, row[0].origin.topic, group, offsets=offsets, filter=filter
+            )
+            if found:
+                gone = merged([letter.offset or 0 for letter in found])
+                await _done(letters.keeper.settle(REDRIVE, gone, "discarded"))
+            return len(found)
 
     async def _put_back(
         self, row: list[Topic], group: str, letters: Topic, partition: int, back: list[Message]

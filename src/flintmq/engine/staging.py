@@ -99,6 +99,15 @@ class Staging:
             raise NotStaged(writer, number, missing)
         return [staged for part in parts for staged in there[part].batches]
 
+    def topics_of(self, writer: str) -> set[str]:
+        """What it has staged for, and where its last commit went."""
+        known = self.writers.get(writer)
+        if known is None:
+            return set()
+        staged = (part for parts in known.parts.values() for part in parts.values())
+        names = {batch.name for part in staged for batch in part.batches}
+        return names | {place.name for place in known.places}
+
     def due(self, rest_ms: int) -> int | None:
         """When the first number has rested for so long; None where nothing is staged."""
         times = [time for _, _, time in self._numbers()]

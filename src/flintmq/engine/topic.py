@@ -40,10 +40,11 @@ from ..errors import (
 from ..group_model import GroupInfo, GroupStats, Ranges
 from ..groups.lanes import LaneIndex
 from ..groups.token_bucket import TokenBucket
-from ..metrics import Meter
+from ..metrics import Histogram, Meter
 from ..model import Receipt, Start, TopicInfo, TopicOptions, TopicStats
 from ..rows import Decoder, Message, Origin, Run
 from .commands import (
+    AdvanceFirstOffset,
     Attempts,
     Cancel,
     Command,
@@ -58,7 +59,8 @@ from .dedup import Producers
 from .delays import Delays
 from .expiry import FOREVER, end_of_life
 from .feeds import Feed, FeedBoard
-from .keeping import AtOnce, Keeper
+from .figures import GroupFigures, TopicFigures
+from .keeping import AtOnce, Done, Keeper
 from .lanes_of_topic import TopicLanes
 from .log import MemoryLog, TopicLogApi
 from .pending import Pending
@@ -118,6 +120,8 @@ class Topic:
         self._feeds_version = -1
         self.published = Meter()
         self.delivered = Meter()
+        self.publish_seconds: Histogram | None = None
+        """From being let in to being safe, of each batch; where there is a disk to wait for."""
         self._drops: Counter[str] = Counter()
         self._waits: Counter[str] = Counter()
         self._readers: set[Reader] = set()
@@ -618,6 +622,26 @@ class Topic:
             return offset
         return min(offset, min(group.queue.floor for group in self.queues.values()))
 
+    def purge(self, before: int | None) -> tuple[int, Done]:
+        """Decide to drop what lies before an offset, or all of it, whoever still wants it: how many
+        messages that are, and what to wait for."""
+        first, end = self._first_decided(), self.log.next_offset
+        offset = end if before is None else min(before, end)
+        if offset <= first:
+            return 0, None
+        return offset - first, self.keeper.change(AdvanceFirstOffset(self.id, offset, "purged"))
+
+    def _first_decided(self) -> int:
+        """The first offset, once what was decided has been done."""
+        return self.log.first_offset
+
+    def apply_advance(self, offset: int, reason: str) -> None:
+        if offset > self.log.first_offset:
+            self._drop(offset, reason)
+        if self._sweep_timer is None:
+            self._arm_sweep()
+        self._wake_publisher()
+
     def _drop(self, offset: int, reason: str) -> None:
         start = self.log.first_offset
         self._drops[reason] += self.log.drop_to(offset)
@@ -980,6 +1004,42 @@ class Topic:
             label: {"matched": matched, "rejected": rejected}
             for label, (matched, rejected) in counted.items()
         }
+
+    def figures(self) -> TopicFigures:
+        """What is counted here, without working anything out: for many topics, many times."""
+        log = self.log
+        return TopicFigures(
+            name=self._base,
+            messages=log.next_offset - log.first_offset,
+            bytes=log.byte_count,
+            first_offset=log.first_offset,
+            next_offset=log.next_offset,
+            readers=len(self._readers),
+            publishers_waiting=len(self._publishers),
+            published=self.published.total,
+            published_bytes=self.published.size,
+            delivered=self.delivered.total,
+            drops=self._drops,
+            waits=self._waits,
+            publish_seconds=self.publish_seconds,
+            groups=[
+                *(
+                    self._cursor_figures(cursor)
+                    for cursor in self._cursors.values()
+                    if cursor.name is not None
+                ),
+                *(group.figures() for group in self.queues.values()),
+            ],
+        )
+
+    def _cursor_figures(self, cursor: Cursor) -> GroupFigures:
+        return GroupFigures(
+            name=cursor.label,
+            kind="cursor",
+            lag=self.lag(cursor),
+            members=cursor.members,
+            drops={"retention": cursor.missed} if cursor.missed else {},
+        )
 
     def stats(self) -> TopicStats:
         log, now_ms = self.log, self.clock.now_ms()

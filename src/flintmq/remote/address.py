@@ -1,4 +1,4 @@
-"""Where the servers of a `flint://` URL are."""
+"""Where the servers of a `flint://` or `flints://` URL are."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ Address = tuple[str, int]
 
 def parse_addresses(url: str) -> list[Address]:
     """`flint://host1:7600,host2` has two servers; a port that is not said is 7600."""
-    _, _, rest = url.partition("://")
+    scheme, _, rest = url.partition("://")
     hosts = rest.rstrip("/")
-    if not hosts or "/" in hosts or "?" in hosts or "@" in hosts:
+    if "@" in hosts:
+        # Not repeated: it holds a key, or what somebody took for one.
         raise InvalidRequest(
-            f"a broker's URL is flint://host:port, or several hosts with commas; not {url!r}"
+            "a broker's URL holds no key: it would end in process lists and logs; give it as "
+            "api_key=..., or in the environment as FLINTMQ_API_KEY"
+        )
+    if not hosts or "/" in hosts or "?" in hosts:
+        raise InvalidRequest(
+            f"a broker's URL is {scheme}://host:port, or several hosts with commas; not {url!r}"
         )
     return [_address(host, url) for host in hosts.split(",")]
 

@@ -42,6 +42,7 @@ from ..wire.operations import (
     CancelDelayed,
     CloseStream,
     CommitStage,
+    DeadLetters,
     Extents,
     Fault,
     FetchedRange,
@@ -55,6 +56,7 @@ from ..wire.operations import (
     OpenFeed,
     OpenReader,
     PauseGroup,
+    PurgeTopic,
     Redrive,
     ResetGroup,
     SetTopic,
@@ -66,10 +68,11 @@ from ..wire.operations import (
 from ..wire.runs import decode_runs
 from ..wire.values import receipt_of, start_fields
 from .address import parse_addresses
-from .link import Link, SessionLost
+from .link import Link, SessionLost, again
 from .member import RemoteMember
 from .outbox import Outbox, PendingReceipt
 from .streams import RemoteFeed, RemoteReader, RemoteStream
+from .tls import ClientTls
 
 T = TypeVar("T")
 OnFull = Literal["block", "raise"]
@@ -91,6 +94,8 @@ class RemoteBroker:
         auto_create: bool = True,
         on_full: OnFull = "block",
         send_bytes_max: int = SEND_BYTES_MAX,
+        api_key: str | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
         if on_full not in get_args(OnFull):
             raise InvalidRequest(f"on_full is one of {', '.join(get_args(OnFull))}")
@@ -110,9 +115,12 @@ class RemoteBroker:
             parse_addresses(url),
             patience=timeout,
             client=name,
+            api_key=api_key,
+            tls=tls,
             on_event=self._event,
             on_opened=self._take_up,
             on_new_session=self._start_anew,
+            on_refused=self._refused,
         )
         self._outbox = Outbox(
             self.link,
@@ -172,6 +180,12 @@ class RemoteBroker:
         for member in list(self.members):
             member.reopen()
         self._outbox.send_again()
+
+    def _refused(self, error: FlintError) -> None:
+        """Our key is none any more: everything that lasts ends with that."""
+        for stream in list(self.streams):
+            stream.fail(again(error))
+        self._outbox.fail(error)
 
     # --- asking
 
@@ -381,6 +395,9 @@ class RemoteBroker:
     async def abort(self, writer: str, number: int) -> None:
         await self._asked(Op.ABORT_STAGE, AbortStage(writer, number))
 
+    def writer_topics(self, writer: str) -> list[str]:
+        raise InvalidRequest("a broker far away checks by itself who may write as whom")
+
     # --- topics
 
     async def backup(self, directory: str) -> None:
@@ -398,6 +415,11 @@ class RemoteBroker:
 
     async def delete_topic(self, name: str) -> None:
         await self._asked(Op.DELETE_TOPIC, Name(name), may_repeat=False)
+
+    async def purge_topic(self, name: str, before: int | None) -> int:
+        control = PurgeTopic(name, before)
+        count: int = await self._asked(Op.PURGE_TOPIC, control, int, may_repeat=False)
+        return count
 
     async def topics(self, pattern: str) -> list[str]:
         names: list[str] = await self._asked(Op.TOPICS, Name(pattern), list[str])
@@ -557,8 +579,8 @@ class RemoteBroker:
         found: list[InFlight] = await self._asked(Op.IN_FLIGHT, control, list[InFlight])
         return found
 
-    async def dead_letters(self, topic: str, group: str, max_rows: int) -> Rows:
-        return await self._rows(Op.DEAD_LETTERS, GroupName(topic, group, max_rows))
+    async def dead_letters(self, topic: str, group: str, max_rows: int, first: int = 0) -> Rows:
+        return await self._rows(Op.DEAD_LETTERS, DeadLetters(topic, group, max_rows, first))
 
     async def redrive(
         self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
@@ -566,6 +588,14 @@ class RemoteBroker:
         wanted = None if offsets is None else list(offsets)
         control = Redrive(topic, group, wanted, _filter_text(filter))
         count: int = await self._asked(Op.REDRIVE, control, int, may_repeat=False)
+        return count
+
+    async def discard(
+        self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
+    ) -> int:
+        wanted = None if offsets is None else list(offsets)
+        control = Redrive(topic, group, wanted, _filter_text(filter))
+        count: int = await self._asked(Op.DISCARD, control, int, may_repeat=False)
         return count
 
     async def cancel(self, topic: str, ranges: Ranges) -> int:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from typing import cast
 
-from ..errors import FlintError, InvalidRequest
+from ..errors import Disconnected, FlintError, InvalidRequest, TlsFailed
+from ..tls.pipe import ALERT, HANDSHAKE, TlsPipe
+from ..tls.sentences import why_refused
 from ..wire.frames import FRAME_BYTES_MAX, Buffer, Frame, FrameDecoder
-from ..wire.hello import HELLO_BYTES, check_server_hello, client_hello, parse_hello
-from .address import Address
+from ..wire.hello import HELLO_BYTES, MAGIC, check_server_hello, client_hello, parse_hello
+from .address import Address, shown
+from .tls import ClientTls
 
 WRITE_BYTES_HIGH = 1024 * 1024
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self) -> None:
+    def __init__(self, address: Address, tls: TlsPipe | None = None) -> None:
+        self._address = address
+        self._tls = tls
+        self._is_first = True
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(FRAME_BYTES_MAX)
         self._hello: bytes | None = b""
@@ -68,9 +75,51 @@ class Connection(asyncio.Protocol):
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._tls is not None:
+            self._tls.advance()
+            transport.write(self._tls.outgoing())
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
+        if self._tls is not None:
+            try:
+                data = self._decrypted(data)
+            except FlintError as error:
+                self._why = self._why or error
+                if self._transport is not None:
+                    self._transport.close()  # what they should hear of it still goes out
+                return
+            if not data:
+                return
+        self._take(data)
+
+    def _decrypted(self, data: bytes) -> bytes:
+        assert self._tls is not None
+        assert self._transport is not None
+        if self._is_first:
+            self._is_first = False
+            if data[0] not in (HANDSHAKE, ALERT):
+                raise TlsFailed(shown(self._address), _why_no_tls(data))
+        was_open = self._tls.is_open
+        self._tls.take(data)
+        try:
+            plain = self._tls.advance()
+        except ssl.SSLError as error:
+            self._transport.write(self._tls.outgoing())  # they should know too
+            why = why_refused(error, self._address[0])
+            if why is not None:
+                raise TlsFailed(shown(self._address), why) from None
+            raise Disconnected(shown(self._address), f"TLS: {error.reason or error}") from None
+        outgoing = self._tls.outgoing()
+        if outgoing:
+            self._transport.write(outgoing)
+        if self._tls.is_open and not was_open:
+            self.flush()  # what has waited for the handshake
+        if self._tls.is_ended:
+            self._transport.close()
+        return plain
+
+    def _take(self, data: bytes) -> None:
         self.bytes_received += len(data)
         try:
             if self._hello is not None:
@@ -105,11 +154,16 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._why = self._why or error
         if not self._first.done():
-            cause = self._why or ConnectionError("it closed the connection")
+            cause = self._why or ConnectionError(self._why_closed())
             self._first.set_exception(cause)
             self._first.exception()
         if self._on_lost is not None:
             self._on_lost(self._why)
+
+    def _why_closed(self) -> str:
+        if self._tls is not None and not self._tls.is_open:
+            return "it closed the connection in the middle of the TLS handshake"
+        return "it closed the connection"
 
     # --- the link's side
 
@@ -122,15 +176,21 @@ class Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         self._flushing = False
+        if self._tls is not None and not self._tls.is_open:
+            return
         out, self._out = self._out, []
         if out and self._transport is not None:
             data = out[0] if len(out) == 1 else b"".join(out)
             self.bytes_sent += len(data)
+            if self._tls is not None:
+                data = self._tls.encrypt(data)
             self._transport.write(data)
 
     def close(self) -> None:
         self.flush()
         if self._transport is not None:
+            if self._tls is not None:
+                self._transport.write(self._tls.farewell())
             self._transport.close()
 
     def abort(self, why: Exception | None = None) -> None:
@@ -139,12 +199,22 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
 
-async def connect(address: Address, seconds: float) -> Connection:
+def _why_no_tls(data: bytes) -> str:
+    if MAGIC.startswith(data[:4]):
+        return (
+            "the broker does not speak TLS on this port; connect with flint:// instead of "
+            "flints://, or give the broker tls_cert and tls_key"
+        )
+    return "what answers on this port does not speak TLS; is it the port of a broker?"
+
+
+async def connect(address: Address, seconds: float, tls: ClientTls | None = None) -> Connection:
     loop = asyncio.get_running_loop()
     host, port = address
+    pipe = None if tls is None else tls.pipe(host)
     try:
         _, connection = await asyncio.wait_for(
-            loop.create_connection(Connection, host, port), seconds
+            loop.create_connection(lambda: Connection(address, pipe), host, port), seconds
         )
     except ValueError as error:  # from the codec of names, or of a NUL in one
         raise InvalidRequest(f"{host!r} is no name of a host: {error}") from None

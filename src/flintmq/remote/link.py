@@ -16,16 +16,27 @@ import os
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, Protocol
 
 import msgspec
 
-from ..errors import Closed, Disconnected, FlintError, MalformedFrame, OutcomeUnknown
+from ..errors import (
+    Closed,
+    Disconnected,
+    FlintError,
+    MalformedFrame,
+    NotAuthenticated,
+    OutcomeUnknown,
+    TlsFailed,
+)
+from ..logs import event
 from ..wire.faults import error_of
 from ..wire.frames import Buffer, Frame, encode_frame
 from ..wire.operations import Fault, Op, Open, Opened, encode
 from .address import Address, shown
 from .connection import Connection, connect
+from .tls import ClientTls
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +48,9 @@ FRAME_SLACK_BYTES = 1024 * 1024
 SHORT_LIVED_SECONDS = 0.005
 GIVE_UP_SECONDS = 0.01
 """Who gives up within so short a time is told together: there may be many."""
+
+TRY_AGAIN_SECONDS = 1.0
+"""After a certificate that was not trusted, whoever asks has it tried again, not more often."""
 
 SILENCE_SECONDS = 10.0
 """How long an answer that should come soon may take before it is asked whether anybody is there."""
@@ -110,16 +124,22 @@ class Link:
         *,
         patience: float | None,
         client: str,
+        api_key: str | None = None,
+        tls: ClientTls | None = None,
         on_event: Callable[[Frame], None],
         on_opened: Callable[[Opened], None],
         on_new_session: Callable[[], None],
+        on_refused: Callable[[FlintError], None],
     ) -> None:
         self._addresses = list(addresses)
         self._patience = patience
         self._client = client
+        self._auth = None if api_key is None else ["key", api_key]
+        self._tls = tls
         self._on_event = on_event
         self._on_opened = on_opened
         self._on_new_session = on_new_session
+        self._on_refused = on_refused
         self._connection: Connection | None = None
         self._session: bytes | None = None
         self._sent = self._received = 0
@@ -129,24 +149,29 @@ class Link:
         self._last_id = 0
         self._connecting: asyncio.Task[None] | None = None
         self._watching: asyncio.TimerHandle | None = None
-        self._late: dict[int, float] = {}  # while there is no connection: when to give up
+        self._late: dict[int, float] = {}  # without a connection: when who waits gives up
         self._watch_is_long = True
         self._up_since = 0.0
         self._short_lived = 0
         self._giving_up: asyncio.TimerHandle | None = None
         self._lost_because = ""
+        self._failed_at = 0.0
         self._at = 0
         self._is_closing = False
         self._ping_seconds = 120.0
         self._pinged = False
         self._goodbye: asyncio.Future[None] | None = None
         self.frame_bytes_max = 0
-        self.failure: FlintError | None = None
+        self.failure: TlsFailed | None = None
+        """Why we have stopped trying to connect."""
+        self.refusal: NotAuthenticated | None = None
+        """Why nothing is asked any more: this one lasts."""
         self.reconnects = 0
 
     @property
     def name(self) -> str:
-        return "flint://" + ",".join(map(shown, self._addresses))
+        scheme = "flint" if self._tls is None else "flints"
+        return f"{scheme}://" + ",".join(map(shown, self._addresses))
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -165,22 +190,27 @@ class Link:
     async def open(self) -> None:
         """Connect for the first time, to the first server that answers."""
         causes = []
+        kind: type[Disconnected] = TlsFailed
         for number in range(len(self._addresses)):
             self._at = number
             try:
                 await self._connect()
                 return
+            except NotAuthenticated:
+                raise  # another server of the same broker says the same
             except (FlintError, OSError) as error:
                 causes.append(_cause(error))
+                if not isinstance(error, TlsFailed):
+                    kind = Disconnected
         if len(causes) > 1:
             named = zip(map(shown, self._addresses), causes, strict=True)
             causes = [f"{address}: {cause}" for address, cause in named]
-        raise Disconnected(self.name, "; ".join(causes))
+        raise kind(self.name, "; ".join(causes))
 
     async def _connect(self) -> None:
         address = self._addresses[self._at]
-        connection = await connect(address, CONNECT_SECONDS)
-        wanted = Open(self._session, self._received, None, self._client, True)
+        connection = await connect(address, CONNECT_SECONDS, self._tls)
+        wanted = Open(self._session, self._received, self._auth, self._client, True)
         try:
             frame = await connection.opening(
                 encode_frame(Op.OPEN, 0, encode(wanted)), CONNECT_SECONDS
@@ -202,6 +232,7 @@ class Link:
     def _take_up(self, connection: Connection, opened: Opened) -> None:
         self._connection = connection
         self._up_since = self.loop.time()
+        self.failure = None
         connection.frame_bytes_max = opened.frame_bytes_max + FRAME_SLACK_BYTES
         self.frame_bytes_max = opened.frame_bytes_max
         self._ping_seconds = opened.ping_seconds
@@ -243,38 +274,88 @@ class Link:
         if self._is_closing:
             return
         self._lost_because = str(error) if error else "the connection was closed by the broker"
-        _log.info("the connection to %s is lost: %s", self.name, self._lost_because)
+        event(
+            _log,
+            logging.INFO,
+            "broker_lost",
+            f"the connection to {self.name} is lost: {self._lost_because}",
+        )
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None
-        if self._patience is not None:
-            self._late = dict.fromkeys(self._waiting, self.loop.time() + self._patience)
+        self._late = dict.fromkeys(self._waiting, self._by_our_patience())
         self._give_up_later()
         if self._connecting is None:
             self._connecting = self.loop.create_task(self._come_back())
 
-    async def _come_back(self) -> None:
+    async def _come_back(self, pause: float = 0.0) -> None:
         """Connect again, at once and then less and less often, to each server in turn."""
         least, most = BACKOFF_SECONDS
         # One that is lost as soon as it is made, again and again, is not made again at once.
-        pause = least * 2 ** min(self._short_lived - 3, 10) if self._short_lived > 3 else 0.0
+        if self._short_lived > 3:
+            pause = max(pause, least * 2 ** min(self._short_lived - 3, 10))
         pause = min(most, pause)
         try:
             while not self._is_closing:
                 if pause:
                     await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                is_hopeless = True
                 for _ in self._addresses:
                     try:
                         await self._connect()
+                    except NotAuthenticated as error:
+                        self._refused(error)
+                        return
                     except (FlintError, OSError) as error:
                         self._lost_because = _cause(error)
                         self._at = (self._at + 1) % len(self._addresses)
+                        is_hopeless = is_hopeless and isinstance(error, TlsFailed)
                     else:
                         self.reconnects += 1
                         return
+                if is_hopeless:
+                    self._stop_trying()
+                    return
                 pause = min(most, max(least, pause * 2))
         finally:
-            self._connecting = None
+            if self._connecting is asyncio.current_task():
+                self._connecting = None
+
+    def _stop_trying(self) -> None:
+        """A certificate does not mend itself: nobody waits for that, and it is tried again when
+        somebody asks for something."""
+        event(
+            _log,
+            logging.WARNING,
+            "tls_failed",
+            f"no connection to {self.name}, and no further attempt: {self._lost_because}",
+            servers=self.name,
+        )
+        self.failure = TlsFailed(self.name, self._lost_because)
+        self._failed_at = self.loop.time()
+        self._connecting = None
+        self._give_up(everybody=True)
+
+    def _try_again(self) -> None:
+        """Somebody asks for something after we had stopped trying."""
+        if self.failure is None or self._connecting is not None or self._is_closing:
+            return
+        wait = self._failed_at + TRY_AGAIN_SECONDS - self.loop.time()
+        self._connecting = self.loop.create_task(self._come_back(max(0.0, wait)))
+
+    def _refused(self, error: NotAuthenticated) -> None:
+        """The broker does not know our key, or not any more: to ask again would not help. Whoever
+        waits hears it, and whoever asks from now on."""
+        self.refusal = error
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+        self._late.clear()
+        self._kept.clear()
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting.values():
+            request.fail(again(error))
+        self._on_refused(error)
 
     def _give_up_later(self) -> None:
         """See to it that who waits hears in time that there is no connection."""
@@ -297,9 +378,10 @@ class Link:
 
     def is_awaited(self, id: int) -> None:
         """Somebody new waits for a request: without a connection they hear of it in time too."""
-        if self._connection is None and self._patience is not None and id in self._waiting:
-            self._late.setdefault(id, self.loop.time() + self._patience)
+        if self._connection is None and id in self._waiting:
+            self._late.setdefault(id, self._by_our_patience())
             self._give_up_in_time(id)
+            self._try_again()
 
     def _give_up_in_time(self, id: int) -> None:
         due = self._deadline(id)
@@ -308,9 +390,13 @@ class Link:
 
     def _deadline(self, id: int) -> float | None:
         own = self._waiting[id].deadline
-        return self._late.get(id) if own is None else own
+        due = self._late.get(id, inf) if own is None else own
+        return None if due == inf else due
 
-    def _give_up(self) -> None:
+    def _by_our_patience(self) -> float:
+        return inf if self._patience is None else self.loop.time() + self._patience
+
+    def _give_up(self, *, everybody: bool = False) -> None:
         self._giving_up = None
         now = self.loop.time()
         never_left = len(self._kept) - (self._sent - self._wrote)
@@ -318,7 +404,8 @@ class Link:
         never_sent: set[int] = set()
         for id, request in list(self._waiting.items()):
             due = self._deadline(id)
-            if due is not None and due <= now:
+            is_awaited = not request.is_parked or id in self._late
+            if (everybody and is_awaited) or (due is not None and due <= now):
                 if request.is_parked:
                     self._late.pop(id, None)  # should its answer come after all, it is taken
                 else:
@@ -334,7 +421,8 @@ class Link:
         self._give_up_later()
 
     def disconnected(self) -> Disconnected:
-        return Disconnected(self.name, self._lost_because)
+        kind = Disconnected if self.failure is None else TlsFailed
+        return kind(self.name, self._lost_because)
 
     def _take_out(self, ids: set[int]) -> None:
         """Never send requests that were never written: nobody has counted them."""
@@ -362,6 +450,10 @@ class Link:
             raise Closed("the connection")
         if id is None:
             id = self.next_id()
+        if self.refusal is not None:
+            if waiting is not None:
+                self.loop.call_soon(waiting.fail, again(self.refusal))
+            return id
         parts = encode_frame(op, id, control, batches, received=self._received)
         self._sent += 1
         self._kept.append((id if waiting is not None else 0, parts))
@@ -373,9 +465,9 @@ class Link:
             if self._watch_is_long and waiting is not None and not waiting.is_parked:
                 self._watch()
         elif waiting is not None:
-            if self._patience is not None:
-                self._late[id] = self.loop.time() + self._patience
+            self._late[id] = self._by_our_patience()
             self._give_up_in_time(id)
+            self._try_again()
         return id
 
     def flush(self) -> None:
@@ -512,6 +604,14 @@ class Link:
             self._goodbye.set_result(None)
 
 
+def again(error: FlintError) -> FlintError:
+    """The same error for somebody else: each has a traceback of its own."""
+    fresh = type(error).__new__(type(error), *error.args)
+    fresh.args = error.args
+    fresh.__dict__.update(error.__dict__)
+    return fresh
+
+
 def error_in(frame: Frame) -> Exception:
     """What an ERROR frame says, as it is raised here."""
     fault = _decoded(frame, Fault)
@@ -533,6 +633,8 @@ def _decoded(frame: Frame, kind: Any) -> Any:
 
 
 def _cause(error: BaseException) -> str:
+    if isinstance(error, Disconnected):
+        return str(getattr(error, "cause", error))
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
     if isinstance(error, OSError):

@@ -29,7 +29,7 @@ from ..model import Receipt
 from ..wire.frames import HEADER_BYTES, Frame
 from ..wire.operations import CancelPiece, Fault, Op, Publish, encode
 from ..wire.values import receipt_of
-from .link import Draining, Link, SessionLost, error_in, error_said
+from .link import SILENCE_SECONDS, Draining, Link, SessionLost, again, error_in, error_said
 
 JOIN_ROWS_MAX = 64
 """Publishes of fewer rows than this share a batch with others of the same turn."""
@@ -39,6 +39,9 @@ LOT_BYTES_MAX = 256 * 1024
 ROWS_MAX = 90_000
 """What may be under way: a topic knows the last 100,000 sequences of a producer, and what is sent
 again has to be among them."""
+
+OVERDUE_SECONDS = 1.0
+"""The broker itself answers when a publish runs out of time; that answer may take so long."""
 
 CONTROL_BYTES = 1024
 """What a frame has at most beside its batch, but for the name of the topic."""
@@ -67,7 +70,7 @@ class Lot:
 
     __slots__ = (
         "auto_create", "batch", "counts", "deadline", "futures", "id", "is_ours", "is_parked",
-        "number", "outbox", "qos", "rows", "size", "timeout", "topic", "was_sent",
+        "number", "outbox", "overdue", "qos", "rows", "size", "timeout", "topic", "was_sent",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +92,7 @@ class Lot:
         self.is_parked = False
         self.is_ours = True
         self.was_sent = 0
+        self.overdue: asyncio.TimerHandle | None = None
         loop = outbox.link.loop
         self.deadline = None if timeout is None else loop.time() + timeout
 
@@ -145,6 +149,17 @@ class Lot:
             # That it was sent twice is our affair: it was published once.
             return msgspec.structs.replace(receipt, duplicate=False)
         return receipt
+
+    def is_overdue(self) -> None:
+        """Nobody waits any longer for a broker that says nothing. Its place in the books stays."""
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(
+                    OutcomeUnknown(
+                        f"{self.outbox.link.name} did not answer within {self.timeout} s"
+                    )
+                )
+                future.exception()
 
     def fail(self, error: Exception) -> None:
         nobody_waits = all(future.done() for future in self.futures)
@@ -315,14 +330,18 @@ class Outbox:
         counts = lot.counts if len(lot.counts) > 1 else None
         control = Publish(lot.topic, lot.qos, lot.auto_create, lot.timeout, counts)
         lot.was_sent += 1
+        if lot.timeout is not None and lot.timeout < 2 * SILENCE_SECONDS and lot.overdue is None:
+            # Longer than that the link itself does not bear a broker that says nothing.
+            due = self.link.loop.time() + lot.timeout + OVERDUE_SECONDS
+            lot.overdue = self.link.loop.call_at(due, lot.is_overdue)
         lot.id = self.link.send(
             Op.PUBLISH, _encoded(control), (lot.batch.header(), lot.batch.body), lot
         )
 
     def send_again(self) -> None:
         """The session is new: what is not acknowledged goes out once more, in its order."""
-        again, self.again = self.again, []
-        for lot in sorted(again, key=lambda lot: lot.number):
+        held, self.again = self.again, []
+        for lot in sorted(held, key=lambda lot: lot.number):
             assert lot.batch is not None
             try:
                 self._check_size(lot.topic, lot.batch, lot.size)  # this one may take less
@@ -354,6 +373,9 @@ class Outbox:
 
     def is_answered(self, lot: Lot) -> None:
         lot.id = 0
+        if lot.overdue is not None:
+            lot.overdue.cancel()
+            lot.overdue = None
         if lot.number and lot.batch is not None:
             lot.number = 0
             self._bytes -= lot.size
@@ -377,10 +399,16 @@ class Outbox:
             self._room.append(future)
             await future
 
+    def fail(self, error: FlintError) -> None:
+        """What is held for a new session has none to wait for."""
+        held, self.again = self.again, []
+        for lot in held:
+            lot.fail(again(error))
+
     def close(self) -> None:
         self.flush()
-        again, self.again = self.again, []
-        for lot in again:
+        held, self.again = self.again, []
+        for lot in held:
             lot.fail(Closed("the connection"))
 
 

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..batch import EXPIRY
-from ..errors import Closed, Disconnected, FlintError, OutcomeUnknown, TopicDeleted
+from ..errors import (
+    Closed,
+    Disconnected,
+    FlintError,
+    NotAuthenticated,
+    OutcomeUnknown,
+    PermissionDenied,
+    TopicDeleted,
+)
 from ..model import Missed, Start
 from ..rows import Message, Rows, Run
 from ..wire.frames import Frame
@@ -35,7 +43,7 @@ from ..wire.operations import (
 from ..wire.operations import Stream as StreamName
 from ..wire.runs import decode_runs
 from ..wire.values import start_fields
-from .link import SessionLost, error_in
+from .link import SessionLost, again, error_in
 
 if TYPE_CHECKING:
     from .broker import RemoteBroker
@@ -155,7 +163,7 @@ class RemoteStream:
             error, self._error = self._error, None
             raise error
         if self._ended is not None:
-            raise _again(self._ended)
+            raise again(self._ended)
 
     def is_ready(self) -> bool:
         return bool(
@@ -204,7 +212,7 @@ class RemoteStream:
         came = True
         if frame.op == Op.ERROR:
             error = error_in(frame)
-            if isinstance(error, TopicDeleted | Closed):
+            if isinstance(error, TopicDeleted | Closed | PermissionDenied):
                 self._ended = error
             else:
                 self._error = error
@@ -269,7 +277,7 @@ class RemoteStream:
         if isinstance(error, SessionLost):
             self._asking = 0
             return  # the stream is opened anew, and then asks anew
-        if isinstance(error, Closed):
+        if isinstance(error, Closed | NotAuthenticated):
             self._asking = 0
             self._ended = error
         else:
@@ -375,7 +383,7 @@ class RemoteStream:
         """Ask something of the stream; anew if it had to be opened anew."""
         while True:
             if self._ended is not None:
-                raise _again(self._ended)
+                raise again(self._ended)
             if self._number is None:
                 if self._reopening is not None:
                     await asyncio.wait([self._reopening], timeout=self._link.patience)
@@ -593,10 +601,3 @@ def _is_cancelled() -> bool:
 def _resolve(future: asyncio.Future[bool], outcome: bool) -> None:
     if not future.done():
         future.set_result(outcome)
-
-
-def _again(error: FlintError) -> FlintError:
-    fresh = type(error).__new__(type(error), *error.args)
-    fresh.args = error.args
-    fresh.__dict__.update(error.__dict__)
-    return fresh

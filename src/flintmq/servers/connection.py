@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import socket
+import ssl
 from typing import TYPE_CHECKING, cast
 
-from ..errors import Disconnected, FlintError, MalformedFrame
+from ..errors import (
+    Disconnected,
+    FlintError,
+    MalformedFrame,
+    NotAuthenticated,
+    TlsFailed,
+)
+from ..logs import limited
+from ..tls.pipe import HANDSHAKE, TlsPipe
+from ..tls.sentences import in_short
 from ..wire.faults import fault_of
 from ..wire.frames import Buffer, FrameDecoder, encode_frame
-from ..wire.hello import HELLO_BYTES, parse_hello, server_hello
+from ..wire.hello import (
+    HELLO_BYTES,
+    MAGIC,
+    VERSION,
+    Hello,
+    other_hello,
+    parse_hello,
+    server_hello,
+)
 from ..wire.operations import Op, encode
 
 if TYPE_CHECKING:
@@ -23,6 +42,9 @@ _log = logging.getLogger(__name__)
 WRITE_BYTES_HIGH = 1024 * 1024
 OPEN_FRAME_BYTES_MAX = 64 * 1024
 """Who has not said who they are gets no more room than this."""
+LINGER_SECONDS = 1.0
+"""How long somebody may take to hear why they are not let in."""
+_numbers = itertools.count(1)
 
 
 class Connection(asyncio.Protocol):
@@ -30,6 +52,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: NativeServer) -> None:
         self._server = server
+        self.number = next(_numbers)
+        self.since_ms = server.broker.clock.now_ms()
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(OPEN_FRAME_BYTES_MAX)
         self._hello: bytes | None = b""
@@ -41,10 +65,16 @@ class Connection(asyncio.Protocol):
         self._out_bytes = 0
         self._paused = False
         self._holding: set[str] = set()
+        self._tls: TlsPipe | None = None
+        self._is_plain = server.tls is None
+        self._is_leaving = False
         self.heard_at = self._loop.time()
+        self.idle_seconds = 0.0
+        """How long it may be silent by what it was told when it opened."""
         self.bytes_received = self.bytes_sent = 0
         self._refusal: FlintError | None = None
-        self.peer = "?"
+        self._late: asyncio.TimerHandle | None = None
+        self.peer = self.host = "?"
 
     # --- the transport's side
 
@@ -53,6 +83,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "local")
+        self.host = str(peer[0]) if isinstance(peer, tuple) else "local"
         set_socket_options(transport)
         transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
         self._refusal = self._server.admit(self)
@@ -61,6 +92,90 @@ class Connection(asyncio.Protocol):
         )
 
     def data_received(self, data: bytes) -> None:
+        if self._is_plain:
+            self._take(data)
+        elif self._tls is not None and self._tls.is_open:
+            self._tls.take(data)
+            self._decrypt()
+        elif not self._is_leaving:
+            self._shake_hands(data)
+
+    # --- TLS
+
+    def _shake_hands(self, data: bytes) -> None:
+        assert self._server.tls is not None
+        if self._tls is None:
+            if data[0] != HANDSHAKE:
+                self._refuse_plain(data)
+                return
+            # Not before: who says nothing costs next to nothing.
+            self._tls = self._server.tls.pipe()
+        self._tls.take(data)
+        self.hold("handshake")
+        self._server.shake_hands_later(self)
+
+    def shake_hands(self) -> None:
+        """One step of the handshake, which is costly: the server takes one in each turn."""
+        if not self.is_open or self._is_leaving:
+            return
+        self._decrypt()
+        self.go_on("handshake")
+
+    def _decrypt(self) -> None:
+        assert self._tls is not None
+        try:
+            data = self._tls.advance()
+        except ssl.SSLError as error:
+            self._complain(in_short(error))
+            self._see_off(self._tls.outgoing())  # the alert that says why
+            return
+        outgoing = self._tls.outgoing()
+        if outgoing and self._transport is not None:
+            self._transport.write(outgoing)
+        if data:
+            self._take(data)
+        if self._tls.is_ended:
+            self.close()
+
+    def _refuse_plain(self, data: bytes) -> None:
+        """Somebody speaks to us without TLS. Our own clients understand the answer."""
+        self._complain("it does not speak TLS")
+        if not MAGIC.startswith(data[:4]):
+            self.abort()
+            return
+        why = "this port speaks TLS; connect with flints:// instead of flint://"
+        fault = fault_of(TlsFailed("the broker", why))
+        answer, _ = server_hello(Hello(VERSION, VERSION, 0))
+        self._see_off(b"".join([answer, *encode_frame(Op.ERROR, 0, encode(fault))]))
+
+    def _complain(self, why: str) -> None:
+        self._server.handshakes_failed += 1
+        limited(
+            _log,
+            logging.WARNING,
+            "tls_refused",
+            why,
+            f"{self.peer} is turned away: {why}",
+            peer=self.peer,
+        )
+
+    def _see_off(self, last_words: bytes) -> None:
+        """Say why, then end. Closed at once, what is still on its way to us would have the kernel
+        take our last words back."""
+        if self._transport is None or self._is_leaving:
+            return
+        self._is_leaving = True
+        self._out.clear()
+        self._transport.write(last_words)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._loop.call_later(LINGER_SECONDS, self.abort)
+
+    # --- frames
+
+    def _take(self, data: bytes) -> None:
+        if self._is_leaving:
+            return
         self.bytes_received += len(data)
         try:
             if self._hello is not None:
@@ -69,6 +184,8 @@ class Connection(asyncio.Protocol):
             if frames:
                 self.heard_at = self._loop.time()  # bytes that never make a frame are no sign
             for frame in frames:
+                if self._late is not None or not self.is_open:
+                    break
                 if self._refusal is not None:
                     raise self._refusal
                 if self.session is not None:
@@ -81,13 +198,25 @@ class Connection(asyncio.Protocol):
                 self.flush()  # what could be answered at once
         except FlintError as error:
             self.refuse(error)
-        except Exception:
-            _log.exception("a connection from %s failed", self.peer)
+        except Exception as error:
+            limited(
+                _log,
+                logging.ERROR,
+                "connection_failed",
+                type(error).__name__,
+                "a connection failed by a fault of the broker; please report it",
+                exc_info=error,
+                peer=self.peer,
+            )
             self.abort()
 
     def _take_hello(self, data: bytes) -> bytes:
         assert self._hello is not None
         whole = self._hello + data
+        if self._is_plain and whole[0] == HANDSHAKE:
+            self._complain("it speaks TLS, and we do not")
+            self._see_off(other_hello())
+            return b""
         if len(whole) < HELLO_BYTES:
             if whole[:4] != b"FLNT"[: len(whole[:4])]:
                 parse_hello(whole)
@@ -123,6 +252,9 @@ class Connection(asyncio.Protocol):
         self._out.clear()
         if self._handshake is not None:
             self._handshake.cancel()
+        if self._late is not None:
+            self._late.cancel()
+            self._let_go()
         self._server.left(self)
         session, self.session = self.session, None
         if session is not None:
@@ -161,9 +293,11 @@ class Connection(asyncio.Protocol):
         out, self._out = self._out, []
         was_full = self._out_bytes > WRITE_BYTES_HIGH
         self._out_bytes = 0
-        if out and self._transport is not None:
+        if out and self._transport is not None and not self._is_leaving:
             data = out[0] if len(out) == 1 else b"".join(out)
             self.bytes_sent += len(data)
+            if self._tls is not None:
+                data = self._tls.encrypt(data)
             self._transport.write(data)
         if was_full and not self._paused and self.session is not None:
             self.session.has_room()
@@ -187,15 +321,47 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, error: FlintError) -> None:
         """Say what is wrong with the connection as a whole, and end it."""
-        _log.info("%s is disconnected: %s", self.peer, error)
+        limited(
+            _log,
+            logging.INFO,
+            "client_disconnected",
+            self.peer.rpartition(":")[0],
+            f"{self.peer} is disconnected: {error}",
+            peer=self.peer,
+            error=type(error).__name__,
+        )
         if self._hello is None:
             self.write(encode_frame(Op.ERROR, 0, encode(fault_of(error))))
         self.close()
 
+    def refuse_login(self, error: NotAuthenticated) -> None:
+        """Answer a failed login, but not at once. Meanwhile nothing is read, and one timer is all
+        it costs; where too many wait already, nothing is answered."""
+        seconds = self._server.gate.hold_back(self.host)
+        if seconds is None:
+            self.abort()
+            return
+        self.hold("login")
+        if self._handshake is not None:
+            self._handshake.cancel()
+            self._handshake = None
+        self._late = self._loop.call_later(seconds, self._answer_login, error)
+
+    def _answer_login(self, error: NotAuthenticated) -> None:
+        self._let_go()
+        self.write(encode_frame(Op.ERROR, 0, encode(fault_of(error))))
+        self.close()
+
+    def _let_go(self) -> None:
+        self._late = None
+        self._server.gate.let_go(self.host)
+
     def close(self) -> None:
         """Close once everything written so far is sent."""
         self.flush()
-        if self._transport is not None:
+        if self._transport is not None and not self._is_leaving:
+            if self._tls is not None:
+                self._transport.write(self._tls.farewell())
             self._transport.close()
 
     def abort(self) -> None:

@@ -5,26 +5,39 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from ..access import Access
 from ..broker_api import BrokerApi
-from ..errors import Disconnected, FlintError, InvalidRequest, MalformedFrame, QueueFull
+from ..errors import (
+    Disconnected,
+    FlintError,
+    InvalidRequest,
+    MalformedFrame,
+    NotAuthenticated,
+    QueueFull,
+)
+from ..logs import event, limited
 from ..model import OPTION_NAMES, TopicInfo, TopicOptions
 from ..wire.frames import Frame
 from ..wire.operations import KnownTopic, Op, Open, Opened, encode
 from ..wire.runs import RunEncoder
 from .connection import Connection
+from .gate import OpenGate, WatchedGate
 from .limits import Limits
 from .publishing import Draining
 from .session import Session
+from .tls import ServerTls
 
 _log = logging.getLogger(__name__)
 
 SESSION_BYTES = 16
-COMPLAIN_SECONDS = 10.0
+HANDSHAKES_SECONDS = 0.002
+"""What TLS handshakes may take of one turn of the loop."""
 MEMORY_BITS = 62
 _memories: WeakKeyDictionary[BrokerApi, int] = WeakKeyDictionary()
 """A number for what each broker has in memory, which no other has."""
@@ -37,15 +50,31 @@ class NativeServer:
     """
 
     def __init__(
-        self, broker: BrokerApi, *, limits: Limits | None = None, name: str = "flintmq"
+        self,
+        broker: BrokerApi,
+        *,
+        limits: Limits | None = None,
+        name: str = "flintmq",
+        gate: WatchedGate | None = None,
+        backup_dir: Path | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self.broker = broker
+        self.gate: WatchedGate = gate or OpenGate()
+        self.gate.on_changed(self._keys_changed)
+        self.backup_dir = backup_dir
+        """Where clients may have backups made; None: wherever the broker may write."""
+        self.tls = tls
         self.limits = limits or Limits()
         self.name = name
         self.encoder = RunEncoder()
         self.connections: set[Connection] = set()
         self._turned_away: set[Connection] = set()
-        self._complain_at = 0.0
+        self._shaking_hands: dict[Connection, None] = {}  # in the order they came
+        self._is_shaking_hands = False
+        self.handshakes_failed = 0
+        self.accepted = self.refused = 0
+        self._bytes_received = self._bytes_sent = 0  # by connections that have left
         self.sessions: dict[bytes, Session] = {}
         self._away: dict[bytes, Session] = {}  # those without a connection, in the order they left
         self.known: dict[str, KnownTopic] = {}
@@ -54,6 +83,7 @@ class NativeServer:
         """How many sessions are about to look for something to deliver."""
         self._servers: list[asyncio.Server] = []
         self._sweeping: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- listening
@@ -89,8 +119,10 @@ class NativeServer:
         """Take a connection in; or why it is refused, which it hears once it has said hello."""
         if not self.is_draining and len(self.connections) < self.limits.connections:
             self.connections.add(connection)
+            self.accepted += 1
             self._sweep_later()
             return None
+        self.refused += 1
         self._turn_away(connection)
         if self.is_draining:
             return Draining("the broker is about to stop")
@@ -99,22 +131,65 @@ class NativeServer:
         )
 
     def _turn_away(self, connection: Connection) -> None:
+        if not self.is_draining:
+            limited(
+                _log,
+                logging.WARNING,
+                "connection_turned_away",
+                "",
+                "a client is turned away: there are too many connections; close some, or raise "
+                "max_connections",
+                peer=connection.peer,
+                connections=len(self.connections),
+            )
         if len(self._turned_away) >= self.limits.told:
             connection.abort()  # a flood: nobody is told why
             return
         self._turned_away.add(connection)
-        now = asyncio.get_running_loop().time()
-        if not self.is_draining and now >= self._complain_at:
-            self._complain_at = now + COMPLAIN_SECONDS
-            _log.warning(
-                "%s is turned away: there are %d connections already",
-                connection.peer,
-                len(self.connections),
-            )
+
+    def shake_hands_later(self, connection: Connection) -> None:
+        """A step of a TLS handshake takes up to a millisecond: a few in each turn of the loop, so
+        that many who connect at once do not hold up those who are connected."""
+        self._shaking_hands[connection] = None
+        if not self._is_shaking_hands:
+            self._is_shaking_hands = True
+            asyncio.get_running_loop().call_soon(self._shake_hands)
+
+    def _shake_hands(self) -> None:
+        loop = asyncio.get_running_loop()
+        enough_at = loop.time() + HANDSHAKES_SECONDS
+        try:
+            while self._shaking_hands and loop.time() < enough_at:
+                connection = next(iter(self._shaking_hands))
+                del self._shaking_hands[connection]
+                connection.shake_hands()
+        finally:
+            self._is_shaking_hands = bool(self._shaking_hands)
+            if self._is_shaking_hands:
+                loop.call_soon(self._shake_hands)
 
     def left(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self._turned_away.discard(connection)
+        self._bytes_received += connection.bytes_received
+        self._bytes_sent += connection.bytes_sent
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes received and sent since the beginning."""
+        received, sent = self._bytes_received, self._bytes_sent
+        for connection in self.connections:
+            received += connection.bytes_received
+            sent += connection.bytes_sent
+        return received, sent
+
+    def set_limits(self, limits: Limits) -> None:
+        """Also for connections that are open; but who was told when to ping is not let go of for
+        pinging no more often than that."""
+        self.limits = limits
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        self._sweep_later()
 
     def _sweep_later(self) -> None:
         if self._sweeping is None and self.connections:
@@ -127,7 +202,8 @@ class NativeServer:
         now = asyncio.get_running_loop().time()
         for connection in list(self.connections):
             silent = now - connection.heard_at
-            if silent > self.limits.idle_seconds and not connection.is_held_by_us:
+            allowed = max(self.limits.idle_seconds, connection.idle_seconds)
+            if silent > allowed and not connection.is_held_by_us:
                 connection.refuse(
                     Disconnected(
                         connection.peer,
@@ -143,17 +219,24 @@ class NativeServer:
             wanted = msgspec.msgpack.decode(frame.control, type=Open)
         except msgspec.DecodeError as error:
             raise MalformedFrame(f"OPEN: {error}") from None
-        if wanted.auth is not None:
-            raise InvalidRequest("this server asks for no credentials, and takes none")
+        try:
+            access = self.gate.judge(credential_in(wanted), connection.host)
+        except NotAuthenticated as error:
+            connection.refuse_login(error)
+            return
+        self._watch_later()
         known = self.sessions.get(wanted.session) if wanted.session is not None else None
+        if known is not None and known.access.key != access.key:
+            known = None  # another's
         if known is not None and known.can_resume(wanted.received):
+            known.use(access)
             known.attach(connection)
             self._welcome(connection, known, frame.id, True)
             known.send_again(wanted.received)
         else:
             if known is not None:
                 known.end()
-            session = Session(self, secrets.token_bytes(SESSION_BYTES), wanted)
+            session = Session(self, secrets.token_bytes(SESSION_BYTES), wanted, access)
             self.sessions[session.id] = session
             session.attach(connection)
             self._welcome(connection, session, frame.id, False)
@@ -171,9 +254,10 @@ class NativeServer:
             limits.ping_seconds,
             limits.grace_seconds,
             self.name,
-            list(self.known.values()),
+            [topic for topic in self.known.values() if session.access.sees(topic.name)],
         )
         connection.opened(session)
+        connection.idle_seconds = limits.idle_seconds
         connection.write(session.uncounted(Op.REPLY, request, encode(opened)))
 
     def lasting_id(self, topic: TopicInfo) -> int:
@@ -198,7 +282,14 @@ class NativeServer:
             or sum(one.kept_bytes for one in self._away.values()) > limits.away_bytes
         ):
             oldest = next(iter(self._away.values()))
-            _log.info("the session of %s is not kept: too many are", oldest.client or "a client")
+            event(
+                _log,
+                logging.INFO,
+                "session_not_kept",
+                "a session is not kept for its client to come back: too many are",
+                client=oldest.client,
+                away=len(self._away),
+            )
             oldest.end()
 
     def is_back(self, session: Session) -> None:
@@ -218,7 +309,37 @@ class NativeServer:
             self.known[name] = after
         control = encode(after or KnownTopic(name, None))
         for session in list(self.sessions.values()):
-            session.send(Op.TOPIC_CHANGED, 0, control)
+            if session.access.sees(name):
+                session.send(Op.TOPIC_CHANGED, 0, control)
+
+    def tell_topics(self, session: Session, before: Access) -> None:
+        """Tell a client of topics that its key sees since it was changed; others it may forget."""
+        for topic in self.known.values():
+            saw, sees = before.sees(topic.name), session.access.sees(topic.name)
+            if saw != sees:
+                told = topic if sees else KnownTopic(topic.name, None)
+                session.send(Op.TOPIC_CHANGED, 0, encode(told))
+
+    # --- keys that change while they are in use
+
+    def _watch_later(self) -> None:
+        """One timer for all sessions, and none without them."""
+        seconds = self.gate.watch_seconds
+        if self._watching is None and seconds is not None:
+            self._watching = asyncio.get_running_loop().call_later(seconds, self._watch)
+
+    def _watch(self) -> None:
+        self._watching = None
+        self.gate.refresh()
+        if self.sessions:
+            self._watch_later()
+
+    def _keys_changed(self) -> None:
+        for session in list(self.sessions.values()):
+            try:
+                session.use(self.gate.still(session.access))
+            except NotAuthenticated as error:
+                session.expel(error)
 
     # --- the end
 
@@ -241,8 +362,9 @@ class NativeServer:
         self.is_draining = True
         for server in self._servers:
             server.close()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        for timer in (self._sweeping, self._watching):
+            if timer is not None:
+                timer.cancel()
         for connection in list(self._turned_away):
             connection.abort()
         for connection in list(self.connections):
@@ -264,6 +386,17 @@ class NativeServer:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def credential_in(wanted: Open) -> str | None:
+    """The key a client brings. What it brings instead is never repeated: it may be one."""
+    match wanted.auth:
+        case None:
+            return None
+        case ["key", str(key)]:
+            return key
+        case _:
+            raise InvalidRequest('auth is nil or ["key", the key]')
 
 
 def known_topic(name: str, options: TopicOptions) -> KnownTopic | None:

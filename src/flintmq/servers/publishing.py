@@ -17,6 +17,7 @@ from ..model import PRIORITY_MAX, Receipt
 from ..wire.frames import Frame
 from ..wire.operations import Op, Publish, encode
 from ..wire.values import receipt_fields
+from .rules import may_publish
 
 if TYPE_CHECKING:
     from .session import Session
@@ -53,6 +54,7 @@ class Publishes:
         session = self._session
         try:
             wanted = session.control(frame, Publish)
+            may_publish(session, wanted)
             batch = checked_batch(frame.batches)
             self._check_room(frame.byte_length)
             self._publish(frame.id, wanted, batch, frame.byte_length + FRAME_COST)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
@@ -25,6 +27,7 @@ from ..wire.operations import (
     Commit,
     CommitStage,
     Control,
+    DeadLetters,
     Extents,
     Fetch,
     FetchedRange,
@@ -38,6 +41,7 @@ from ..wire.operations import (
     OpenFeed,
     OpenReader,
     PauseGroup,
+    PurgeTopic,
     Redrive,
     ResetGroup,
     Seek,
@@ -53,6 +57,7 @@ from ..wire.operations import (
 from ..wire.operations import Stream as StreamName
 from ..wire.values import receipt_fields, start_of
 from .publishing import checked_batch
+from .rules import Need
 from .streams import Member, Stream, cut
 
 if TYPE_CHECKING:
@@ -134,8 +139,13 @@ async def delete_topic(session: Session, c: Name, frame: Frame) -> None:
     await session.server.broker.delete_topic(c.name)
 
 
+async def purge_topic(session: Session, c: PurgeTopic, frame: Frame) -> Any:
+    return await session.server.broker.purge_topic(c.name, c.before)
+
+
 async def topics(session: Session, c: Name, frame: Frame) -> Any:
-    return await session.server.broker.topics(c.name)
+    names = await session.server.broker.topics(c.name)
+    return [name for name in names if session.access.sees(name)]
 
 
 async def topic_info(session: Session, c: Name, frame: Frame) -> Any:
@@ -147,7 +157,18 @@ async def topic_stats(session: Session, c: Name, frame: Frame) -> Any:
 
 
 async def backup(session: Session, c: Name, frame: Frame) -> None:
+    """It goes into a new or empty directory, which the broker sees to; and only there."""
+    _check_place(c.name, session.server.backup_dir)
     await session.server.broker.backup(c.name)
+
+
+def _check_place(directory: Any, root: Path | None) -> None:
+    if type(directory) is not str or not os.path.isabs(directory) or "\0" in directory:
+        raise InvalidRequest("a backup goes to an absolute path of the broker's machine")
+    if root is not None:
+        inside, wanted = os.path.realpath(root), os.path.realpath(directory)
+        if inside == wanted or os.path.commonpath((inside, wanted)) != inside:
+            raise InvalidRequest("backups of this broker go into a directory below its backup_dir")
 
 
 # --- readers and feeds
@@ -157,19 +178,27 @@ async def open_reader(session: Session, c: OpenReader, frame: Frame) -> StreamOp
     session.check_streams()
     broker = session.server.broker
     filter = _filter(c.filter)
+    auto_create = c.auto_create and _may_create(session, c.topic)
 
     async def open_plain(topic: Any, start: Start | None) -> ReaderApi:
         return await broker.open_reader(
-            topic, name=c.name, start=start, filter=filter, auto_create=c.auto_create
+            topic, name=c.name, start=start, filter=filter, auto_create=auto_create
         )
 
     if c.whole:
         api = await _open_row(session, c, open_plain)
     else:
         api = await open_plain(c.topic, start_of(c.start))
-    stream = Stream(session, api, is_reader=True, can_listen=not c.whole)
+    need = Need("consume", c.topic)
+    stream = Stream(session, api, need, is_reader=True, can_listen=not c.whole)
     topic_id = session.server.lasting_id(await broker.topic_info(c.topic))
     return StreamOpened(session.add_stream(stream), await api.positions(), api.missed, topic_id)
+
+
+def _may_create(session: Session, topic: str) -> bool:
+    """Topics are made on the fly by those who may publish to them, or administer them."""
+    access = session.access
+    return access.may("publish", topic) or access.may("administer", topic)
 
 
 async def _open_row(
@@ -209,7 +238,8 @@ async def open_feed(session: Session, c: OpenFeed, frame: Frame) -> StreamOpened
         overflow=cast(Overflow, c.overflow),
         filter=_filter(c.filter),
     )
-    stream = Stream(session, api, is_reader=False, can_listen=True)
+    need = Need("consume", c.pattern, is_pattern=True)
+    stream = Stream(session, api, need, is_reader=False, can_listen=True)
     return StreamOpened(session.add_stream(stream))
 
 
@@ -273,7 +303,7 @@ async def close_stream(session: Session, c: CloseStream, frame: Frame) -> None:
     stream = session.streams.pop(c.stream, None)
     if stream is None:
         return
-    if isinstance(stream, Stream) and stream.is_reader:
+    if isinstance(stream, Stream) and stream.is_reader and stream.denied is None:
         await give_back(stream, c.unread)
     await stream.close()
 
@@ -393,9 +423,10 @@ async def join_group(session: Session, c: JoinGroup, frame: Frame) -> Joined:
         filter=_filter(c.filter),
         start=start_of(c.start),
         holder=c.holder or session.client,
-        auto_create=c.auto_create,
+        auto_create=c.auto_create and _may_create(session, c.topic),
     )
-    return Joined(session.add_stream(Member(api)), msgspec.to_builtins(api.info))
+    member = Member(api, Need("consume", c.topic))
+    return Joined(session.add_stream(member), msgspec.to_builtins(api.info))
 
 
 async def take_leased(session: Session, c: TakeLeased, frame: Frame) -> Any:
@@ -487,12 +518,17 @@ async def in_flight(session: Session, c: GroupName, frame: Frame) -> Any:
     return await session.server.broker.in_flight(c.topic, c.group, c.max_rows)
 
 
-async def dead_letters(session: Session, c: GroupName, frame: Frame) -> WithBatches:
-    return _some_of(session, await session.server.broker.dead_letters(c.topic, c.group, c.max_rows))
+async def dead_letters(session: Session, c: DeadLetters, frame: Frame) -> WithBatches:
+    found = await session.server.broker.dead_letters(c.topic, c.group, c.max_rows, c.first)
+    return _some_of(session, found)
 
 
 async def redrive(session: Session, c: Redrive, frame: Frame) -> Any:
     return await session.server.broker.redrive(c.topic, c.group, c.offsets, _filter(c.filter))
+
+
+async def discard(session: Session, c: Redrive, frame: Frame) -> Any:
+    return await session.server.broker.discard(c.topic, c.group, c.offsets, _filter(c.filter))
 
 
 async def cancel_delayed(session: Session, c: CancelDelayed, frame: Frame) -> Any:
@@ -512,6 +548,7 @@ HANDLERS: dict[int, tuple[type[Control], Handler]] = {
     Op.TOPIC_INFO: (Name, topic_info),
     Op.TOPIC_STATS: (Name, topic_stats),
     Op.BACKUP: (Name, backup),
+    Op.PURGE_TOPIC: (PurgeTopic, purge_topic),
     Op.OPEN_READER: (OpenReader, open_reader),
     Op.OPEN_FEED: (OpenFeed, open_feed),
     Op.SEEK: (Seek, seek),
@@ -534,9 +571,10 @@ HANDLERS: dict[int, tuple[type[Control], Handler]] = {
     Op.DELETE_GROUP: (GroupName, delete_group),
     Op.PEEK: (GroupName, peek),
     Op.IN_FLIGHT: (GroupName, in_flight),
-    Op.DEAD_LETTERS: (GroupName, dead_letters),
+    Op.DEAD_LETTERS: (DeadLetters, dead_letters),
     Op.REDRIVE: (Redrive, redrive),
     Op.CANCEL_DELAYED: (CancelDelayed, cancel_delayed),
+    Op.DISCARD: (Redrive, discard),
 }
 
 __all__ = ["ANSWERED", "HANDLERS", "Take", "WithBatches"]

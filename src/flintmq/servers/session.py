@@ -10,18 +10,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ..errors import Closed, FlintError, InvalidRequest, MalformedFrame, QueueFull
+from ..access import Access
+from ..errors import (
+    Closed,
+    FlintError,
+    InvalidRequest,
+    MalformedFrame,
+    NotAuthenticated,
+    PermissionDenied,
+    QueueFull,
+)
+from ..logs import event, limited
 from ..wire.faults import fault_of
 from ..wire.frames import Buffer, Frame, encode_frame
 from ..wire.operations import CancelPiece, Control, Fault, Op, Open, encode
 from . import requests
 from .connection import Connection
 from .publishing import Publishes
+from .rules import RULES
 from .streams import Member, Stream
 
 if TYPE_CHECKING:
@@ -33,8 +44,9 @@ C = TypeVar("C", bound=Control)
 
 
 class Session:
-    def __init__(self, server: NativeServer, id: bytes, wanted: Open) -> None:
+    def __init__(self, server: NativeServer, id: bytes, wanted: Open, access: Access) -> None:
         self.server = server
+        self.access = access
         self.id = id
         self.client = wanted.client
         self.loop = asyncio.get_running_loop()
@@ -50,6 +62,8 @@ class Session:
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._takes: dict[int, Stream] = {}
         self._to_look: list[Stream] = []
+        self._waits: dict[int, tuple[int, Any]] = {}  # of the tasks, what may wait for ever
+        self._refused: dict[int, FlintError] = {}
         self._parked = 0  # of the tasks, those that wait for messages or for room
         self._room: asyncio.Event | None = None
         self._stream_count = 0
@@ -104,6 +118,42 @@ class Session:
             self.server.forget(self)
             self.server.run(self._close_everything())
 
+    # --- the key
+
+    def use(self, access: Access) -> None:
+        """Go by what the key may do now. What it may not do any more ends."""
+        before, self.access = self.access, access
+        if access is before:
+            return
+        self.server.tell_topics(self, before)
+        for stream in list(self.streams.values()):
+            self._check_still(stream)
+        for request, (op, control) in list(self._waits.items()):
+            try:
+                RULES[Op(op)].check(self, control)
+            except FlintError as error:
+                self._refused[request] = error
+                self._tasks[request].cancel()
+
+    def _check_still(self, stream: Stream | Member) -> None:
+        if stream.denied is None:
+            try:
+                stream.need.check(self.access)
+            except PermissionDenied as error:
+                stream.deny(error)
+                self.server.run(stream.close())
+
+    def expel(self, error: NotAuthenticated) -> None:
+        """The key is gone: say so, and give back everything. Nobody can resume this."""
+        connection = self.connection
+        self.silence()  # what is cut off is not answered one by one
+        self.end()
+        if connection is not None:
+            connection.refuse(error)
+
+    def writer_topics(self, writer: str) -> Collection[str]:
+        return self.server.broker.writer_topics(writer)
+
     def silence(self) -> None:
         """Send nothing any more: to the client, the connection is lost."""
         self._is_silent = True
@@ -127,7 +177,13 @@ class Session:
                     await requests.give_back(stream, [])  # never sent, so nobody has it
                 await stream.close()
             except FlintError as error:
-                _log.info("closing what %s held: %s", self.client or "a client", error)
+                event(
+                    _log,
+                    logging.INFO,
+                    "session_end_failed",
+                    f"closing what a client held: {error}",
+                    client=self.client,
+                )
         self.streams.clear()
         self._kept.clear()
 
@@ -158,7 +214,15 @@ class Session:
             return fault_of(error)
         if isinstance(error, asyncio.CancelledError):
             return Fault("Cancelled", "the request was cancelled")
-        _log.error("a request of %s failed", self.client or "a client", exc_info=error)
+        limited(
+            _log,
+            logging.ERROR,
+            "request_failed",
+            type(error).__name__,
+            "a request failed by a fault of the broker; please report it",
+            exc_info=error,
+            client=self.client,
+        )
         return Fault("FlintError", f"the server failed: {type(error).__name__}: {error}")
 
     def is_full(self) -> bool:
@@ -263,7 +327,11 @@ class Session:
         for name in _NAMES:
             if isinstance(getattr(control, name, None), list | dict):
                 raise InvalidRequest(f"{kind.__name__}: {name} is no list and no map")
-        self.run(frame.id, work(self, control, frame), waits=frame.op in _WAIT)
+        RULES[Op(frame.op)].check(self, control)
+        waits = frame.op in _WAIT
+        if waits:
+            self._waits[frame.id] = (frame.op, control)
+        self.run(frame.id, work(self, control, frame), waits=waits)
 
     def check_requests(self) -> None:
         if len(self._tasks) + len(self._takes) >= self.server.limits.requests:
@@ -281,9 +349,11 @@ class Session:
             # Not at the end of the work itself: what is cancelled early never gets there.
             self._parked -= waits
             self._tasks.pop(request, None)
+            self._waits.pop(request, None)
+            refused = self._refused.pop(request, None)
             work.close()
             if task.cancelled():
-                self.fail(request, asyncio.CancelledError())
+                self.fail(request, refused or asyncio.CancelledError())
             elif (error := task.exception()) is not None:
                 self.fail(request, error)
 
@@ -302,6 +372,7 @@ class Session:
 
     def _take(self, frame: Frame) -> None:
         wanted = self.control(frame, requests.Take)
+        RULES[Op.TAKE].check(self, wanted)
         stream = self.stream(wanted.stream)
         if not isinstance(stream, Stream):
             raise InvalidRequest("a member of a group takes under a lease: TAKE_LEASED")
@@ -343,6 +414,7 @@ class Session:
     def add_stream(self, stream: Stream | Member) -> int:
         self._stream_count += 1
         self.streams[self._stream_count] = stream
+        self._check_still(stream)  # the key may have changed while it was opened
         return self._stream_count
 
     def check_streams(self) -> None:

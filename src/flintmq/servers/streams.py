@@ -14,6 +14,7 @@ from ..errors import FlintError, InvalidRequest
 from ..model import Missed
 from ..rows import Rows, Run
 from ..wire.operations import Op, Taken, encode
+from .rules import Need
 
 if TYPE_CHECKING:
     from .session import Session
@@ -32,11 +33,14 @@ class Stream:
         self,
         session: Session,
         api: ReaderApi | FeedApi,
+        need: Need,
         *,
         is_reader: bool,
         can_listen: bool = False,
     ) -> None:
         self.api = api
+        self.need = need
+        self.denied: FlintError | None = None
         self.is_reader = is_reader
         self._can_listen = can_listen
         self._session = session
@@ -217,6 +221,15 @@ class Stream:
         finally:
             self._watching = None
 
+    def deny(self, error: FlintError) -> None:
+        """The key does not allow it any more: whoever waits hears so, and nothing is sent."""
+        self.denied = error
+        self._left.clear()
+        if self._waiting is not None:
+            request = self._waiting[0]
+            self._ended(request)
+            self._session.fail(request, error)
+
     async def close(self) -> None:
         if self._closed:
             return
@@ -285,8 +298,13 @@ def _joined(runs: list[Run]) -> list[Run]:
 class Member:
     """A membership of a queue group. Takes are served in their order by the broker."""
 
-    def __init__(self, api: MemberApi) -> None:
+    def __init__(self, api: MemberApi, need: Need) -> None:
         self.api = api
+        self.need = need
+        self.denied: FlintError | None = None
+
+    def deny(self, error: FlintError) -> None:
+        self.denied = error
 
     async def close(self) -> None:
         await self.api.close()

@@ -171,10 +171,10 @@ def _end_jvm(jvm: Jvm, gateway: Any) -> None:
     if gateway is not None and jvm.is_alive():
         from pyspark import SparkContext
 
-        running = SparkContext._active_spark_context
-        if running is not None and not re.match(LOCAL, running.master):
-            with contextlib.suppress(Exception):
-                running.stop()  # else its executors would complain that they lost their driver
+        # Executors, and threads of this process, would complain that they lost each other.
+        with contextlib.suppress(Exception):
+            if SparkContext._active_spark_context is not None:
+                SparkContext._active_spark_context.stop()
         # Else what is left of Python objects would call a Java that is not there any more.
         with contextlib.suppress(Exception):
             gateway.shutdown()

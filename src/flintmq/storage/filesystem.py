@@ -168,6 +168,16 @@ class LocalFileSystem:
     def create(self, name: str) -> LocalFile:
         return self._open("create", name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
+    def create_private(self, name: str) -> LocalFile:
+        """One that nobody but its owner may read, from the first moment on. Made by root, it is
+        owned by whom the directory belongs to: else the broker could not read it."""
+        with _told("create", self.describe(name)):
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            file = LocalFile(self.describe(name), os.open(self._path(name), flags, 0o600))
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            file.give_to_owner_of(self.root)
+        return file
+
     def open(self, name: str, *, writable: bool = False) -> LocalFile:
         return self._open("open", name, os.O_RDWR if writable else os.O_RDONLY)
 
@@ -215,6 +225,36 @@ class LocalFileSystem:
         except OSError:  # another disk, or a filesystem without links: the caller copies
             return False
         return True
+
+    def stamp(self, name: str) -> tuple[int, int, int] | None:
+        """What tells one state of a file from the next without reading it; None: not there."""
+        try:
+            with _told("look at", self.describe(name)):
+                found = os.stat(self._path(name))
+        except StorageFailed as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def is_read_by_others(self, name: str) -> bool:
+        """Whether users beside its owner may read a file."""
+        with _told("look at", self.describe(name)):
+            return bool(os.stat(self._path(name)).st_mode & 0o077)
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Wait for a lock file, and hold it: for short changes by one process after the other."""
+        import fcntl
+
+        with _told("lock", self.describe(name)):
+            descriptor = os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            with _told("lock", self.describe(name)):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def lock(self, name: str) -> LocalLock:
         import fcntl  # not on every system; what runs in memory alone must import this module
@@ -308,6 +348,11 @@ class LocalFile:
         self.sync_all()
         with suppress(OSError):  # advice only
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def give_to_owner_of(self, directory: Path) -> None:
+        with _told("give away", self.name):
+            owner = os.stat(directory)
+            os.fchown(self._descriptor, owner.st_uid, owner.st_gid)
 
     def close(self) -> None:
         if self._descriptor >= 0:

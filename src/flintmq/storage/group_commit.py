@@ -17,10 +17,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 from ..errors import Closed, FlintError, StorageFailed, StorageFull
+from ..fsync_policy import ALWAYS, FsyncPolicy
+from ..metrics import DISK_SECONDS, Histogram
 from .frames import Lot, Record
-from .fsync_policy import ALWAYS, FsyncPolicy
 from .journal import Journal
 
 QUEUE_BYTES_MAX = 64 << 20
@@ -31,6 +33,10 @@ RETRY_SECONDS = 1.0
 
 
 def _ignore(*_: object) -> None: ...
+
+
+def _never(seconds: float) -> bool:
+    return False
 
 
 class GroupCommit:
@@ -47,6 +53,7 @@ class GroupCommit:
     on_full(error)       the disk has no room for more journal: refuse publishers from now on. The
                          rest of the current file is left for what makes room
     on_room()            the disk has room again
+    on_slow(s, bytes)    a write and its sync took so many seconds that `is_slow(s)`
 
     With `start()` the writing is done by a thread; without it, by `step()`.
     """
@@ -61,6 +68,8 @@ class GroupCommit:
         on_written: Callable[[int], object] = _ignore,
         on_full: Callable[[StorageFull], object] = _ignore,
         on_room: Callable[[], object] = _ignore,
+        on_slow: Callable[[float, int], object] = _ignore,
+        is_slow: Callable[[float], bool] = _never,
         queue_bytes_max: int = QUEUE_BYTES_MAX,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         monotonic: Callable[[], float] = time.monotonic,
@@ -72,6 +81,8 @@ class GroupCommit:
         self._on_written = on_written
         self._on_full = on_full
         self._on_room = on_room
+        self._on_slow = on_slow
+        self._is_slow = is_slow
         self._queue_bytes_max = queue_bytes_max
         self._frame_bytes_max = frame_bytes_max
         self._monotonic = monotonic
@@ -97,6 +108,8 @@ class GroupCommit:
         self._written = 0
         self._unsynced_records = 0
         self._unsynced_since = 0.0
+        self.sync_seconds = Histogram(DISK_SECONDS)
+        self.written_bytes = self.written_frames = 0
         # Of the thread that makes and recycles files:
         self._chores: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
@@ -250,10 +263,13 @@ class GroupCommit:
     def _turn(self, lots: list[Lot]) -> bool:
         """Write lots, sync if the policy says so, and tell the loop."""
         journal = self.journal
+        began = self._monotonic()
         if lots:
             if not self._unsynced_records:
                 self._unsynced_since = self._monotonic()
             journal.write(lots)
+            self.written_bytes += sum(lot.bytes for lot in lots)
+            self.written_frames += 1
             self._unsynced_records += sum(lot.count for lot in lots)
             del self._lots[: len(lots)]
             tell_written = self._tell_written > self._written
@@ -262,8 +278,13 @@ class GroupCommit:
                 self._call(self._written_up_to, self._written)
         sync = self._unsynced_records > 0 and self._sync_is_due()
         if sync:
+            sync_began = perf_counter()
             journal.sync()
+            self.sync_seconds.observe(perf_counter() - sync_began)
             self._unsynced_records = 0
+        took = self._monotonic() - began
+        if self._is_slow(took):
+            self._call(self._on_slow, took, sum(lot.bytes for lot in lots))
         synced = self._written if journal.durable == journal.written else -1
         if lots:
             if not self.policy.acknowledges_after_sync:

@@ -49,7 +49,12 @@ def server_hello(theirs: Hello) -> tuple[bytes, bool]:
     """The answer to a client, and whether we speak a version it knows."""
     if theirs.version_min <= VERSION <= theirs.version_max:
         return HELLO.pack(MAGIC, VERSION, VERSION, 0, FEATURES & theirs.features), True
-    return HELLO.pack(MAGIC, 0, VERSION, 0, 0), False
+    return other_hello(), False
+
+
+def other_hello() -> bytes:
+    """What who begins in another way is told: who we are, and that nothing of it fits."""
+    return HELLO.pack(MAGIC, 0, VERSION, 0, 0)
 
 
 def check_server_hello(answer: Hello) -> None:

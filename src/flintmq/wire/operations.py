@@ -32,6 +32,7 @@ class Op(IntEnum):
     TOPIC_INFO = 36
     TOPIC_STATS = 37
     BACKUP = 38
+    PURGE_TOPIC = 39
     # --- readers and feeds
     OPEN_READER = 48
     OPEN_FEED = 49
@@ -60,6 +61,7 @@ class Op(IntEnum):
     DEAD_LETTERS = 74
     REDRIVE = 75
     CANCEL_DELAYED = 76
+    DISCARD = 77
     # --- from the server
     REPLY = 128
     ERROR = 129
@@ -79,6 +81,10 @@ class Open(Control):
     auth: list[Any] | None = None
     client: str = ""
     resumable: bool = False
+
+    def __repr__(self) -> str:
+        auth = "nothing" if self.auth is None else "a credential"
+        return f"Open({self.client!r}, {auth})"  # which must not get into a log
 
 
 class KnownTopic(Control):
@@ -140,6 +146,12 @@ class Name(Control):
     """Of a topic, a pattern, or a directory."""
 
     name: Any
+
+
+class PurgeTopic(Control):
+    name: Any
+    before: int | None = None
+    """An offset; None: everything there is."""
 
 
 class OpenReader(Control):
@@ -311,6 +323,14 @@ class GroupName(Control):
     topic: Any
     group: Any = None
     max_rows: int = 0
+
+
+class DeadLetters(Control):
+    topic: Any
+    group: Any
+    max_rows: int = 0
+    first: int = 0
+    """The offset in the dead-letter topic to begin with."""
 
 
 class PauseGroup(Control):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..errors import InvalidRequest
+from .errors import InvalidRequest
 
 _ALLOWED = "'always', 'every_n:<records>', 'interval:<milliseconds>' or 'never'"
 

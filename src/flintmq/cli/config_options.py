@@ -1,0 +1,82 @@
+"""The table of settings as options of a command, and its faults as lines on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..config import BY_NAME, SETTINGS, Config, Setting
+from ..config_kinds import Boolean
+from ..settings import FILE_VARIABLE, ConfigInvalid, Resolved
+
+Command = Callable[..., int]
+
+
+class GroupedCommand(click.Command):
+    """Help with the settings under the headings they have in the table."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                setting = BY_NAME.get(parameter.name or "")
+                groups.setdefault(setting.group if setting else "Options", []).append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def config_options(command: Command) -> Command:
+    """An option for every setting, and `--config`. The command gets those that were given, as
+    `flags`, unread: what they say is checked together with file and environment."""
+
+    @wraps(command)
+    def called(config_file: Path | None, **given: Any) -> int:
+        flags = {name: given.pop(name) for name in BY_NAME if given.get(name) is not None}
+        rest = {name: value for name, value in given.items() if name not in BY_NAME}
+        return command(config_file=config_file, flags=flags, **rest)
+
+    decorated: Any = called
+    for setting in reversed(SETTINGS):
+        decorated = _option(setting)(decorated)
+    decorated = click.option(
+        "--config",
+        "config_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help=f"A TOML or YAML file with settings.  [{FILE_VARIABLE}]",
+    )(decorated)
+    made: Command = decorated
+    return made
+
+
+def _option(setting: Setting) -> Callable[[Any], Any]:
+    is_switch = isinstance(setting.kind, Boolean)
+    flag = f"{setting.flag}/--no-{setting.flag[2:]}" if is_switch else setting.flag
+    default = setting.default_shown
+    return click.option(
+        flag,
+        setting.name,
+        default=None,
+        metavar=None if is_switch else setting.metavar,
+        help=f"{setting.help}  [{default if setting.is_required else f'default: {default}'}]",
+    )
+
+
+def configured(resolved: Resolved) -> Config:
+    """The configuration, or one line for each fault and exit code 2."""
+    try:
+        return resolved.config()
+    except ConfigInvalid as error:
+        tell_problems(error.problems)
+        raise click.exceptions.Exit(2) from None
+
+
+def tell_problems(problems: list[str]) -> None:
+    for problem in problems:
+        click.echo(f"flintmq: {problem}", err=True)

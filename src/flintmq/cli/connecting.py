@@ -1,0 +1,100 @@
+"""What every command that talks to a broker takes: where it is, and who we are."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from ..api import connect
+from ..client.client import Client
+from ..daemon import loop_factory
+from ..errors import InvalidRequest
+from .contexts import Context, chosen, path_of_contexts, read_contexts
+
+HERE = "flint://127.0.0.1:7600"
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Target(NamedTuple):
+    """The broker a command is meant for."""
+
+    url: str
+    keywords: dict[str, Any]
+
+    def connect(self, **more: Any) -> Client:
+        return connect(self.url, **self.keywords, **more)
+
+
+def server_options(command: F) -> F:
+    """`--server`, `--context` and the rest; the command gets them as one `target`."""
+
+    @click.option(
+        "--server",
+        envvar="FLINTMQ_SERVER",
+        metavar="URL",
+        help=f"The broker: flint://host:port, flints:// with TLS, or file:///path.  [{HERE}]",
+    )
+    @click.option("--context", "name", envvar="FLINTMQ_CONTEXT", help="A broker by its name.")
+    @click.option(
+        "--api-key-file",
+        type=click.Path(dir_okay=False),
+        envvar="FLINTMQ_API_KEY_FILE",
+        metavar="FILE",
+        help="A file with the key; or the key itself in FLINTMQ_API_KEY.",
+    )
+    @click.option(
+        "--tls-ca", type=click.Path(dir_okay=False), metavar="FILE", help="Whom we trust."
+    )
+    @functools.wraps(command)
+    def with_target(
+        *,
+        server: str | None,
+        name: str | None,
+        api_key_file: str | None,
+        tls_ca: str | None,
+        **rest: Any,
+    ) -> Any:
+        return command(target=target_of(server, name, api_key_file, tls_ca), **rest)
+
+    return with_target  # type: ignore[return-value]
+
+
+def target_of(
+    server: str | None, name: str | None, api_key_file: str | None, tls_ca: str | None
+) -> Target:
+    """What is said goes before what the context says."""
+    known = None
+    if name is not None or server is None:
+        known = chosen(read_contexts(path_of_contexts()), name)
+    context = known or Context(HERE)
+    keywords: dict[str, Any] = {}
+    if (file := api_key_file or context.api_key_file) is not None:
+        keywords["api_key"] = _secret(Path(file))
+    for option, value in (
+        ("tls_ca", tls_ca or context.tls_ca),
+        ("tls_cert", context.tls_cert),
+        ("tls_key", context.tls_key),
+    ):
+        if value is not None:
+            keywords[option] = value
+    return Target(server or context.server, keywords)
+
+
+def _secret(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the key in {path} cannot be read: {error}") from None
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run to its end; Ctrl-C cancels the work, which tidies up, and then counts as Ctrl-C."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(work)

@@ -1,0 +1,108 @@
+"""`flintmq context`: brokers by name."""
+
+from __future__ import annotations
+
+import click
+
+from .contexts import Context, chosen, path_of_contexts, read_contexts, write_contexts
+from .shared import output_option, print_json, print_table
+from .showing import plain
+
+
+@click.group("context")
+def command() -> None:
+    """Give brokers names, and say which one is meant when none is named.
+
+    \b
+    Examples:
+      flintmq context add prod --server flints://mq.example.com --api-key-file prod.key
+      flintmq context use prod
+      flintmq context ls
+    """
+
+
+@command.command("add")
+@click.argument("name")
+@click.option("--server", required=True, metavar="URL", help="flint://host:port or flints://...")
+@click.option("--api-key-file", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
+@click.option("--tls-ca", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
+@click.option("--tls-cert", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
+@click.option("--tls-key", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
+@click.option("--use", is_flag=True, help="And use it from now on.")
+def add(name: str, use: bool, **facts: str | None) -> int:
+    """Name a broker; an old one of that name is replaced.
+
+    \b
+    Examples:
+      flintmq context add here --server flint://127.0.0.1:7600 --use
+    """
+    path = path_of_contexts()
+    contexts = read_contexts(path)
+    contexts.contexts[name] = Context(**facts)  # type: ignore[arg-type]
+    if use or len(contexts.contexts) == 1:
+        contexts.current = name
+    write_contexts(path, contexts)
+    used = ", in use" if contexts.current == name else f"; `flintmq context use {name}` chooses it"
+    click.echo(f"context {name}{used}")
+    return 0
+
+
+@command.command("use")
+@click.argument("name")
+def use(name: str) -> int:
+    """Use a context wherever no broker is named.
+
+    \b
+    Examples:
+      flintmq context use prod
+    """
+    path = path_of_contexts()
+    contexts = read_contexts(path)
+    chosen(contexts, name)
+    contexts.current = name
+    write_contexts(path, contexts)
+    click.echo(f"context {name}, in use")
+    return 0
+
+
+@command.command("rm")
+@click.argument("name")
+def rm(name: str) -> int:
+    """Forget a context; the broker is not touched.
+
+    \b
+    Examples:
+      flintmq context rm old
+    """
+    path = path_of_contexts()
+    contexts = read_contexts(path)
+    chosen(contexts, name)
+    del contexts.contexts[name]
+    if contexts.current == name:
+        contexts.current = None
+    write_contexts(path, contexts)
+    click.echo(f"context {name} is forgotten")
+    return 0
+
+
+@command.command("ls")
+@output_option
+def ls(output: str) -> int:
+    """The contexts, and which one is in use.
+
+    \b
+    Examples:
+      flintmq context ls
+    """
+    contexts = read_contexts(path_of_contexts())
+    if output == "json":
+        print_json(plain(contexts))
+    else:
+        print_table(
+            ["", "CONTEXT", "SERVER", "KEY"],
+            [
+                ("*" if name == contexts.current else "", name, one.server, one.api_key_file or "")
+                for name, one in contexts.contexts.items()
+            ],
+        )
+    return 0

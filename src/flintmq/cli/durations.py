@@ -1,0 +1,75 @@
+"""Durations and times as people type them. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from ..model import Start
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """`30`, `500ms`, `30s`, `5m`, `2h`, `7d`: seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: object, ctx: object) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        found = _DURATION.fullmatch(value.strip())
+        if found is None:
+            self.fail(f"{value!r} is no duration such as 500ms, 30s, 5m, 2h or 7d")
+        return float(found[1]) * _UNITS[found[2]]
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]
+    """`2026-11-15T08:00`, with an offset or in local time; or seconds since 1970."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: object, ctx: object) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            return moment(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is no time such as 2026-11-15T08:00, 2026-11-15T08:00Z or 1794700000"
+            )
+
+
+class Position(click.ParamType):  # type: ignore[type-arg]
+    """Where to begin: earliest, latest, committed, an offset, a time, or `-5m` before now."""
+
+    name = "position"
+
+    def convert(self, value: Any, param: object, ctx: object) -> Start:
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        if value in ("earliest", "latest", "committed"):
+            return value  # type: ignore[return-value]
+        if value.isdecimal():
+            return int(value)
+        if value.startswith("-"):
+            ago = Duration().convert(value[1:], param, ctx)
+            return datetime.fromtimestamp(datetime.now(UTC).timestamp() - ago, UTC)
+        try:
+            return moment(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is no position: earliest, latest, committed, an offset, a time such as "
+                "2026-11-15T08:00, or -5m for five minutes ago"
+            )
+
+
+def moment(text: str) -> datetime:
+    try:
+        return datetime.fromtimestamp(float(text), UTC)
+    except ValueError:
+        return datetime.fromisoformat(text).astimezone(UTC)

@@ -1,0 +1,129 @@
+"""A message as one JSON object: what `sub -J` prints and `pub -J` takes. Pure.
+
+A value that is UTF-8 is told as text, another one as base64 in `value_base64`. Keys and headers are
+text or bytes: bytes are always base64. So any message comes back as it was. Offsets are strings:
+they have 64 bits.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..errors import InvalidRequest
+from ..rows import Message
+
+_TOLD = ("topic", "partition", "offset", "timestamp", "delivery_count")
+"""What only the broker says; taken back in, it is passed over."""
+
+_TAKEN = ("key", "headers", "priority", "content_type", "format")
+
+
+class Outgoing(NamedTuple):
+    """A message to publish: its value, and the keywords of `publish`."""
+
+    value: Any
+    keywords: dict[str, Any]
+
+
+def envelope(message: Message, *, decode: bool = False) -> dict[str, Any]:
+    """The message as it is printed; with `decode`, the value as the object it stands for."""
+    found: dict[str, Any] = {
+        "topic": message.topic,
+        "partition": str(message.partition),
+        "offset": None if message.offset is None else str(message.offset),
+        "timestamp": message.timestamp,
+    }
+    if message.key is not None:
+        found.update(_told("key", message.key))
+    if message.headers:
+        found["headers"] = {
+            name: value if isinstance(value, str) else {"base64": b64encode(value).decode()}
+            for name, value in message.headers.items()
+        }
+    if message.priority:
+        found["priority"] = message.priority
+    if message.content_type is not None:
+        found["content_type"] = message.content_type
+    if decode:
+        found["value"] = message.decode()
+    else:
+        found.update(_value(message.value))
+    return found
+
+
+def _value(value: Any) -> dict[str, Any]:
+    try:
+        return {"value": str(value, "utf-8")}
+    except UnicodeDecodeError:
+        return _told("value", value)
+
+
+def _told(name: str, value: str | bytes) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {name: value}
+    return {f"{name}_base64": b64encode(value).decode()}
+
+
+def line(message: Message, *, decode: bool = False) -> bytes:
+    """The envelope as one line of JSON."""
+    return msgspec.json.encode(envelope(message, decode=decode))
+
+
+def outgoing(text: bytes) -> Outgoing:
+    """What such a line says to publish. An error names what is wrong with it."""
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"an envelope is a JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidRequest('an envelope is a JSON object such as {"value": "..."}')
+    unknown = set(found) - {"value", "value_base64", "key_base64", *_TOLD, *_TAKEN}
+    if unknown:
+        raise InvalidRequest(
+            f"an envelope has no {sorted(unknown)[0]!r}; it has value or value_base64, key or "
+            f"key_base64, {', '.join(_TAKEN[1:])}"
+        )
+    has_format = found.get("format") is not None
+    value = _heard(found, "value")
+    if isinstance(value, str) and not has_format:
+        value = value.encode()
+    elif value is None and not has_format:
+        raise InvalidRequest("an envelope has a value or a value_base64")
+    keywords = {name: found[name] for name in _TAKEN[2:] if found.get(name) is not None}
+    if (key := _heard(found, "key")) is not None:
+        keywords["key"] = key
+    if found.get("headers"):
+        keywords["headers"] = _headers(found["headers"])
+    return Outgoing(value, keywords)
+
+
+def _heard(found: Mapping[str, Any], name: str) -> Any:
+    packed = found.get(f"{name}_base64")
+    if packed is None:
+        return found.get(name)
+    if found.get(name) is not None:
+        raise InvalidRequest(f"an envelope has either {name} or {name}_base64")
+    return _unpacked(packed, f"{name}_base64")
+
+
+def _unpacked(text: Any, name: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (TypeError, ValueError, Base64Error):
+        raise InvalidRequest(f"{name} is not base64") from None
+
+
+def _headers(said: Any) -> dict[str, Any]:
+    if not isinstance(said, dict):
+        raise InvalidRequest("headers are an object of names and values")
+    return {
+        name: _unpacked(value.get("base64"), f"header {name!r}")
+        if isinstance(value, dict)
+        else value
+        for name, value in said.items()
+    }

@@ -1,0 +1,91 @@
+"""`flintmq key add`: a new API key, shown once."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+
+import click
+
+from ..access import Grant
+from ..errors import InvalidRequest
+from ..storage.key_file import KeyFile, make_key
+from .keys_shared import keys_file_options, shown, when
+from .shared import output_option, print_json
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+@click.command("add")
+@click.argument("name")
+@click.option(
+    "--grant",
+    "grants",
+    multiple=True,
+    required=True,
+    metavar="PATTERN:PERMISSIONS",
+    help="Topics, and what may be done there: publish, consume, administer. May be repeated.",
+)
+@click.option("--expires", metavar="TIME", help="After which time it ends: 12h, 30d, 52w.")
+@click.option("--note", default="", help="A word for people: whose it is, what for.")
+@keys_file_options
+@output_option
+def command(
+    name: str, grants: tuple[str, ...], expires: str | None, note: str, file: KeyFile, output: str
+) -> int:
+    """Make an API key and print it: now, and never again.
+
+    The broker knows it within a second, without a restart; it keeps a hash alone. PATTERN is the
+    name of a topic, or has * for one word and > for the rest. Quote it: to a shell both mean
+    something else.
+
+    \b
+    Examples:
+      flintmq key add billing --grant 'orders.>:consume' --grant 'bills:publish' \\
+          --data-dir /var/lib/flint > billing.key
+      flintmq key add root --grant '>:publish,consume,administer' --expires 30d \\
+          --data-dir /var/lib/flint
+    """
+    now_ms = time.time_ns() // 1_000_000
+    key, text = make_key(
+        name,
+        [_grant(one) for one in grants],
+        now_ms=now_ms,
+        expires_at_ms=None if expires is None else now_ms + _milliseconds(expires),
+        note=note,
+    )
+    is_first = file.stamp() is None
+    file.add(key)
+    if output == "json":
+        print_json({**shown(key), "key": text})
+        return 0
+    click.echo(text)
+    if sys.stdout.isatty():
+        ends = "" if key.expires_at_ms is None else f", until {when(key.expires_at_ms)}"
+        click.echo(f"This is key {key.id} ({name}){ends}. It is not shown again.", err=True)
+    if is_first:
+        click.echo(
+            "flintmq: this is the first key: from now on this broker asks everybody for one",
+            err=True,
+        )
+    return 0
+
+
+def _grant(text: str) -> Grant:
+    pattern, colon, permissions = text.rpartition(":")
+    if not colon or not pattern:
+        raise click.UsageError(
+            f"a grant is PATTERN:PERMISSIONS, as in 'orders.>:publish,consume'; not {text!r}"
+        )
+    try:
+        return Grant.of(pattern, [one.strip() for one in permissions.split(",") if one.strip()])
+    except InvalidRequest as error:
+        raise click.UsageError(f"--grant {text}: {error}") from None
+
+
+def _milliseconds(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,9})([smhdw])", text.strip())
+    if found is None or not int(found[1]):
+        raise click.UsageError(f"--expires is a time such as 90m, 12h, 30d or 52w, not {text!r}")
+    return int(found[1]) * _UNITS[found[2]] * 1000

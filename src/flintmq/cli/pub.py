@@ -1,0 +1,273 @@
+"""`flintmq pub`: publish from the command line, a pipe or a file."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from time import monotonic
+from typing import Any, BinaryIO, NamedTuple
+
+import click
+import msgspec
+
+from ..client.client import Client
+from ..errors import FlintError, InvalidRequest
+from ..model import Receipt
+from .connecting import Target, run_async, server_options
+from .durations import Duration, Moment
+from .envelope import Outgoing, outgoing
+from .shared import output_option, print_json, said, say
+
+BATCH = 1000
+IN_FLIGHT = 8
+NUMBER = b"{{n}}"
+READ_BYTES = 256 * 1024
+
+
+class Tally:
+    """What was published so far; told at the end, also at an early one."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.count = 0
+        self.last: Receipt | None = None
+        self.began = monotonic()
+
+    def add(self, receipt: Receipt) -> None:
+        self.count += receipt.count
+        self.last = receipt
+
+    def tell(self, output: str, ended: str) -> None:
+        said()
+        seconds = monotonic() - self.began
+        last = self.last.parts[-1] if self.last is not None and self.last.parts else self.last
+        if output == "json":
+            offset = None if last is None or last.offset is None else last.offset + last.count - 1
+            print_json(
+                {
+                    "topic": self.topic,
+                    "count": self.count,
+                    "partition": None if last is None else str(last.partition),
+                    "last_offset": None if offset is None else str(offset),
+                    "durability": None if last is None else last.durability,
+                    "seconds": round(seconds, 3),
+                    "ended": ended,
+                }
+            )
+        elif self.count == 1 and last is not None and last.offset is not None:
+            where = f" of partition {last.partition}" if last.partition else ""
+            click.echo(f"{self.topic}: offset {last.offset}{where}", err=True)
+        else:
+            rate = f", {self.count / seconds:,.0f}/s" if seconds > 0.1 else ""
+            click.echo(f"{self.topic}: {self.count:,} messages in {seconds:.2f} s{rate}", err=True)
+
+
+class Pace(NamedTuple):
+    """So many a second, counted from the beginning: lost time is made up for."""
+
+    rate: float | None
+
+    def due(self, count: int, began: float) -> float:
+        return 0.0 if self.rate is None else count / self.rate - (monotonic() - began)
+
+    @property
+    def batch(self) -> int:
+        return BATCH if self.rate is None else max(1, min(BATCH, int(self.rate / 20)))
+
+
+@click.command("pub")
+@click.argument("topic")
+@click.argument("values", nargs=-1, metavar="[VALUE]...")
+@click.option("--file", "file", type=click.File("rb"), help="Publish what a file holds.")
+@click.option("--lines", is_flag=True, help="Each line of the input is a message.")
+@click.option("-J", "as_json", is_flag=True, help="Each line is an envelope, as of `sub -J`.")
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    help="Publish it so often; {{n}} is replaced by 1, 2, ...",
+)
+@click.option("--key", help="The key, which partitions and orders go by.")
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header.")
+@click.option("--priority", type=click.IntRange(0, 7), help="0 (default) to 7 (first).")
+@click.option("--ttl", type=Duration(), help="Nobody gets it after so long.")
+@click.option("--delay", type=Duration(), help="Due after so long.")
+@click.option("--at", type=Moment(), help="Due at that time.")
+@click.option("--qos", type=click.IntRange(0, 1), default=1, help="0: to live feeds only.")
+@click.option("--partition", type=click.IntRange(min=0), help="One partition of the topic.")
+@click.option("--content-type", help="What the value is.")
+@click.option(
+    "--format", "format", help="VALUE is JSON and is written in this format (json, msgpack, ...)."
+)
+@click.option("--compression", help="gzip, zstd or lz4, each message for itself.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second.")
+@output_option
+@server_options
+def command(
+    target: Target,
+    topic: str,
+    values: tuple[str, ...],
+    file: BinaryIO | None,
+    lines: bool,
+    as_json: bool,
+    count: int | None,
+    headers: tuple[str, ...],
+    rate: float | None,
+    output: str,
+    **keywords: Any,
+) -> int:
+    """Publish VALUE, or standard input (also as `-`), or a file: whole, or by line.
+
+    What is acknowledged is as safe as the broker's fsync policy says. Ctrl-C ends it and tells how
+    many were published.
+
+    \b
+    Examples:
+      flintmq pub orders '{"id": 42}' --key 42 -H region:eu
+      flintmq pub orders --count 1000 'order {{n}}'
+      seq 1 100 | flintmq pub numbers --lines
+      flintmq pub images --file photo.png
+      flintmq pub orders 'later' --delay 5m
+      flintmq sub orders -J --count 10 | flintmq pub orders.copy -J
+    """
+    said_of = {name: value for name, value in keywords.items() if value is not None}
+    if headers:
+        said_of["headers"] = dict(_header(text) for text in headers)
+    lots = _messages(values, file, lines, as_json, count, said_of.get("format"))
+    tally = Tally(topic)
+    try:
+        run_async(_publish(target, topic, lots, said_of, Pace(rate), tally))
+    except KeyboardInterrupt:
+        tally.tell(output, "interrupted")
+        raise
+    except FlintError:
+        if tally.count:
+            tally.tell(output, "failed")
+        raise
+    tally.tell(output, "done")
+    return 0
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name:
+        raise click.UsageError(f"a header is NAME:VALUE, not {text!r}")
+    return name, value
+
+
+def _messages(
+    values: tuple[str, ...],
+    file: BinaryIO | None,
+    lines: bool,
+    as_json: bool,
+    count: int | None,
+    format: str | None,
+) -> Iterator[list[Outgoing]]:
+    """What is to be published, in lots; of a pipe, whatever has come."""
+    if file is not None and values:
+        raise click.UsageError("publish either VALUE or --file")
+    if lines or as_json:
+        if values not in ((), ("-",)) or count:
+            raise click.UsageError("--lines and -J read standard input or --file, and no --count")
+        return _by_line(file or sys.stdin.buffer, as_json, format)
+    if file is not None or values in ((), ("-",)):
+        raw = [(file or sys.stdin.buffer).read()]
+    else:
+        raw = [value.encode(errors="surrogateescape") for value in values]
+    if count is None:
+        return iter([[_one(value, format) for value in raw]])
+    repeated = (
+        _one(value.replace(NUMBER, b"%d" % number) if NUMBER in value else value, format)
+        for number in range(1, count + 1)
+        for value in raw
+    )
+    return iter(lambda: list(islice(repeated, BATCH)), [])
+
+
+def _by_line(source: BinaryIO, as_json: bool, format: str | None) -> Iterator[list[Outgoing]]:
+    number = 0
+    for lines in _lines(source):
+        lot: list[Outgoing] = []
+        for line in lines:
+            number += 1
+            try:
+                if not as_json:
+                    lot.append(_one(line, format))
+                elif line.strip():
+                    lot.append(outgoing(line))
+            except InvalidRequest as error:
+                raise InvalidRequest(f"line {number:,}: {error}") from None
+        yield lot
+
+
+def _lines(source: BinaryIO) -> Iterator[list[bytes]]:
+    """Lines as they come, however slowly; the last one may have no end."""
+    rest = b""
+    while chunk := source.read1(READ_BYTES):  # type: ignore[attr-defined]
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+def _one(value: bytes, format: str | None) -> Outgoing:
+    if format in (None, "raw"):
+        return Outgoing(value, {})
+    try:
+        return Outgoing(value.decode() if format == "text" else msgspec.json.decode(value), {})
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise InvalidRequest(f"with --format {format} the value is JSON: {error}") from None
+
+
+async def _publish(
+    target: Target,
+    topic: str,
+    lots: Iterator[list[Outgoing]],
+    said_of: dict[str, Any],
+    pace: Pace,
+    tally: Tally,
+) -> None:
+    loop = asyncio.get_running_loop()
+    under_way: set[asyncio.Task[Receipt]] = set()
+    taken = 0
+    async with target.connect() as mq:
+        try:
+            # A pipe may be slow: it is read beside the loop, which keeps the connection alive.
+            while (lot := await loop.run_in_executor(None, next, lots, None)) is not None:
+                for start in range(0, len(lot), pace.batch):
+                    part = lot[start : start + pace.batch]
+                    under_way.add(loop.create_task(_send(mq, topic, part, said_of, tally)))
+                    taken += len(part)
+                    if len(under_way) >= IN_FLIGHT:
+                        under_way = await _some(under_way)
+                    say(f"{tally.count:,} published to {topic}")
+                    if (wait := pace.due(taken, tally.began)) > 0:
+                        await asyncio.sleep(wait)
+            while under_way:
+                under_way = await _some(under_way)
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+
+async def _send(
+    mq: Client, topic: str, lot: list[Outgoing], said_of: dict[str, Any], tally: Tally
+) -> Receipt:
+    keywords = dict(said_of)
+    for name in {name for message in lot for name in message.keywords}:
+        default = 0 if name == "priority" else said_of.get(name)
+        keywords[name] = [message.keywords.get(name, default) for message in lot]
+    receipt = await mq.publish_batch(topic, [message.value for message in lot], **keywords)
+    tally.add(receipt)
+    return receipt
+
+
+async def _some(tasks: set[asyncio.Task[Receipt]]) -> set[asyncio.Task[Receipt]]:
+    """Wait for one at least; raises what one of them raised."""
+    done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    return left

@@ -1,0 +1,63 @@
+"""Structs of the client as tables for people and as JSON for scripts."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+LARGE = frozenset({"id", "offset", "first_offset", "next_offset", "position", "partition", "token"})
+"""Numbers of 64 bits, and partitions: strings in JSON."""
+
+
+def plain(value: Any) -> Any:
+    """As JSON takes it."""
+    return _with_strings(msgspec.to_builtins(value))
+
+
+def _with_strings(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: str(found) if name in LARGE and type(found) is int else _with_strings(found)
+            for name, found in value.items()
+        }
+    return [_with_strings(one) for one in value] if isinstance(value, list) else value
+
+
+def age(seconds: float | None) -> str:
+    """`3 s`, `5 min`, `2 h`, `4 d`: as much as one looks for."""
+    if seconds is None:
+        return "-"
+    for least, size, name in ((172_800, 86_400, "d"), (7200, 3600, "h"), (120, 60, "min")):
+        if seconds >= least:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
+def size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+
+
+def print_facts(facts: dict[str, Any], indent: str = "") -> None:
+    """Names and values, a line each."""
+    width = max((len(name) for name in facts), default=0)
+    for name, value in facts.items():
+        click.echo(f"{indent}{name.ljust(width)}  {value}")
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before what cannot be undone; a script has to say --yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} There is nobody to ask: say --yes")
+    click.confirm(question, abort=True, err=True)
+
+
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")

@@ -1,0 +1,328 @@
+"""`flintmq topic`: list, look at, make, change, empty and delete topics."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, get_args
+
+import click
+
+from ..client.client import Client
+from ..errors import TopicNotFound
+from ..model import Overflow, Storage, TopicInfo, TopicOptions, TopicStats
+from ..rows import Message
+from .connecting import Target, run_async, server_options
+from .durations import Duration, Position
+from .envelope import envelope
+from .shared import output_option, print_json, print_table
+from .showing import confirm, plain, print_facts, size, yes_option
+from .sub import pretty
+
+AT_ONCE = 64
+NONE = "none"
+"""How to say on the command line that there is no limit."""
+
+
+@click.group("topic")
+def command() -> None:
+    """List, look at, make, change, empty and delete topics.
+
+    \b
+    Examples:
+      flintmq topic ls 'orders.>'
+      flintmq topic add orders --partitions 4 --retention-age 7d
+      flintmq topic info orders
+    """
+
+
+async def _stats(mq: Client, names: list[str]) -> list[TopicStats]:
+    """Of many topics, some at a time; one that is deleted meanwhile is left out."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: str) -> TopicStats | None:
+        async with room:
+            try:
+                return await mq.topic_stats(name)
+            except TopicNotFound:
+                return None
+
+    return [found for found in await asyncio.gather(*map(one, names)) if found is not None]
+
+
+@command.command("ls")
+@click.argument("pattern", default=">")
+@output_option
+@server_options
+def ls(target: Target, pattern: str, output: str) -> int:
+    """Topics by name, with what they hold and how fast it comes and goes.
+
+    \b
+    Examples:
+      flintmq topic ls
+      flintmq topic ls 'orders.*' --output json
+    """
+
+    async def work() -> list[TopicStats]:
+        async with target.connect() as mq:
+            return await _stats(mq, await mq.topics(pattern))
+
+    found = run_async(work())
+    if output == "json":
+        print_json([plain(one) for one in found])
+    else:
+        print_table(
+            ["TOPIC", "MESSAGES", "SIZE", "FIRST", "NEXT", "IN/S", "OUT/S", "READERS"],
+            [
+                (
+                    one.name,
+                    f"{one.message_count:,}",
+                    size(one.byte_count),
+                    "" if one.partitions else one.first_offset,
+                    f"{len(one.partitions)} partitions" if one.partitions else one.next_offset,
+                    f"{one.rates.get('published', 0):,.0f}",
+                    f"{one.rates.get('delivered', 0):,.0f}",
+                    one.subscribers,
+                )
+                for one in found
+            ],
+        )
+    return 0
+
+
+@command.command("info")
+@click.argument("topic")
+@output_option
+@server_options
+def info(target: Target, topic: str, output: str) -> int:
+    """Everything about one topic: options, figures, groups.
+
+    \b
+    Examples:
+      flintmq topic info orders
+    """
+
+    async def work() -> tuple[TopicInfo, TopicStats, list[Any]]:
+        async with target.connect() as mq:
+            found = await mq.topic_info(topic)
+            return found, await mq.topic_stats(topic), await mq.groups(topic)
+
+    found, stats, groups = run_async(work())
+    if output == "json":
+        print_json({**plain(found), "stats": plain(stats), "groups": plain(groups)})
+        return 0
+    click.echo(f"topic {found.name}, id {found.id}\n")
+    options = plain(found.options)
+    defaults = plain(TopicOptions())
+    shown = {name: value for name, value in options.items() if value is not None}
+    print_facts({n: v if v == defaults[n] else f"{v}  *" for n, v in shown.items()}, "  ")
+    click.echo()
+    print_facts(
+        {
+            "messages": f"{stats.message_count:,} ({size(stats.byte_count)})",
+            "offsets": f"{stats.first_offset} to {stats.next_offset}",
+            "published": f"{stats.published:,}",
+            "delivered": f"{stats.delivered:,}",
+            "dropped": ", ".join(f"{n} {c:,}" for n, c in stats.drops.items() if c) or "none",
+        },
+        "  ",
+    )
+    if groups:
+        click.echo()
+        print_table(
+            ["GROUP", "KIND", "ORDER", "FILTER", ""],
+            [
+                (g.name, g.kind, g.order or "", g.filter or "", "paused" if g.paused else "")
+                for g in groups
+            ],
+        )
+    return 0
+
+
+def _or_none(kind: Any) -> Any:
+    class OrNone(click.ParamType):  # type: ignore[type-arg]
+        name = kind.name
+
+        def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+            return value if value == NONE else kind.convert(value, param, ctx)
+
+    return OrNone()
+
+
+_WHOLE = _or_none(click.IntRange(min=1))
+_OPTIONS: list[tuple[str, Any, str]] = [
+    ("retention_count", _WHOLE, "Keep so many messages."),
+    ("retention_bytes", _WHOLE, "Keep so many bytes."),
+    ("retention_age", _or_none(Duration()), "Keep messages so long."),
+    ("ttl", _or_none(Duration()), "Nobody gets a message that is older."),
+    ("max_message_bytes", _WHOLE, "The largest message."),
+    ("rate_limit", _or_none(click.FLOAT), "Messages a second to groups, at most."),
+    ("rate_burst", _WHOLE, "How many at once after a rest."),
+    ("max_deliveries", _WHOLE, "Then it is a dead letter."),
+    ("dead_letter_topic", click.STRING, "Where dead letters go."),
+    ("keep_until_settled", click.BOOL, "Keep what a group has not settled."),
+    ("overflow", click.Choice(get_args(Overflow)), "What a full topic does."),
+    ("storage", click.Choice(get_args(Storage)), "In memory, or on disk."),
+    ("partitions", _WHOLE, "A row of so many topics."),
+    ("format", click.STRING, "json, msgpack, raw, text, avro."),
+    ("compression", click.STRING, "gzip, zstd, lz4."),
+]
+
+
+def topic_options(function: Any) -> Any:
+    for name, kind, text in reversed(_OPTIONS):
+        function = click.option(f"--{name.replace('_', '-')}", type=kind, help=text)(function)
+    return function
+
+
+def _said(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if value == NONE else value
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+@command.command("add")
+@click.argument("topic")
+@topic_options
+@output_option
+@server_options
+def add(target: Target, topic: str, output: str, **options: Any) -> int:
+    """Make a topic. One that is there with the same options is fine.
+
+    \b
+    Examples:
+      flintmq topic add orders
+      flintmq topic add orders.eu --partitions 4 --retention-age 7d --max-deliveries 3
+    """
+
+    async def work() -> TopicInfo:
+        async with target.connect() as mq:
+            return await mq.create_topic(topic, **_said(options))
+
+    found = run_async(work())
+    if output == "json":
+        print_json(plain(found))
+    else:
+        click.echo(f"topic {found.name}, id {found.id}")
+    return 0
+
+
+@command.command("edit")
+@click.argument("topic")
+@topic_options
+@output_option
+@server_options
+def edit(target: Target, topic: str, output: str, **options: Any) -> int:
+    """Change options of a topic; `none` takes a limit away.
+
+    \b
+    Examples:
+      flintmq topic edit orders --retention-age 30d --retention-bytes none
+    """
+    changes = _said(options)
+    if not changes:
+        raise click.UsageError("say what to change, as in --retention-age 30d")
+
+    async def work() -> TopicInfo:
+        async with target.connect() as mq:
+            return await mq.configure_topic(topic, **changes)
+
+    found = run_async(work())
+    if output == "json":
+        print_json(plain(found))
+    else:
+        print_facts({name: plain(found.options)[name] for name in changes})
+    return 0
+
+
+@command.command("rm")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@yes_option
+@output_option
+@server_options
+def rm(target: Target, topics: tuple[str, ...], yes: bool, output: str) -> int:
+    """Delete topics with everything in them. There is no way back.
+
+    \b
+    Examples:
+      flintmq topic rm orders.old --yes
+    """
+
+    async def count() -> int:
+        async with target.connect() as mq:
+            return sum([(await mq.topic_stats(name)).message_count for name in topics])
+
+    async def work() -> None:
+        async with target.connect() as mq:
+            for name in topics:
+                await mq.delete_topic(name)
+
+    messages = run_async(count())
+    confirm(f"Delete {', '.join(topics)} with {messages:,} messages?", yes)
+    run_async(work())
+    if output == "json":
+        print_json({"deleted": list(topics), "messages": messages})
+    else:
+        click.echo(f"deleted {', '.join(topics)} with {messages:,} messages")
+    return 0
+
+
+@command.command("peek")
+@click.argument("topic")
+@click.option("--from", "start", type=Position(), default="earliest", help="Where to begin.")
+@click.option("--count", type=click.IntRange(min=1), default=10, show_default=True)
+@output_option
+@server_options
+def peek(target: Target, topic: str, start: Any, count: int, output: str) -> int:
+    """Look at a few messages; nothing is changed by it.
+
+    \b
+    Examples:
+      flintmq topic peek orders
+      flintmq topic peek orders --from -5m --count 3 --output json
+    """
+
+    async def work() -> list[Message]:
+        async with (
+            target.connect(auto_create=False) as mq,
+            mq.reader(topic, start=start) as reader,
+        ):
+            return list(await reader.read_batch(count, timeout=0))
+
+    found = run_async(work())
+    if output == "json":
+        print_json([envelope(message) for message in found])
+    else:
+        for message in found:
+            click.echo(pretty(message).decode(), nl=False)
+    return 0
+
+
+@command.command("purge")
+@click.argument("topic")
+@click.option("--before", type=click.IntRange(min=0), help="Only what lies before that offset.")
+@yes_option
+@output_option
+@server_options
+def purge(target: Target, topic: str, before: int | None, yes: bool, output: str) -> int:
+    """Drop the messages of a topic; the topic, its options and its groups stay.
+
+    \b
+    Examples:
+      flintmq topic purge orders --yes
+      flintmq topic purge orders --before 1000 --yes
+    """
+    what = "all messages" if before is None else f"the messages before offset {before:,}"
+    confirm(f"Drop {what} of {topic}?", yes)
+
+    async def work() -> int:
+        async with target.connect() as mq:
+            return await mq.purge_topic(topic, before)
+
+    count = run_async(work())
+    if output == "json":
+        print_json({"topic": topic, "purged": count})
+    else:
+        click.echo(f"{count:,} messages of {topic} are gone")
+    return 0

@@ -1,0 +1,310 @@
+"""The data directory: its disk, how long a sync takes, who uses it, what is in it.
+
+Nothing in it is opened for writing. The probe writes a file of its own, and removes it.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ..daemon import RECOVERY
+from ..errors import FlintError
+from ..storage.backup import JOURNAL, LOCK, SEGMENTS
+from ..storage.filesystem import LocalFileSystem
+from ..storage.manifest import NAME as MANIFEST
+from ..storage.manifest import read_manifest
+from .findings import Finding, bad, ok, warn
+
+PROBES = 20
+PROBE_BYTES = 4096
+SLOW_SECONDS = 0.05
+TOO_GOOD_SECONDS = 0.00002
+DISK_BYTES_FEW = 1 << 30
+DISK_BYTES_NONE = 128 << 20
+CLOCK_SECONDS = 60.0
+
+FORGETFUL = {"tmpfs", "ramfs"}
+FAR = {"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "virtiofs", "vboxsf", "ceph", "glusterfs"}
+
+
+def look_at_directory(path: Path) -> Iterator[Finding]:
+    if not path.is_dir():
+        yield bad(
+            "data directory",
+            f"{path} is not there",
+            "name the directory that the broker has: --data-dir, or --config with data_dir in it",
+        )
+        return
+    try:
+        names = {name.name for name in path.iterdir()}
+    except OSError as error:
+        yield bad(
+            "data directory",
+            f"{path} cannot be read: {error.strerror}",
+            "run this as the user that the broker runs as",
+        )
+        return
+    if not names & {MANIFEST, JOURNAL, SEGMENTS}:
+        yield warn(
+            "data directory",
+            f"{path} holds no data of a broker yet",
+            "if it should, this is the wrong directory",
+        )
+    else:
+        yield from _contents(path)
+    yield _free(path)
+    yield judge_filesystem(*filesystem_of(path))
+    yield _probed(path)
+    yield _lock(path)
+    yield from _past(path)
+
+
+# --- what is in it
+
+
+def _contents(path: Path) -> Iterator[Finding]:
+    journal, segments = _sizes(path / JOURNAL, "journal-"), _sizes(path / SEGMENTS, "")
+    facts = {
+        "journal_files": len(journal),
+        "journal_bytes": sum(journal),
+        "segments": len(segments),
+        "segment_bytes": sum(segments),
+    }
+    files = (
+        f"{len(journal)} journal files ({sum(journal) >> 20:,} MiB), "
+        f"{len(segments)} segments ({sum(segments) >> 20:,} MiB)"
+    )
+    try:
+        manifest = read_manifest(LocalFileSystem(path))
+    except FlintError as error:
+        yield bad("data directory", f"{files}; {error}", "see what `flintmq log verify` finds")
+        return
+    if manifest is None:
+        yield ok("data directory", f"{files}; no checkpoint yet", **facts)
+        return
+    messages = sum(topic.next_offset - topic.first_offset for topic in manifest.topics)
+    groups = sum(len(topic.groups) for topic in manifest.topics)
+    yield ok(
+        "data directory",
+        f"{files}; at the last checkpoint {len(manifest.topics):,} topics, {groups:,} groups, "
+        f"{messages:,} messages",
+        **facts,
+        topics=len(manifest.topics),
+        groups=groups,
+        messages=messages,
+        checkpoint=str(manifest.checkpoint),
+    )
+
+
+def _sizes(directory: Path, prefix: str) -> list[int]:
+    sizes = []
+    with suppress(OSError):
+        for file in directory.iterdir():
+            if file.name.startswith(prefix):
+                with suppress(OSError):  # recycled meanwhile
+                    sizes.append(file.stat().st_size)
+    return sizes
+
+
+def _past(path: Path) -> Iterator[Finding]:
+    """What earlier starts have left, and whether the clock has gone back since."""
+    torn = sorted((path / JOURNAL).glob("torn-*"))
+    if torn:
+        size = sum(file.stat().st_size for file in torn)
+        yield warn(
+            "torn tails",
+            f"{len(torn)} unfinished writes ({size:,} bytes) were cut off after crashes, the last "
+            f"is {torn[-1].name}",
+            "nothing acknowledged as synced is in them; remove them once nobody needs them",
+            count=len(torn),
+            bytes=size,
+        )
+    with suppress(OSError, msgspec.DecodeError):
+        found = msgspec.json.decode((path / RECOVERY).read_bytes(), type=dict)
+        shown = ", ".join(f"{name} {value}" for name, value in found.items())
+        yield ok("last start", shown, **found)
+    newest = max((file.stat().st_mtime for file in path.iterdir()), default=0.0)
+    if newest > time.time() + CLOCK_SECONDS:
+        yield warn(
+            "clock of the data",
+            f"files of the data directory are {newest - time.time():,.0f} s in the future",
+            "the clock was set back: messages may expire and fall due late; see to the time "
+            "service of this machine",
+        )
+
+
+def _lock(path: Path) -> Finding:
+    lock = path / LOCK
+    try:
+        text = lock.read_text().strip()
+        inode = lock.stat().st_ino
+    except OSError:
+        return ok("lock", "no broker has ever used this directory")
+    pid = int(text) if text.isdigit() else None
+    holder = holder_of(inode, _locks())
+    if holder is not None:
+        return ok("lock", f"a broker uses it: pid {pid or holder}", pid=pid or holder, held=True)
+    if pid is not None and Path(f"/proc/{pid}").exists() and not _locks():
+        return ok("lock", f"a broker seems to use it: pid {pid}", pid=pid)
+    return ok("lock", "no broker uses it right now", held=False)
+
+
+def _locks() -> str:
+    with suppress(OSError):
+        return Path("/proc/locks").read_text()
+    return ""
+
+
+def holder_of(inode: int, locks: str) -> int | None:
+    """The pid that holds a lock on a file, by the kernel's own list; None if none does."""
+    for line in locks.splitlines():
+        parts = line.split()
+        if len(parts) >= 6 and parts[1] == "FLOCK" and parts[5].rpartition(":")[2] == str(inode):
+            return int(parts[4])
+    return None
+
+
+# --- its disk
+
+
+def _free(path: Path) -> Finding:
+    room = os.statvfs(path)
+    return judge_free(
+        room.f_bavail * room.f_frsize,
+        room.f_blocks * room.f_frsize,
+        room.f_favail if room.f_files else None,
+    )
+
+
+def judge_free(free: int, total: int, inodes: int | None) -> Finding:
+    part = free / total if total else 0.0
+    what = f"{free / (1 << 30):,.1f} GiB free of {total / (1 << 30):,.1f} GiB ({part:.0%})"
+    facts = {"free_bytes": free, "total_bytes": total, "free_inodes": inodes}
+    remedy = "free some space, move the data directory to a larger disk, or set retention on topics"
+    if free < DISK_BYTES_NONE:
+        return bad("disk", f"{what}: publishers are refused, or will be soon", remedy, **facts)
+    if free < DISK_BYTES_FEW or part < 0.05:
+        return warn("disk", what, remedy, **facts)
+    if inodes is not None and inodes < 1000:
+        return warn("disk", f"{what}; only {inodes} files more", "remove files nobody needs")
+    return ok("disk", what, **facts)
+
+
+def filesystem_of(path: Path) -> tuple[str, str]:
+    """The type of the filesystem, and its options; empty where nobody says."""
+    with suppress(OSError):
+        return mounted(str(path.resolve()), Path("/proc/self/mounts").read_text())
+    return "", ""
+
+
+def mounted(path: str, mounts: str) -> tuple[str, str]:
+    best, found = "", ("", "")
+    for line in mounts.splitlines():
+        parts = line.split()
+        if len(parts) < 4:
+            continue
+        where = parts[1].replace("\\040", " ")
+        is_above = path == where or path.startswith(where.rstrip("/") + "/")
+        if is_above and len(where) >= len(best):
+            best, found = where, (parts[2], parts[3])
+    return found
+
+
+def judge_filesystem(type: str, options: str) -> Finding:
+    facts = {"type": type, "options": options}
+    if not type:
+        return ok("filesystem", "unknown", **facts)
+    if type in FORGETFUL:
+        return bad(
+            "filesystem",
+            f"{type}, which is in memory: everything is gone with the machine",
+            "put the data directory on a disk",
+            **facts,
+        )
+    if type in FAR or type.startswith("fuse"):
+        return warn(
+            "filesystem",
+            f"{type}: locks and syncs are only as good as the other side makes them",
+            "a local disk with ext4 or xfs is what is tested",
+            **facts,
+        )
+    if {"nobarrier", "barrier=0"} & set(options.split(",")):
+        return bad(
+            "filesystem",
+            f"{type} without barriers: a power cut may take what is acknowledged",
+            "mount it with barriers",
+            **facts,
+        )
+    if type == "overlay":
+        return warn(
+            "filesystem",
+            "overlay, as inside a container image: the data goes with the container",
+            "mount a volume for the data directory",
+            **facts,
+        )
+    return ok("filesystem", type, **facts)
+
+
+def _probed(path: Path) -> Finding:
+    try:
+        return judge_syncs(probe(path))
+    except OSError as error:
+        return warn(
+            "sync",
+            f"the probe could not write into the data directory: {error.strerror}",
+            "run this as the user that the broker runs as, and see that there is room",
+        )
+
+
+def probe(path: Path, count: int = PROBES) -> list[float]:
+    """How long small writes with their sync take, in a file of its own that is gone afterwards."""
+    name = path / f"doctor-probe-{os.getpid()}"
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    sync = getattr(os, "fdatasync", os.fsync)
+    try:
+        os.unlink(name)
+        data = os.urandom(PROBE_BYTES)
+        os.write(descriptor, data * count)  # as the journal does: room first, then over it
+        os.fsync(descriptor)
+        taken = []
+        for number in range(count):
+            began = time.perf_counter()
+            os.pwrite(descriptor, data, number * PROBE_BYTES)
+            sync(descriptor)
+            taken.append(time.perf_counter() - began)
+        return taken
+    finally:
+        os.close(descriptor)
+
+
+def judge_syncs(taken: list[float]) -> Finding:
+    median, worst = statistics.median(taken), max(taken)
+    what = (
+        f"a write of {PROBE_BYTES >> 10} KiB with its sync takes {median * 1000:.2f} ms (median of "
+        f"{len(taken)}; {worst * 1000:.2f} at most), by a probe in the data directory"
+    )
+    facts = {"median_seconds": median, "worst_seconds": worst, "count": len(taken)}
+    if median > SLOW_SECONDS:
+        return warn(
+            "sync",
+            what,
+            "every acknowledged publish waits for that: use a faster disk, or a policy other than "
+            "fsync=always if losing the last moments is allowed",
+            **facts,
+        )
+    if median < TOO_GOOD_SECONDS:
+        return warn(
+            "sync",
+            f"{what}; no disk is that fast",
+            "the disk, its controller or the hypervisor may not write through: ask what a power "
+            "cut would take",
+            **facts,
+        )
+    return ok("sync", what, **facts)

@@ -1,0 +1,49 @@
+"""A finding: what was looked at, whether it is well, what to do if not. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Verdict = Literal["ok", "warn", "bad"]
+_ORDER: dict[Verdict, int] = {"ok": 0, "warn": 1, "bad": 2}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    name: str
+    verdict: Verdict
+    what: str
+    remedy: str = ""
+    facts: dict[str, Any] = {}
+
+
+class Report(msgspec.Struct):
+    findings: list[Finding] = []
+    when: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all is well, 1 if something should be looked at, 2 if something is wrong."""
+        return max((_ORDER[one.verdict] for one in self.findings), default=0)
+
+    def text(self) -> str:
+        width = max((len(one.name) for one in self.findings), default=0)
+        lines = []
+        for one in self.findings:
+            lines.append(f"{one.verdict:<4}  {one.name:<{width}}  {one.what}")
+            if one.remedy:
+                lines.append(f"{'':<{width + 8}}→ {one.remedy}")
+        return "\n".join(lines)
+
+
+def ok(name: str, what: str, **facts: Any) -> Finding:
+    return Finding(name, "ok", what, "", facts)
+
+
+def warn(name: str, what: str, remedy: str, **facts: Any) -> Finding:
+    return Finding(name, "warn", what, remedy, facts)
+
+
+def bad(name: str, what: str, remedy: str, **facts: Any) -> Finding:
+    return Finding(name, "bad", what, remedy, facts)

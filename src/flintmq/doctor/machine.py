@@ -1,0 +1,157 @@
+"""The machine and the installation: versions, extras, processors, memory, limits, the clock."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from .findings import Finding, ok, warn
+
+PACKAGES = (
+    *("msgspec", "crc32c", "uvloop", "pyarrow", "lz4", "backports.zstd", "fastavro", "click"),
+    *("starlette", "uvicorn", "httptools", "pyyaml", "pyspark", "opentelemetry-api"),
+)
+MEMORY_BYTES_FEW = 256 << 20
+FILES_FEW = 4096
+BUILT = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
+"""No clock that is right shows a time before this."""
+
+
+def look_at_machine() -> Iterator[Finding]:
+    installed = {name: _version(name) for name in PACKAGES}
+    yield from versions(_version("flintmq") or "(from source)", installed)
+    yield ok(
+        "system",
+        f"{platform.system()} {platform.release()} ({platform.machine()}), {_distribution()}",
+        libc=" ".join(platform.libc_ver()),
+        container=Path("/.dockerenv").exists() or Path("/run/.containerenv").exists(),
+    )
+    yield ok("processors", f"{os.cpu_count()} of them, {usable_processors()} for this process")
+    if (found := memory()) is not None:
+        yield judge_memory(*found)
+    if (limit := open_files()) is not None:
+        yield judge_files(*limit)
+    yield judge_clock(time.time())
+
+
+def versions(ours: str, installed: dict[str, str | None]) -> Iterator[Finding]:
+    there = {name: number for name, number in installed.items() if number is not None}
+    yield ok(
+        "versions",
+        f"FlintMQ {ours}, {platform.python_implementation()} {platform.python_version()}",
+        flintmq=ours,
+        python=sys.version,
+        executable=sys.executable,
+    )
+    shown = ", ".join(f"{name} {number}" for name, number in there.items())
+    missing = [name for name, number in installed.items() if number is None]
+    facts = {"installed": there, "missing": missing}
+    if "uvloop" in missing and sys.platform != "win32":
+        yield warn(
+            "packages",
+            f"{shown}; uvloop is not installed, the broker is slower without it",
+            "pip install 'flintmq[uvloop]'",
+            **facts,
+        )
+    else:
+        yield ok("packages", shown, **facts)
+
+
+def usable_processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def memory() -> tuple[int, int, int | None] | None:
+    """Bytes in all, free ones, and what the container may have; None where nobody says."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        facts = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if ":" in line}
+        total, free = facts["MemTotal"], facts["MemAvailable"]
+    except (OSError, ValueError, KeyError, IndexError):
+        return None
+    limit: int | None = None
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(file).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit() and int(text) < total:
+            limit = int(text)
+        break
+    return total, free, limit
+
+
+def judge_memory(total: int, free: int, limit: int | None) -> Finding:
+    what = f"{free >> 20:,} MiB free of {total >> 20:,} MiB"
+    if limit is not None:
+        what += f"; this container may have {limit >> 20:,} MiB"
+    facts = {"total_bytes": total, "free_bytes": free, "limit_bytes": limit}
+    if min(free, limit or free) < MEMORY_BYTES_FEW:
+        return warn(
+            "memory",
+            what,
+            "a broker under load needs some 256 MiB: give it more, or lower checkpoint_bytes and "
+            "what topics keep in memory",
+            **facts,
+        )
+    return ok("memory", what, **facts)
+
+
+def open_files() -> tuple[int, int] | None:
+    try:
+        import resource
+    except ImportError:
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = 1 << 62
+    return (
+        unlimited if soft == resource.RLIM_INFINITY else soft,
+        unlimited if hard == resource.RLIM_INFINITY else hard,
+    )
+
+
+def judge_files(soft: int, hard: int) -> Finding:
+    what = f"{soft:,} open files, up to {hard:,}"
+    if hard < FILES_FEW:
+        return warn(
+            "ulimit",
+            what,
+            "each connection needs one: raise it (ulimit -Hn, LimitNOFILE= of a unit)",
+            soft=soft,
+            hard=hard,
+        )
+    return ok("ulimit", what, soft=soft, hard=hard)
+
+
+def judge_clock(now: float) -> Finding:
+    shown = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
+    if now < BUILT:
+        return warn(
+            "clock",
+            f"it says {shown}, which is long past",
+            "set the clock: times of messages, ttl and delays come from it",
+        )
+    return ok("clock", f"{shown} (UTC)", zone=time.tzname[0])
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _distribution() -> str:
+    try:
+        facts = platform.freedesktop_os_release()
+    except OSError:
+        return "unknown distribution"
+    return facts.get("PRETTY_NAME", facts.get("ID", "unknown distribution"))

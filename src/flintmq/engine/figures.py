@@ -1,0 +1,129 @@
+"""What a broker counts, for whoever watches it: cheap to read, for thousands of topics.
+
+Stats are for people who ask for one topic; figures are for scrapers that ask for all, every few
+seconds, beside the messages. Nothing here is worked out that is not counted already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from ..group_model import Kind
+from ..metrics import Histogram
+
+
+@dataclass(slots=True)
+class GroupFigures:
+    """A group of a topic. Counts are since the broker began."""
+
+    name: str
+    kind: Kind
+    lag: int = 0
+    members: int = 0
+    ready: int = 0
+    in_flight: int = 0
+    delayed: int = 0
+    waiting: int = 0
+    paused: int = 0
+    oldest_age: float = 0.0
+    delivered: int = 0
+    redelivered: int = 0
+    acked: int = 0
+    nacked: int = 0
+    leases_expired: int = 0
+    dead_lettered: int = 0
+    drops: Mapping[str, int] = field(default_factory=dict)
+
+    def add(self, other: GroupFigures) -> None:
+        """Sum up: partitions of a topic, or groups that have no series of their own."""
+        for name in _GROUP_SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.oldest_age = max(self.oldest_age, other.oldest_age)
+        self.members = max(self.members, other.members)
+        self.waiting = max(self.waiting, other.waiting)
+        self.paused = max(self.paused, other.paused)
+        self.drops = _summed(self.drops, other.drops)
+
+
+_GROUP_SUMS = (
+    "lag", "ready", "in_flight", "delayed", "delivered", "redelivered", "acked", "nacked",
+    "leases_expired", "dead_lettered",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class TopicFigures:
+    """A topic; of one with partitions, sums. Counts are since the broker began."""
+
+    name: str
+    messages: int = 0
+    bytes: int = 0
+    first_offset: int = 0
+    next_offset: int = 0
+    readers: int = 0
+    publishers_waiting: int = 0
+    published: int = 0
+    published_bytes: int = 0
+    delivered: int = 0
+    drops: Mapping[str, int] = field(default_factory=dict)
+    waits: Mapping[str, int] = field(default_factory=dict)
+    publish_seconds: Histogram | None = None
+    groups: list[GroupFigures] = field(default_factory=list)
+
+    def add(self, other: TopicFigures) -> None:
+        """Sum up, but for the groups: partitions of a topic, or topics without series."""
+        for name in _TOPIC_SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.readers = max(self.readers, other.readers)
+        self.drops = _summed(self.drops, other.drops)
+        self.waits = _summed(self.waits, other.waits)
+        if other.publish_seconds is not None:
+            both = Histogram(other.publish_seconds.bounds)
+            both.add(other.publish_seconds)
+            if self.publish_seconds is not None:
+                both.add(self.publish_seconds)
+            self.publish_seconds = both
+
+
+_TOPIC_SUMS = (
+    "messages", "bytes", "first_offset", "next_offset", "publishers_waiting", "published",
+    "published_bytes", "delivered",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class JournalFigures:
+    sync_seconds: Histogram
+    written_bytes: int
+    frames: int
+    waiting_bytes: int
+    """Proposed and not yet safe."""
+    unflushed_bytes: int
+    """In the journal and in no segment."""
+    checkpoint_seconds: Histogram
+    checkpoint_failures: int
+    is_full: bool
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A broker that counts in this process."""
+
+    def plain_topics(self) -> list[str]:
+        """Names of all plain topics, partitions among them, the oldest first."""
+        ...
+
+    def topic_figures(self, name: str) -> TopicFigures | None:
+        """Of one plain topic; None if it is gone."""
+        ...
+
+    def feed_count(self) -> int: ...
+    def journal_figures(self) -> JournalFigures | None: ...
+
+
+def _summed(ours: Mapping[str, int], theirs: Mapping[str, int]) -> Mapping[str, int]:
+    if not theirs:
+        return ours
+    return {key: ours.get(key, 0) + theirs.get(key, 0) for key in {**ours, **theirs}}

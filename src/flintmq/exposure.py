@@ -1,0 +1,64 @@
+"""Whether a broker may be reached from other machines as it is configured.
+
+An address beyond this machine needs both: somebody who is asked who they are (keys, or client
+certificates), and TLS, without which keys can be read on the way. `insecure` allows it all the
+same, with a warning.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+from .config import BY_NAME, Config
+from .config_kinds import Address, shown_address
+from .errors import InvalidRequest
+
+
+class Exposed(InvalidRequest):
+    """The broker would be open to other machines. It does not start like that unless told to."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__(
+            f"{'; '.join(faults)}. Listen at 127.0.0.1, or {_REMEDY}; or say "
+            f"{BY_NAME['insecure'].flag} if the network itself is safe"
+        )
+
+
+_REMEDY = "add keys (flintmq key add) and give tls_cert and tls_key"
+
+
+def check_exposure(config: Config, has_keys: bool) -> list[str]:
+    """What is to be warned of; Exposed where it is not allowed at all.
+
+    `has_keys`: whether there is a key that clients have to show, or there will be one.
+    """
+    faults = []
+    for name, address in (("listen", config.listen), ("http", config.http)):
+        if address is not None and not is_loopback(address[0]):
+            faults += _faults(config, has_keys, name, address)
+    if faults and not config.insecure:
+        raise Exposed(faults)
+    return faults
+
+
+def _faults(config: Config, has_keys: bool, name: str, address: Address) -> list[str]:
+    place = f"{name} {shown_address(address)} can be reached from other machines"
+    is_encrypted = config.tls_cert is not None
+    is_asked = config.auth == "required" or (config.auth == "auto" and has_keys)
+    is_asked = is_asked or config.tls_client_ca is not None
+    match is_asked, is_encrypted:
+        case True, True:
+            return []
+        case True, False:
+            return [f"{place} without TLS: keys and messages can be read on the way"]
+        case False, True:
+            return [f"{place} without keys: whoever connects may read, publish and delete"]
+    return [f"{place} without keys and without TLS: whoever connects may read, publish and delete"]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that host. A name other than localhost is not trusted."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host.rstrip(".").lower() == "localhost"

@@ -1,0 +1,63 @@
+"""Answers in JSON: what went wrong, always in the same shape.
+
+{"error": {"kind": "TopicNotFound", "message": "there is no topic 'orders'"}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from ...errors import FlintError
+from .faults import HttpRefusal, status_of
+
+_KINDS = {403: "PermissionDenied", 404: "NotFound", 405: "MethodNotAllowed"}
+
+
+class JsonResponse(Response):
+    """A value as JSON. Numbers that may be beyond 2**53 are strings in what is given here."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return msgspec.json.encode(content)
+
+
+def problem(
+    status: int, kind: str, message: str, headers: Mapping[str, str] | None = None
+) -> JsonResponse:
+    return JsonResponse({"error": {"kind": kind, "message": message}}, status, headers)
+
+
+def problem_of(error: Exception) -> JsonResponse:
+    """What a route raised, as it is told. A fault of ours is told as that, and no more."""
+    match error:
+        case HttpRefusal():
+            return problem(error.status, error.kind, error.message, error.headers)
+        case HTTPException():
+            kind = _KINDS.get(error.status_code, "InvalidRequest")
+            return problem(error.status_code, kind, error.detail, error.headers)
+        case FlintError():
+            status = status_of(error)
+            headers: dict[str, str] = {}
+            if status == 401:
+                headers["www-authenticate"] = 'Bearer realm="flintmq"'
+            elif status in (429, 503):
+                headers["retry-after"] = "1"
+            return problem(status, type(error).__name__, str(error), headers)
+        case _:
+            return problem(500, "InternalError", "a fault of the broker's; its log says more")
+
+
+def too_large(limit: int) -> HttpRefusal:
+    # The rest of the body is not waited for.
+    return HttpRefusal(
+        413,
+        "RequestTooLarge",
+        f"the body of a request is at most {limit:,} bytes",
+        connection="close",
+    )

@@ -1,0 +1,244 @@
+"""The JSON API: one table of routes. What serves them and the OpenAPI document are made from it.
+
+A request passes in this order: its route (404, 405), its content type (415), its key (401), the
+route's rule (403), query and body (400), and only then is the broker asked. So an answer gives
+nothing away to who may not have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
+
+from ...errors import InvalidRequest
+from . import handlers, models
+from .answers import JsonResponse
+from .faults import HttpRefusal
+from .handlers import Call, Desk, Handler
+from .identify import access_of
+from .models import NoQuery
+from .rules import ADMINISTER, ANY_KEY, BROKER, CONSUME, LOOK, PUBLISH, SEE, Rule
+from .state import HttpState
+
+PREFIX = "/api/v1"
+
+
+class ApiRoute(NamedTuple):
+    """One way to call the API."""
+
+    method: str
+    path: str
+    summary: str
+    rule: Rule
+    response: Any
+    handler: Handler
+    body: Any = None
+    query: Any = NoQuery
+    status: int = 200
+
+
+_TOPIC = "/topics/{topic}"
+_GROUP = "/topics/{topic}/groups/{group}"
+
+# fmt: off
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute("GET", "/overview", "The broker at a glance: version, uptime, totals.",
+             BROKER, models.Overview, handlers.overview),
+    ApiRoute("GET", "/config", "The settings in force, without secrets.",
+             BROKER, models.Config, handlers.config),
+    ApiRoute("GET", "/keys", "The keys, without secrets.",
+             BROKER, models.Keys, handlers.keys),
+    ApiRoute("GET", "/connections", "Who is connected, page by page.",
+             BROKER, models.Connections, handlers.connections, query=models.PageQuery),
+    ApiRoute("DELETE", "/connections/{connection}", "Close a connection. Its client may come back.",
+             BROKER, models.Done, handlers.close_connection),
+
+    ApiRoute("GET", "/topics", "Topics by pattern, page by page, with figures if asked for.",
+             ANY_KEY, models.Topics, handlers.topics, query=models.TopicsQuery),
+    ApiRoute("GET", _TOPIC, "A topic: options, figures, partitions, groups.",
+             SEE, models.TopicPage, handlers.topic),
+    ApiRoute("PUT", _TOPIC, "Make a topic. One that is there with these options is fine.",
+             ADMINISTER, models.Topic, handlers.create_topic, body=models.TopicChanges),
+    ApiRoute("PATCH", _TOPIC, "Change options of a topic.",
+             ADMINISTER, models.Topic, handlers.configure_topic, body=models.TopicChanges),
+    ApiRoute("DELETE", _TOPIC, "Delete a topic and what it holds.",
+             ADMINISTER, models.Done, handlers.delete_topic),
+    ApiRoute("POST", f"{_TOPIC}/purge", "Drop messages: all, or those before an offset.",
+             ADMINISTER, models.Purged, handlers.purge_topic, body=models.Purge),
+    ApiRoute("GET", f"{_TOPIC}/messages", "Look at messages by offset. Nothing is consumed.",
+             CONSUME, models.Messages, handlers.messages, query=models.MessagesQuery),
+    ApiRoute("POST", f"{_TOPIC}/messages", "Publish a message.",
+             PUBLISH, models.Receipt, handlers.publish, body=models.Publish),
+
+    ApiRoute("GET", f"{_TOPIC}/groups", "The groups of a topic.",
+             LOOK, models.Groups, handlers.groups),
+    ApiRoute("GET", _GROUP, "A group's figures.",
+             LOOK, models.GroupPage, handlers.group),
+    ApiRoute("DELETE", _GROUP, "Forget a group and all it has settled.",
+             ADMINISTER, models.Done, handlers.delete_group),
+    ApiRoute("POST", f"{_GROUP}/pause", "Have a group hand out nothing until it is resumed.",
+             ADMINISTER, models.Done, handlers.pause_group),
+    ApiRoute("POST", f"{_GROUP}/resume", "Have a paused group go on.",
+             ADMINISTER, models.Done, handlers.resume_group),
+    ApiRoute("POST", f"{_GROUP}/reset", "Have a group go on from another place.",
+             ADMINISTER, models.Done, handlers.reset_group, body=models.Reset),
+    ApiRoute("GET", f"{_GROUP}/next", "What would be handed out next. Nothing is leased.",
+             CONSUME, models.Peeked, handlers.next_messages, query=models.PeekQuery),
+    ApiRoute("GET", f"{_GROUP}/in-flight", "What is out under leases: since when, who has it.",
+             LOOK, models.AllInFlight, handlers.in_flight, query=models.LimitQuery),
+    ApiRoute("GET", f"{_GROUP}/dead-letters", "What a group gave up on, page by page.",
+             CONSUME, models.DeadLetters, handlers.dead_letters, query=models.DeadLettersQuery),
+    ApiRoute("POST", f"{_GROUP}/dead-letters/redrive", "Put dead letters back for their group.",
+             ADMINISTER, models.Count, handlers.redrive, body=models.Which),
+    ApiRoute("POST", f"{_GROUP}/dead-letters/discard", "Let dead letters go for good.",
+             ADMINISTER, models.Count, handlers.discard, body=models.Which),
+)
+# fmt: on
+
+
+class Api:
+    """An ASGI application that serves the table. What goes wrong is raised: see pages.py."""
+
+    def __init__(self, state: HttpState, routes: Sequence[ApiRoute] = ROUTES) -> None:
+        self._state = state
+        self._desk = Desk(state)
+        self._routes: dict[tuple[str, ...], dict[str, ApiRoute]] = {}
+        for route in routes:
+            words = tuple((PREFIX + route.path).strip("/").split("/"))
+            self._routes.setdefault(words, {})[route.method] = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response = await self._answer(request)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        route, path = self._find(request)
+        if request.method not in ("GET", "DELETE"):
+            # Also where there is no body: a page of another site cannot send this type unasked.
+            _check_content_type(request)
+        access = await access_of(request, self._state)
+        route.rule.check(access, path)
+        query = _query(request, route.query)
+        body = None if route.body is None else await _body(request, route.body)
+        answer = await route.handler(self._desk, Call(access, path, query, body))
+        return JsonResponse(answer, route.status)
+
+    def _find(self, request: Request) -> tuple[ApiRoute, dict[str, str]]:
+        words = path_words(request.scope)
+        for template, methods in self._routes.items():
+            path = _match(template, words)
+            if path is None:
+                continue
+            route = methods.get(request.method)
+            if route is None:
+                allowed = ", ".join(sorted(methods))
+                raise HttpRefusal(
+                    405,
+                    "MethodNotAllowed",
+                    f"{request.method} is not known here; {allowed} is",
+                    Allow=allowed,
+                )
+            return route, path
+        raise HttpRefusal(
+            404, "NotFound", f"there is no such page below {PREFIX}; see /openapi.json"
+        )
+
+
+def api_routes(state: HttpState) -> list[BaseRoute]:
+    """What the server of the HTTP port mounts."""
+
+    async def openapi(request: Request) -> Response:
+        written = _written_document(state.version)
+        return Response(written, media_type="application/json")
+
+    return [ApiMount(Api(state)), Route("/openapi.json", openapi, methods=["GET"])]
+
+
+@cache
+def _written_document(version: str) -> bytes:
+    from .openapi import document  # loaded when somebody asks for it
+
+    return msgspec.json.encode(document(ROUTES, version))
+
+
+class ApiMount(BaseRoute):
+    """Everything below /api, whatever characters are in it: what is wrong there is told in JSON."""
+
+    def __init__(self, app: Api) -> None:
+        self.app = app
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        is_ours = scope["type"] == "http" and scope["path"].startswith("/api/")
+        return (Match.FULL if is_ours else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
+
+
+# --- paths
+
+
+def path_words(scope: Scope) -> tuple[str, ...]:
+    """The words of a path, each decoded by itself: `orders%2F0` is one word with a slash in it."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    raw = raw.partition(b"?")[0]
+    try:
+        return tuple(unquote_to_bytes(word).decode() for word in raw.removeprefix(b"/").split(b"/"))
+    except UnicodeDecodeError:
+        raise InvalidRequest("the path is not UTF-8, percent-encoded") from None
+
+
+def _match(template: tuple[str, ...], words: tuple[str, ...]) -> dict[str, str] | None:
+    if len(template) != len(words):
+        return None
+    path: dict[str, str] = {}
+    for wanted, word in zip(template, words, strict=True):
+        if wanted.startswith("{"):
+            if not word:
+                return None
+            path[wanted[1:-1]] = word
+        elif wanted != word:
+            return None
+    return path
+
+
+# --- requests
+
+
+def _check_content_type(request: Request) -> None:
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != "application/json":
+        raise HttpRefusal(
+            415,
+            "UnsupportedMediaType",
+            "requests that change something have `Content-Type: application/json`",
+        )
+
+
+async def _body(request: Request, kind: Any) -> Any:
+    given = await request.body()
+    try:
+        return msgspec.json.decode(given or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"the body: {error}") from None
+
+
+def _query(request: Request, kind: Any) -> Any:
+    given: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name in given:
+            raise InvalidRequest(f"the query has {name!r} twice")
+        given[name] = value
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"the query: {error}") from None

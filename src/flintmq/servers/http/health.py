@@ -1,0 +1,33 @@
+"""`/health` and `/ready`: is it alive, and may clients be sent to it? Open to everybody.
+
+They say no more than that: whoever asks is not known.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from .answers import JsonResponse
+from .state import HttpState
+
+
+def health_routes(state: HttpState) -> list[BaseRoute]:
+    async def health(_: Request) -> Response:
+        """Whoever is answered knows that the loop runs; what else can be wrong is the disk."""
+        failure = state.failure()
+        said = {
+            "status": "ok" if failure is None else "failed",
+            "version": state.version,
+            "uptime_seconds": round(state.uptime(), 3),
+        }
+        return JsonResponse(said, 200 if failure is None else 503)
+
+    async def ready(_: Request) -> Response:
+        why_not = state.why_not_ready()
+        if why_not is None:
+            return JsonResponse({"status": "ready"})
+        return JsonResponse({"status": "not ready", "reason": why_not}, 503)
+
+    return [Route("/health", health), Route("/ready", ready)]

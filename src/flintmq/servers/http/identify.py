@@ -1,0 +1,39 @@
+"""Who asks over HTTP: `Authorization: Bearer <key>`."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from ...access import Access
+from ...errors import NotAuthenticated
+from .connection import HttpConnection
+from .state import HttpState
+
+
+async def access_of(request: Request, state: HttpState) -> Access:
+    """What whoever asks may do. Raises NotAuthenticated.
+
+    A connection that has shown its key is asked no more than whether the key is still good.
+    """
+    credential = credential_of(request)
+    connection = request.scope.get("flintmq.connection")
+    assert connection is None or isinstance(connection, HttpConnection)
+    if connection is not None and connection.known_access is not None:
+        shown, access = connection.known_access
+        if shown == credential:
+            return state.gate.still(access)
+    peer = request.client.host if request.client is not None else "local"
+    access = await state.gate.enter(credential, peer)
+    if connection is not None:
+        connection.known_access = (credential, access)
+    return access
+
+
+def credential_of(request: Request) -> str | None:
+    header = request.headers.get("authorization")
+    if header is None:
+        return None
+    scheme, _, credential = header.partition(" ")
+    if scheme.lower() != "bearer" or not credential.strip():
+        raise NotAuthenticated("the Authorization header is: Bearer <key>")
+    return credential.strip()

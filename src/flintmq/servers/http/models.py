@@ -1,0 +1,411 @@
+"""What the JSON API takes and gives: its requests, its answers, and their fields.
+
+Offsets, ids of topics and partitions are strings: a reader of JSON may hold numbers as floats, and
+64 bits do not fit there. Counts, sizes and times are numbers; times are seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from ...access import Permission
+from ...group_model import Kind, Order
+from ...model import Durability, TopicOptions
+
+Number = Annotated[str, Meta(pattern="^[0-9]{1,19}$", description="a whole number below 2**63")]
+Limit = Annotated[int, Meta(ge=1, le=1000)]
+Encoding = Literal["text", "base64", "object"]
+
+VALUE_BYTES = 64 * 1024
+VALUE_BYTES_MAX = 1024 * 1024
+
+
+class Model(msgspec.Struct, kw_only=True):
+    """The root of what is given."""
+
+
+class Asked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The root of what is taken: a field that is not known is refused, not passed over."""
+
+
+# --- errors
+
+
+class ErrorDetail(Model):
+    kind: str
+    """The name of an error of `flintmq.errors`, or of HTTP's own."""
+    message: str
+
+
+class Error(Model):
+    error: ErrorDetail
+
+
+# --- the broker
+
+
+class Totals(Model):
+    """Sums over all topics. They are at most a second old."""
+
+    topics: int
+    messages: int
+    bytes: int
+    published: int
+    delivered: int
+    connections: int
+
+
+class Overview(Model):
+    version: str
+    uptime_seconds: float
+    ready: bool
+    totals: Totals
+
+
+class Config(Model):
+    """The settings in force, secrets left out."""
+
+    settings: dict[str, Any]
+
+
+class Key(Model):
+    """A key as it may be shown: never a secret or its hash."""
+
+    id: str
+    name: str
+    grants: dict[str, list[Permission]]
+    """Permissions by pattern of topics."""
+    made_at: float | None
+    expires_at: float | None
+    last_used_at: float | None
+    """Since the broker was started."""
+    note: str
+
+
+class Keys(Model):
+    keys: list[Key]
+
+
+class Connection(Model):
+    id: Number
+    peer: str
+    client: str
+    protocol: str
+    since: float
+    bytes_received: int
+    bytes_sent: int
+    streams: int
+    """Readers, feeds and memberships it holds open."""
+    key: str
+    """The name of the key it came in by; empty where the broker asks for none."""
+
+
+class Connections(Model):
+    connections: list[Connection]
+    after: Number | None
+    """Where the next page begins; null on the last one."""
+
+
+# --- topics
+
+
+class Stats(Model):
+    """A topic at one moment; of a topic with partitions, sums. See `flintmq.TopicStats`."""
+
+    message_count: int
+    byte_count: int
+    first_offset: Number
+    next_offset: Number
+    subscribers: int
+    lag: dict[str, int]
+    missed: dict[str, int]
+    drops: dict[str, int]
+    waits: dict[str, int]
+    publishers_waiting: int
+    published: int
+    delivered: int
+    rates: dict[str, float]
+
+
+class Partition(Model):
+    partition: Number
+    stats: Stats
+
+
+class Group(Model):
+    name: str
+    kind: Kind
+    order: Order | None
+    filter: str | None
+    start: str | None
+    paused: bool
+
+
+class Groups(Model):
+    groups: list[Group]
+
+
+class Topic(Model):
+    name: str
+    id: Number
+    options: TopicOptions
+
+
+class TopicPage(Model):
+    """A topic with everything that is known of it."""
+
+    name: str
+    id: Number
+    options: TopicOptions
+    stats: Stats
+    partitions: list[Partition]
+    """Empty where the topic has none."""
+    groups: list[Group]
+
+
+class ListedTopic(Model):
+    name: str
+    stats: Stats | None = None
+    """Where it was asked for."""
+
+
+class Topics(Model):
+    topics: list[ListedTopic]
+    after: str | None
+    """Where the next page begins; null on the last one."""
+
+
+class TopicsQuery(Asked):
+    pattern: str = ">"
+    """`*` stands for one word, `>` for the rest."""
+    after: str = ""
+    """The last name of the page before."""
+    limit: Limit = 100
+    stats: bool = False
+
+
+_options = get_type_hints(TopicOptions)
+
+TopicChanges: Any = msgspec.defstruct(
+    "TopicChanges",
+    [(name, kind | UnsetType, UNSET) for name, kind in _options.items()],
+    kw_only=True,
+    forbid_unknown_fields=True,
+    namespace={"__doc__": "Options of a topic; those that are not named stay as they are."},
+)
+
+
+class Purge(Asked):
+    before: Number | None = None
+    """Drop what lies before this offset; without it, everything."""
+
+
+class Purged(Model):
+    purged: int
+
+
+# --- messages
+
+
+class Message(Model):
+    """A message as it is stored. Binary values are base64; long ones are cut."""
+
+    partition: Number
+    offset: Number
+    timestamp: float
+    """When the broker took it in."""
+    key: str | None
+    key_encoding: Encoding | None
+    headers: dict[str, str]
+    binary_headers: dict[str, str]
+    """Headers that are no text, as base64."""
+    priority: int
+    content_type: str | None
+    expires_at: float | None
+    deliver_at: float | None
+    value: str
+    encoding: Encoding
+    size: int
+    """Of the value, in bytes."""
+    truncated: bool
+
+
+class MessagesQuery(Asked):
+    offset: Number = "0"
+    """The first offset to show; what is gone is passed over."""
+    limit: Limit = 10
+    value_bytes: Annotated[int, Meta(ge=0, le=VALUE_BYTES_MAX)] = VALUE_BYTES
+    """How much of each value is shown at most."""
+
+
+class Messages(Model):
+    messages: list[Message]
+    next_offset: Number
+    """Where to go on."""
+
+
+class Publish(Asked):
+    """One of `text`, `base64` and `json` is the value."""
+
+    text: str | None = None
+    base64: str | None = None
+    json: Any = UNSET
+    """Any JSON value; written in the topic's format, as JSON where it has none."""
+    key: str | None = None
+    headers: dict[str, str] = {}
+    priority: Annotated[int, Meta(ge=0, le=7)] = 0
+    ttl: Annotated[float, Meta(gt=0)] | None = None
+    delay: Annotated[float, Meta(ge=0)] | None = None
+    content_type: str | None = None
+    partition: Number | None = None
+    qos: Literal[0, 1] = 1
+    auto_create: bool = True
+    producer: str | None = None
+    """With `sequence`, the same publish may be repeated: it is there once."""
+    sequence: Number | None = None
+    timeout: Annotated[float, Meta(ge=0, le=30)] = 5.0
+    """How long to wait where the topic is full."""
+
+
+class Receipt(Model):
+    topic: str
+    partition: Number
+    offset: Number | None
+    """Null where nothing was stored."""
+    count: int
+    dropped: int
+    duplicate: bool
+    durability: Durability
+
+
+# --- groups
+
+
+class GroupFigures(Model):
+    """A group at one moment. See `flintmq.GroupStats`."""
+
+    position: Number
+    lag: int
+    members: int
+    paused: bool
+    ready: int
+    in_flight: int
+    delayed: int
+    oldest_age: float | None
+    delivered: int
+    redelivered: int
+    settled: int
+    leases_expired: int
+    dead_lettered: int
+    dead_letters: int
+    waiting: int
+    drops: dict[str, int]
+
+
+class GroupPartition(Model):
+    partition: Number
+    stats: GroupFigures
+
+
+class GroupPage(Model):
+    name: str
+    topic: str
+    kind: Kind
+    stats: GroupFigures
+    partitions: list[GroupPartition]
+
+
+class InFlight(Model):
+    partition: Number
+    offset: Number
+    holder: str
+    delivery_count: int
+    age: float
+    """Seconds since it was handed out."""
+    expires_in: float
+    """Seconds until the lease ends."""
+
+
+class AllInFlight(Model):
+    in_flight: list[InFlight]
+    more: bool
+    """There are more than `limit`."""
+
+
+class LimitQuery(Asked):
+    limit: Limit = 100
+
+
+class PeekQuery(Asked):
+    limit: Limit = 10
+    value_bytes: Annotated[int, Meta(ge=0, le=VALUE_BYTES_MAX)] = VALUE_BYTES
+
+
+class Peeked(Model):
+    messages: list[Message]
+
+
+class Reset(Asked):
+    """One of these says where the group goes on."""
+
+    to: Literal["earliest", "latest"] | None = None
+    offset: Number | None = None
+    time: float | None = None
+    """Seconds since 1970."""
+    offsets: dict[Number, Number] | None = None
+    """By partition."""
+
+
+class Done(Model):
+    done: Literal[True] = True
+
+
+class DeadLetter(Model):
+    id: Number
+    """What redrive and discard take."""
+    topic: str
+    partition: Number
+    offset: Number
+    """Where the message was before."""
+    group: str
+    reason: str
+    time: float
+    delivery_count: int
+    message: Message
+
+
+class DeadLettersQuery(Asked):
+    after: Number | None = None
+    """The last id of the page before."""
+    limit: Limit = 20
+    value_bytes: Annotated[int, Meta(ge=0, le=VALUE_BYTES_MAX)] = VALUE_BYTES
+
+
+class DeadLetters(Model):
+    dead_letters: list[DeadLetter]
+    after: Number | None
+    """Where the next page begins; null on the last one."""
+
+
+class Which(Asked):
+    """Dead letters: one of `ids`, `filter` and `all` says which are meant."""
+
+    ids: list[Number] | None = None
+    filter: str | None = None
+    all: bool = False
+
+
+class Count(Model):
+    count: int
+
+
+class PageQuery(Asked):
+    after: Number | None = None
+    limit: Limit = 100
+
+
+class NoQuery(Asked):
+    """A route that is asked nothing."""

@@ -1,0 +1,162 @@
+"""The OpenAPI 3.1 document of the JSON API, made from its table of routes and models. Pure."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from . import models
+
+if TYPE_CHECKING:
+    from .api import ApiRoute
+
+ERRORS = {
+    400: "The request is wrong; the text says what is allowed.",
+    401: "The key is missing or not known.",
+    403: "The key does not allow that. Whether there is such a topic is not said.",
+    404: "There is no such topic, group or connection.",
+    409: "What is there differs from what is asked for.",
+    413: "The request or the message is too large.",
+    415: "A request that changes something has the content type application/json.",
+    422: "A filter or a value failed on a message.",
+    429: "The topic or a queue is full.",
+    500: "The server failed.",
+    501: "That needs an extra that is not installed.",
+    503: "The broker cannot do that now.",
+    504: "It took too long.",
+}
+OF_WRITES = (413, 415, 429, 501)
+REF = "#/components/schemas/{name}"
+
+PARAMETERS = {
+    "topic": "A topic; one partition of it as `orders%2F0`.",
+    "group": "A group of the topic.",
+    "connection": "The id of a connection.",
+}
+
+
+def document(routes: Iterable[ApiRoute], version: str, prefix: str = "/api/v1") -> dict[str, Any]:
+    routes = list(routes)
+    kinds = [models.Error]
+    for route in routes:
+        kinds += [kind for kind in (route.response, route.body, route.query) if kind is not None]
+    unique = list(dict.fromkeys(kinds))
+    schemas, components = msgspec.json.schema_components(unique, ref_template=REF)
+    schema_of = dict(zip(unique, schemas, strict=True))
+    for name, fields in _field_texts().items():
+        for field, text in fields.items():
+            if name in components:
+                components[name]["properties"][field].setdefault("description", text)
+    queries = {route.query for route in routes}
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        query = _resolved(schema_of[route.query], components)
+        paths.setdefault(prefix + route.path, {})[route.method.lower()] = _operation(
+            route, query, schema_of
+        )
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "FlintMQ",
+            "version": version,
+            "description": "Operations on a FlintMQ broker. Offsets, ids and partitions are "
+            "strings; times are seconds.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {
+                name: schema
+                for name, schema in components.items()
+                if name not in {kind.__name__ for kind in queries}
+            },
+            "responses": {
+                str(status): {
+                    "description": text,
+                    "content": {"application/json": {"schema": schema_of[models.Error]}},
+                }
+                for status, text in ERRORS.items()
+            },
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"key": []}],
+    }
+
+
+def _operation(route: ApiRoute, query: dict[str, Any], schema_of: dict[Any, Any]) -> dict[str, Any]:
+    parameters = [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": PARAMETERS[name],
+            "schema": {"type": "string", "minLength": 1},
+        }
+        for name in re.findall(r"{(\w+)}", route.path)
+    ]
+    parameters += [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "schema": _without_null(schema),
+            **({"description": schema["description"]} if "description" in schema else {}),
+        }
+        for name, schema in query.get("properties", {}).items()
+    ]
+    errors = [status for status in ERRORS if status not in OF_WRITES or route.method != "GET"]
+    operation: dict[str, Any] = {
+        "operationId": route.handler.__name__,
+        "summary": route.summary,
+        "description": f"Needs {route.rule.text}.",
+        "tags": [route.path.split("/")[1]],
+        "parameters": parameters,
+        "responses": {
+            str(route.status): {
+                "description": "It was done.",
+                "content": {"application/json": {"schema": schema_of[route.response]}},
+            },
+            **{str(status): {"$ref": f"#/components/responses/{status}"} for status in errors},
+        },
+    }
+    if route.body is not None:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": schema_of[route.body]}},
+        }
+    return operation
+
+
+def _field_texts() -> dict[str, dict[str, str]]:
+    """What the models say of their fields: the string behind each."""
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(inspect.getsource(models)).body:
+        if isinstance(node, ast.ClassDef):
+            for field, behind in pairwise(node.body):
+                match field, behind:
+                    case (
+                        ast.AnnAssign(target=ast.Name(id=name)),
+                        ast.Expr(value=ast.Constant(value=str(text))),
+                    ):
+                        found.setdefault(node.name, {})[name] = text
+    return found
+
+
+def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    name = schema["$ref"].rpartition("/")[2]
+    found: dict[str, Any] = components[name]
+    return found
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A query has no null: what may be left out is left out."""
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        rest = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
+        return {**kinds[0], **rest}
+    return schema

@@ -1,0 +1,38 @@
+"""Who may use a route: one rule each, asked before anybody looks whether something is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ...access import Access, Permission
+
+
+class Rule(NamedTuple):
+    """What a key needs, in words and as a check that raises PermissionDenied."""
+
+    text: str
+    check: Callable[[Access, Mapping[str, str]], None]
+
+
+def on_topic(*permissions: Permission) -> Rule:
+    """One of these on the topic of the path."""
+    return Rule(
+        " or ".join(f"`{one}`" for one in permissions) + " on the topic",
+        lambda access, path: access.require_one_of(permissions, path["topic"]),
+    )
+
+
+def _see(access: Access, path: Mapping[str, str]) -> None:
+    access.require_sees(path["topic"])
+
+
+def _of_the_broker(access: Access, path: Mapping[str, str]) -> None:
+    access.require_all_of("administer", ">")
+
+
+CONSUME, PUBLISH, ADMINISTER = on_topic("consume"), on_topic("publish"), on_topic("administer")
+LOOK = on_topic("consume", "administer")
+SEE = Rule("any permission on the topic", _see)
+BROKER = Rule("`administer` on `>`", _of_the_broker)
+ANY_KEY = Rule("any key; what it may not see is left out", lambda access, path: None)

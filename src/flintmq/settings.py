@@ -1,0 +1,190 @@
+"""Where a broker's configuration comes from: defaults, a file, the environment, flags; the later
+wins. Everything that is wrong with it is told at once, each with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .config import (
+    BY_NAME,
+    SETTINGS,
+    Config,
+    Setting,
+    nearest,
+    problems_between,
+    variable_of,
+    why_not,
+)
+from .config_files import Entry, FileUnreadable, read_entries
+from .config_kinds import Table, Unfit, flat
+from .errors import InvalidRequest, MissingExtra
+
+FILE_VARIABLE = variable_of("config")
+
+
+class ConfigInvalid(InvalidRequest):
+    """The configuration is wrong; `problems` has a line for each fault."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+@dataclass(slots=True)
+class Resolved:
+    """What was said, by whom, and what is wrong with it."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+    """What is no fault, but looks like one."""
+
+    def take(self, name: str, value: Any, source: str) -> None:
+        self.values[name], self.sources[name] = value, source
+
+    def all_values(self) -> dict[str, Any]:
+        """With defaults; what is needed and was not said is left out."""
+        defaults = {s.name: s.default for s in SETTINGS if not s.is_required}
+        return {**defaults, **self.values}
+
+    def all_problems(self) -> list[str]:
+        """What is wrong with what was said, each by itself and together."""
+        return [*self.problems, *problems_between(self.all_values())]
+
+    def config(self) -> Config:
+        """The configuration; an error with everything that is wrong."""
+        problems = self.all_problems()
+        for setting in SETTINGS:
+            is_missing = setting.is_required and setting.name not in self.values
+            # One that is there and wrong has been told already.
+            if is_missing and not any(setting.name in problem for problem in problems):
+                problems.append(
+                    f"{setting.name} is needed: {setting.flag}, {setting.variable}, or "
+                    f"{setting.name} in a file"
+                )
+        if problems:
+            raise ConfigInvalid(problems)
+        return Config(**self.values, sources=self.sources)
+
+
+def resolve(
+    *,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, str | bool] | None = None,
+) -> Resolved:
+    """Put everything together that was said. `file` counts before FLINTMQ_CONFIG."""
+    environment = environment or {}
+    resolved = Resolved()
+    if file is None and (named := environment.get(FILE_VARIABLE)):
+        file = Path(named)
+    if file is not None:
+        _take_file(resolved, file)
+    _take_environment(resolved, environment)
+    for name, given in (flags or {}).items():
+        setting = BY_NAME[name]
+        _take_text(resolved, setting, given, setting.flag)
+    return resolved
+
+
+def _take_text(resolved: Resolved, setting: Setting, given: str | bool, source: str) -> None:
+    try:
+        value = given if isinstance(given, bool) else setting.from_text(given)
+    except Unfit as unfit:
+        resolved.problems.append(f"{source}: {why_not(setting, given, unfit)}")
+    else:
+        resolved.take(setting.name, value, source)
+
+
+def _take_environment(resolved: Resolved, environment: Mapping[str, str]) -> None:
+    for setting in SETTINGS:
+        # Containers hand on variables that nobody has set as empty ones: nothing is said by that.
+        if text := environment.get(setting.variable, "").strip():
+            _take_text(resolved, setting, text, setting.variable)
+    # Other programs and the clients have variables with our prefix: only what looks like a slip
+    # of the pen is told, and it is no error.
+    known = {setting.variable for setting in SETTINGS}
+    for variable in sorted(environment):
+        if variable.startswith("FLINTMQ_") and variable not in known | OTHER_VARIABLES:
+            name = variable.removeprefix("FLINTMQ_").lower()
+            if (meant := nearest(name, cutoff=0.8)) is not None:
+                resolved.doubts.append(
+                    f"{variable} is no setting and not heeded; is {variable_of(meant)} meant?"
+                )
+
+
+OTHER_VARIABLES = frozenset(
+    {
+        FILE_VARIABLE,
+        "FLINTMQ_SERVER",
+        "FLINTMQ_CONTEXT",
+        "FLINTMQ_CONTEXTS",
+        "FLINTMQ_API_KEY",
+        "FLINTMQ_API_KEY_FILE",
+    }
+)
+"""Those of clients and commands."""
+
+
+# --- files
+
+
+def _take_file(resolved: Resolved, path: Path) -> None:
+    try:
+        entries = read_entries(path)
+    except (FileUnreadable, MissingExtra) as error:
+        resolved.problems.append(str(error))
+        return
+    for entry in entries:
+        place = f"{path}:{entry.line}"
+        setting = BY_NAME.get(entry.key)
+        if setting is None:
+            resolved.problems.append(f"{place}: {unknown(entry.key)}")
+            continue
+        if isinstance(setting.kind, Table) and isinstance(entry.value, Mapping):
+            problems = list(_table_problems(path, setting.kind, entry))
+            if problems:
+                resolved.problems += problems
+                continue
+        try:
+            value = setting.from_value(entry.value)
+        except Unfit as unfit:
+            resolved.problems.append(f"{place}: {why_not(setting, entry.value, unfit)}")
+            continue
+        if isinstance(value, Path):
+            # As a reader of the file would expect, wherever the broker is started from.
+            value = path.parent / value
+        resolved.take(setting.name, value, place)
+
+
+def _table_problems(path: Path, kind: Table, entry: Entry) -> Iterator[str]:
+    """All faults inside a table, each with its own line."""
+    for name, value in flat(entry.value).items():
+        place = f"{path}:{entry.inner_lines.get(name, entry.line)}"
+        known = kind.known_names()
+        if name in BY_NAME and name not in known:
+            yield (
+                f"{place}: {name} is a setting of its own, not one of {entry.key}: write it before "
+                "the first table"
+            )
+            continue
+        if known and name not in known:
+            yield f"{place}: {unknown(name, entry.key, known)}"
+            continue
+        try:
+            kind.entry(name, value)
+        except Unfit as unfit:
+            yield f"{place}: {entry.key}: {name} is {unfit}, not {value!r}"
+
+
+def unknown(key: str, table: str = "", known: Any = None) -> str:
+    """What to say of a key that is none."""
+    names = tuple(BY_NAME) if known is None else known
+    meant = nearest(key, names)
+    remedy = f"is {meant} meant?" if meant else f"known are {', '.join(names)}"
+    what = f"{table} has no {key!r}" if table else f"{key} is no setting"
+    return f"{what}; {remedy}"

@@ -1,0 +1,219 @@
+"""The keys of a broker at rest: one JSON file, which whoever manages keys writes and brokers read.
+
+    {"version": 1, "keys": [
+      {"id": "4f1c22d09ab37e55", "name": "billing", "salt": "...", "hash": "...",
+       "grants": [{"topics": "orders.>", "may": ["publish", "consume"]}],
+       "made_at_ms": 1790000000000, "expires_at_ms": null, "note": ""}]}
+
+A key is `flint_<id>_<secret>`. The id is public and says which entry is meant. Of the secret, which
+is 256 random bits, only a salted SHA-256 is kept. A slow hash would add nothing: those exist for
+secrets that can be guessed, and nobody tries 2**256 of them, while every login would cost us what
+it costs an attacker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from ..access import Grant
+from ..errors import Corrupt, InvalidRequest, UnsupportedFormat
+from ..patterns import check_name
+from .filesystem import LocalFileSystem, read_file
+
+VERSION = 1
+KEYS_FILE = "keys.json"
+PREFIX = "flint"
+ID_BYTES = 8
+SECRET_BYTES = 32
+SALT_BYTES = 16
+NAME_MAX = 200
+FILE_BYTES_MAX = 64 * 1024 * 1024
+_ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}\Z")
+_SECRET = re.compile(r"[A-Za-z0-9_-]{43}\Z")
+
+Stamp = tuple[int, int, int]
+
+
+class StoredGrant(msgspec.Struct, frozen=True):
+    topics: str
+    may: list[str]
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a key. Not the key itself: that is shown once, when it is made."""
+
+    id: str
+    name: str
+    salt: str
+    hash: str
+    grants: list[StoredGrant]
+    made_at_ms: int
+    expires_at_ms: int | None = None
+    note: str = ""
+
+    def __repr__(self) -> str:
+        return f"Key({self.id}, {self.name!r})"
+
+    def is_expired(self, now_ms: int) -> bool:
+        return self.expires_at_ms is not None and self.expires_at_ms <= now_ms
+
+    def granted(self) -> tuple[Grant, ...]:
+        return tuple(Grant.of(one.topics, one.may) for one in self.grants)
+
+
+class _Stored(msgspec.Struct):
+    version: int
+    keys: list[Key] = []
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_Stored)
+
+
+# --- keys
+
+
+def make_key(
+    name: str, grants: Sequence[Grant], *, now_ms: int, expires_at_ms: int | None, note: str = ""
+) -> tuple[Key, str]:
+    """A new key: what is kept of it, and the key itself, which cannot be had a second time."""
+    check_name(name, "key")
+    if len(name) > NAME_MAX:
+        raise InvalidRequest(f"the name of a key has at most {NAME_MAX} characters")
+    if not grants:
+        raise InvalidRequest("a key without a grant may do nothing: name at least one")
+    id = secrets.token_hex(ID_BYTES)
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    salt = secrets.token_hex(SALT_BYTES)
+    key = Key(
+        id=id,
+        name=name,
+        salt=salt,
+        hash=hash_of(secret, salt),
+        grants=[StoredGrant(grant.pattern, sorted(grant.permissions)) for grant in grants],
+        made_at_ms=now_ms,
+        expires_at_ms=expires_at_ms,
+        note=note,
+    )
+    return key, f"{PREFIX}_{id}_{secret}"
+
+
+def hash_of(secret: str, salt: str) -> str:
+    return hashlib.sha256(bytes.fromhex(salt) + secret.encode()).hexdigest()
+
+
+def parse_key(text: str) -> tuple[str, str] | None:
+    """Id and secret, or None where that is no key. Whoever logs this shows the id alone."""
+    prefix, _, rest = text.partition("_")
+    id, _, secret = rest.partition("_")
+    if prefix != PREFIX or not _ID.match(id) or not _SECRET.match(secret):
+        return None
+    return id, secret
+
+
+_NOBODY = Key(id="", name="", salt="00" * SALT_BYTES, hash="00" * 32, grants=[], made_at_ms=0)
+
+
+def is_secret_of(key: Key | None, secret: str) -> bool:
+    """Takes as long for a key that is not there, so that the time tells nothing of it."""
+    held = _NOBODY if key is None else key
+    is_right = hmac.compare_digest(hash_of(secret, held.salt), held.hash)
+    return is_right and key is not None
+
+
+# --- the file
+
+
+class KeyFile:
+    """Reading never locks: a change puts a whole new file in place of the old one."""
+
+    def __init__(self, path: Path) -> None:
+        self._filesystem = LocalFileSystem(path.parent)
+        self._name = path.name
+
+    @property
+    def path(self) -> str:
+        return self._filesystem.describe(self._name)
+
+    def stamp(self) -> Stamp | None:
+        """Differs whenever the file was changed; None where it is not there."""
+        return self._filesystem.stamp(self._name)
+
+    def is_read_by_others(self) -> bool:
+        return self._filesystem.is_read_by_others(self._name)
+
+    def read(self) -> list[Key]:
+        """Raises Corrupt for a file that is not whole: nothing of it is used."""
+        if self._filesystem.size_of(self._name) > FILE_BYTES_MAX:
+            raise Corrupt(f"{self.path} is larger than {FILE_BYTES_MAX:,} bytes: no file of keys")
+        data = read_file(self._filesystem, self._name)
+        try:
+            stored = _decoder.decode(data)
+            if stored.version != VERSION:
+                raise UnsupportedFormat(
+                    f"{self.path} is of version {stored.version}, this FlintMQ knows {VERSION}; "
+                    "update FlintMQ"
+                )
+            for key in stored.keys:
+                key.granted()
+                bytes.fromhex(key.salt)
+                if not _ID.match(key.id) or not key.hash.isascii():
+                    raise ValueError("an id or a hash is none")
+        except (msgspec.DecodeError, InvalidRequest, ValueError) as error:
+            raise Corrupt(
+                f"{self.path} is no file of keys ({error}); mend it, or restore it from a copy"
+            ) from None
+        if len({key.id for key in stored.keys}) < len(stored.keys):
+            raise Corrupt(f"{self.path} has two keys of one id; take one of them out")
+        return stored.keys
+
+    def add(self, key: Key) -> None:
+        with self._change() as keys:
+            if any(known.name == key.name for known in keys):
+                raise InvalidRequest(
+                    f"there is a key {key.name!r} already: choose another name, or take that one "
+                    "away first with `flintmq key rm`"
+                )
+            keys.append(key)
+
+    def remove(self, name_or_id: str) -> Key:
+        """Take a key away, by its id or else by its name."""
+        with self._change() as keys:
+            found = [key for key in keys if key.id == name_or_id]
+            found = found or [key for key in keys if key.name == name_or_id]
+            if not found:
+                raise InvalidRequest(
+                    f"there is no key {name_or_id!r} in {self.path}; `flintmq key ls` shows them"
+                )
+            keys.remove(found[0])
+        return found[0]
+
+    @contextmanager
+    def _change(self) -> Iterator[list[Key]]:
+        """Read, let change, and write anew, under a lock: two at once lose nothing."""
+        with self._filesystem.alone(f"{self._name}.lock"):
+            keys = [] if self.stamp() is None else self.read()
+            yield keys
+            self._write(keys)
+
+    def _write(self, keys: list[Key]) -> None:
+        data = msgspec.json.format(_encoder.encode(_Stored(VERSION, keys)), indent=2)
+        filesystem, beside = self._filesystem, f"{self._name}.tmp"
+        if filesystem.exists(beside):
+            filesystem.remove(beside)  # of one that was killed
+        file = filesystem.create_private(beside)
+        try:
+            file.pwritev([data + b"\n"], 0)
+            file.sync_all()
+        finally:
+            file.close()
+        filesystem.rename(beside, self._name)
+        filesystem.sync_directory()

@@ -1,0 +1,1 @@
+"""TLS as both sides need it: the pipe, certificates and keys from files, errors as sentences."""

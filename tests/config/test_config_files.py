@@ -1,0 +1,162 @@
+"""Configuration files: every key with its line, and faults with their place."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flintmq.config_files import FileUnreadable, key_lines, read_entries
+
+TRICKY = '''
+# max = "a comment"
+plain = 1   # trailing = "comment"
+"quoted key" = "a # that is none"
+'literal' = 'x = [1, {'
+dotted . "with spaces" . deep = true
+text = """
+not_a_key = 1
+[not_a_table]
+a quote \\""" and two "" and
+the end""""
+raw = \'\'\'
+also = "none"\'\'\'
+list = [
+  1, # comment ]
+  "]", [2, 3],
+  { a = "}" },
+]
+inline = { x = 1, y = [1, 2] }
+last_at_top = 1979-05-27T07:32:00Z
+
+[table]
+key = 1
+[table."inner.name"]
+key = 2
+[[many]]
+name = "first"
+[[many]]
+name = "second"
+[a.b.c]
+"es\\u0063aped" = 0
+no_newline_at_the_end = 1'''
+
+
+def test_the_line_of_every_key_whatever_stands_before_it() -> None:
+    tomllib.loads(TRICKY)  # it is a document
+
+    lines = {".".join(path): line for path, line in key_lines(TRICKY).items()}
+    assert lines == {
+        "plain": 3, "quoted key": 4, "literal": 5, "dotted": 6, "dotted.with spaces": 6,
+        "dotted.with spaces.deep": 6, "text": 7, "raw": 12, "list": 14, "inline": 19,
+        "last_at_top": 20, "table": 22, "table.key": 23, "table.inner.name": 24,
+        "table.inner.name.key": 25, "many": 26, "many.name": 27, "a": 30, "a.b": 30, "a.b.c": 30,
+        "a.b.c.escaped": 31, "a.b.c.no_newline_at_the_end": 32,
+    }  # fmt: skip
+
+
+values = st.recursive(
+    st.sampled_from(['1', '"a"', "'b'", '"""\nk = 1\n"""', "'''\n[t]\n'''", '"\\""', "true"]),
+    lambda inner: st.lists(inner, max_size=3).map(lambda many: "[\n" + ",\n".join(many) + "]"),
+    max_leaves=4,
+)  # fmt: skip
+keys = st.sampled_from(["a", "b-c", '"d e"', "'f.g'", "h.i", 'j."k#"', '"[l]"'])
+
+
+@given(st.lists(st.tuples(keys, values, st.sampled_from(["", "\n", "# x = 1\n", "  "]))))
+def test_keys_are_told_from_values_in_any_document(parts: list[tuple[str, str, str]]) -> None:
+    text, expected = "", {}
+    for number, (key, value, before) in enumerate(parts):
+        text += before
+        expected[number] = text.count("\n") + 1
+        text += f"[table-{number}]\n{key} = {value}\n"
+    tomllib.loads(text)
+
+    lines = key_lines(text)
+    assert {n: lines[(f"table-{n}",)] for n in expected} == expected
+    inner = [lines[path] for path in lines if len(path) == 2]
+    assert inner == [line + 1 for line in expected.values()]
+
+
+def written(tmp_path: Path, name: str, text: str | bytes) -> Path:
+    path = tmp_path / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.toml", 'fsync = "never"\n\n[log_levels]\nflintmq.servers = "info"\n'),
+        ("x.yaml", "fsync: never\n\nlog_levels:\n  flintmq:\n    servers: info\n"),
+        ("x.YML", "fsync: never\r\n\r\nlog_levels:\r\n  flintmq.servers: info\r\n"),
+        ("x.toml", '\ufefffsync = "never"\r\n\r\n[log_levels]\r\n"flintmq.servers" = "info"\r\n'),
+    ],
+)
+def test_both_languages_say_the_same(tmp_path: Path, name: str, text: str) -> None:
+    first, second = read_entries(written(tmp_path, name, text))
+
+    assert (first.key, first.value, first.line) == ("fsync", "never", 1)
+    assert (second.key, second.line) == ("log_levels", 3)
+    assert second.inner_lines["flintmq.servers"] in (4, 5)
+
+
+FAULTS: list[tuple[str, str | bytes, str]] = [
+    ("x.toml", "a = 1\nb = = 2\n", r"x\.toml:2:5: "),
+    ("x.toml", 'a = 1\nb = "open', r"x\.toml:2:\d+: "),
+    ("x.toml", "a = 1\na = 2\n", r"x\.toml:2:\d+: .*overwrite"),
+    ("x.toml", "a = " + "[" * 100_000, r"x\.toml:1:"),
+    ("x.toml", b"a = 1\nb = '\xff'", r"x\.toml:2: is not UTF-8"),
+    ("x.yaml", "a: 1\nb: [2\nc: 3", r"x\.yaml:3:2: "),
+    ("x.yaml", "a: 1\nb: 2\na: 3\n", r"x\.yaml:3:1: a is there already, on line 1"),
+    ("x.yaml", "- a\n- b\n", r"x\.yaml:1: is not a table"),
+    ("x.yaml", "a: !!python/object/apply:os.system ['true']", r"x\.yaml:1:4: could not determine"),
+    ("x.yaml", "a: 1\n---\nb: 2\n", r"x\.yaml:2:1: "),
+    ("x.yaml", "a: b\nc: \x01", r"x\.yaml:2:4: .*not allowed"),
+    ("x.yaml", "a: &x [*x]", r"x\.yaml"),
+    ("x.json", "{}", r"x\.json: a configuration file ends in \.toml, \.yaml, \.yml, not '\.json'"),
+    ("flintmq", "", "ends in"),
+    ("x.toml", b"#" * (1024 * 1024 + 1), "no configuration file"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "said"), FAULTS)
+def test_a_fault_is_one_line_with_its_place(
+    tmp_path: Path, name: str, text: str | bytes, said: str
+) -> None:
+    with pytest.raises(FileUnreadable) as fault:
+        read_entries(written(tmp_path, name, text))
+    assert re.search(said, str(fault.value)), fault.value
+    assert "\n" not in str(fault.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileUnreadable, match=r"none\.toml: cannot be read: No such file"):
+        read_entries(tmp_path / "none.toml")
+    (tmp_path / "dir.toml").mkdir()
+    with pytest.raises(FileUnreadable, match="Is a directory"):
+        read_entries(tmp_path / "dir.toml")
+
+
+@pytest.mark.parametrize("name", ["x.toml", "x.yaml"])
+def test_an_empty_file_says_nothing(tmp_path: Path, name: str) -> None:
+    assert read_entries(written(tmp_path, name, "# only a comment\n")) == []
+
+
+@pytest.mark.parametrize("name", ["x.toml", "x.yaml"])
+@given(text=st.text(alphabet="ab:=[]{}\"'#\n \\&*!-|>", max_size=30))
+def test_no_text_is_anything_but_entries_or_a_fault(name: str, text: str) -> None:
+    from flintmq.config_files import toml_entries, yaml_entries
+
+    read: Any = toml_entries if name == "x.toml" else yaml_entries
+    try:
+        entries = read(text, name)
+    except FileUnreadable:
+        return
+    for entry in entries:
+        assert 1 <= entry.line <= text.count("\n") + 1

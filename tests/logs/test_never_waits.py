@@ -1,0 +1,81 @@
+"""Whoever logs never waits for whoever reads."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import threading
+from pathlib import Path
+
+from flintmq.logs import configure, event
+
+log = logging.getLogger("flintmq.tests.waiting")
+
+
+class Stuck(io.StringIO):
+    """A reader that takes nothing until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+        self.is_stuck = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.is_stuck.set()
+        self.goes_on.wait(10)
+        return super().write(text)
+
+
+def test_lines_that_a_slow_reader_has_no_room_for_are_dropped_and_counted() -> None:
+    stream = Stuck()
+    logs = configure(format="json", stream=stream, lines_max=10)
+    try:
+        event(log, logging.INFO, "first", "the reader is stuck over this one")
+        assert stream.is_stuck.wait(10)
+        for _ in range(100):
+            event(log, logging.INFO, "more", "nobody waits here")
+    finally:
+        stream.goes_on.set()
+        logs.close()
+
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["first", *["more"] * 10, "log_lines_dropped"]
+    assert lines[-1]["count"] == 90
+
+
+def test_a_full_pipe_that_does_not_block_gets_every_line_in_the_end() -> None:
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    with os.fdopen(reads, "rb") as reader, os.fdopen(writes, "w") as writer:
+        logs = configure(format="json", stream=writer)
+        for number in range(1_000):
+            event(log, logging.INFO, "line", "x" * 100, number=number)
+        found: list[int] = []
+        while len(found) < 1_000:
+            found.append(json.loads(reader.readline())["number"])
+        logs.close()
+
+    assert found == list(range(1_000))
+
+
+def test_a_reader_that_is_gone_harms_nobody() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w") as writer:
+        logs = configure(format="json", stream=writer)
+        event(log, logging.INFO, "line", "into nothing")
+        logs.flush()
+        event(log, logging.INFO, "line", "again")
+        logs.close()
+
+
+def test_closing_writes_everything_that_waits(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as stream:
+        logs = configure(format="json", stream=stream)
+        for number in range(500):
+            event(log, logging.INFO, "line", "text", number=number)
+        logs.close()
+
+    assert len((tmp_path / "log").read_text().splitlines()) == 500

@@ -1,0 +1,210 @@
+"""Who may use which route. The routes are those of the table: one without a line here fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from flintmq.access import PERMISSIONS
+from flintmq.client.client import Client
+from flintmq.engine.broker import Broker
+from flintmq.serde.codec import Codec
+from flintmq.servers.http.api import ROUTES, ApiRoute
+
+from .conftest import Caller, KeyGate
+
+NEEDS = {
+    "overview": "broker",
+    "config": "broker",
+    "keys": "broker",
+    "connections": "broker",
+    "close_connection": "broker",
+    "topics": "key",
+    "topic": "see",
+    "create_topic": "administer",
+    "configure_topic": "administer",
+    "delete_topic": "administer",
+    "purge_topic": "administer",
+    "messages": "consume",
+    "publish": "publish",
+    "groups": "look",
+    "group": "look",
+    "delete_group": "administer",
+    "pause_group": "administer",
+    "resume_group": "administer",
+    "reset_group": "administer",
+    "next_messages": "consume",
+    "in_flight": "look",
+    "dead_letters": "consume",
+    "redrive": "administer",
+    "discard": "administer",
+}
+BODIES: dict[str, Any] = {
+    "publish": {"text": "x"},
+    "reset_group": {"to": "earliest"},
+    "redrive": {"all": True},
+    "discard": {"all": True},
+}
+EACH = pytest.mark.parametrize("route", ROUTES, ids=lambda route: name_of(route))
+
+
+def name_of(route: ApiRoute) -> str:
+    return str(route.handler.__name__)
+
+
+def test_every_route_is_in_the_matrix() -> None:
+    assert {name_of(route) for route in ROUTES} == set(NEEDS)
+    assert len(ROUTES) == len(NEEDS)
+
+
+@pytest.fixture(autouse=True)
+async def topics(broker: Broker) -> None:
+    await furnish(broker)
+
+
+async def furnish(broker: Broker) -> None:
+    mq = Client(broker, Codec(), auto_create=True, timeout=None)
+    await mq.publish("orders", b"x")
+    await mq.poll("orders", "g")
+
+
+async def ask(
+    call: Caller, route: ApiRoute, key: str | None, topic: str = "orders"
+) -> httpx.Response:
+    path = route.path.format(topic=topic, group="g", connection="999")
+    return await call(route.method, f"/api/v1{path}", BODIES.get(name_of(route)), key=key)
+
+
+def sufficient(needs: str) -> list[list[tuple[str, str]]]:
+    """Grants each of which is just enough."""
+    match needs:
+        case "broker":
+            return [[(">", "administer")]]
+        case "key":
+            return [[]]
+        case "see":
+            return [[("orders", permission)] for permission in PERMISSIONS]
+        case "look":
+            return [[("orders", "consume")], [("orders", "administer")]]
+        case _:
+            return [[("orders", needs)], [("*", needs)]]
+
+
+def insufficient(needs: str) -> list[list[tuple[str, str]]]:
+    """Grants each of which is a great deal, and not enough."""
+    everything = " ".join(PERMISSIONS)
+    elsewhere = [("other.>", everything), ("orders.>", everything)]
+    match needs:
+        case "broker":
+            return [
+                [("*", everything), *elsewhere],
+                [(">", "publish consume"), ("orders", everything)],
+            ]
+        case "key":
+            return []
+        case "see":
+            return [[], elsewhere]
+        case "look":
+            return [[], [*elsewhere, ("orders", "publish")]]
+        case _:
+            others = " ".join(one for one in PERMISSIONS if one != needs)
+            return [[], [*elsewhere, ("orders", others)]]
+
+
+@EACH
+async def test_without_a_key_or_with_a_wrong_one_nothing_is_told(
+    call: Caller, route: ApiRoute
+) -> None:
+    for key in (None, "wrong", ""):
+        response = await ask(call, route, key)
+        assert response.status_code == 401
+        assert response.headers["www-authenticate"] == 'Bearer realm="flintmq"'
+        assert response.json()["error"]["kind"] == "NotAuthenticated"
+        assert response.text == (await ask(call, route, key, "missing")).text
+
+
+@EACH
+async def test_a_key_without_the_permission_is_refused_whether_or_not_there_is_such_a_topic(
+    call: Caller, gate: KeyGate, route: ApiRoute
+) -> None:
+    for number, grants in enumerate(insufficient(NEEDS[name_of(route)])):
+        gate.add(f"without-{number}", *grants)
+        there = await ask(call, route, f"without-{number}")
+        missing = await ask(call, route, f"without-{number}", "missing")
+        assert there.status_code == missing.status_code == 403
+        assert there.json()["error"]["kind"] == "PermissionDenied"
+        assert there.text.replace("orders", "missing") == missing.text
+
+
+@EACH
+async def test_a_key_with_the_permission_and_no_other_is_enough(
+    call: Caller, gate: KeyGate, broker: Broker, route: ApiRoute
+) -> None:
+    expected = 404 if name_of(route) == "close_connection" else 200
+    for number, grants in enumerate(sufficient(NEEDS[name_of(route)])):
+        await furnish(broker)
+        gate.add(f"with-{number}", *grants)
+        response = await ask(call, route, f"with-{number}")
+        assert response.status_code == expected, response.text
+
+
+@pytest.mark.parametrize("permission", PERMISSIONS)
+async def test_any_permission_on_a_topic_lets_one_see_it(
+    call: Caller, gate: KeyGate, permission: str
+) -> None:
+    gate.add("some", ("orders", permission))
+    assert (await call.ok("GET", "/topics/orders", key="some"))["name"] == "orders"
+
+
+async def test_a_list_shows_what_the_key_may_see_and_pages_hide_the_rest(
+    call: Caller, gate: KeyGate, broker: Broker
+) -> None:
+    for name in ("a.1", "a.2", "b.1", "b.2", "c"):
+        await broker.create_topic(name, {})
+    gate.add("some", ("b.*", "publish"), ("c", "consume"))
+
+    page = await call.ok("GET", "/topics?limit=2&stats=true", key="some")
+    assert ([one["name"] for one in page["topics"]], page["after"]) == (["b.1", "b.2"], "b.2")
+    rest = await call.ok("GET", "/topics?limit=2&after=b.2", key="some")
+    assert ([one["name"] for one in rest["topics"]], rest["after"]) == (["c"], None)
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+async def test_dead_letters_go_only_where_the_key_may_publish(
+    call: Caller, gate: KeyGate, method: str
+) -> None:
+    gate.add("some", ("orders", "administer"), ("graves", "publish"))
+    options = {"dead_letter_topic": "payments"}
+    answer = await call.error(method, "/topics/orders", options, key="some")
+    assert answer == (403, "PermissionDenied")
+    await call.ok("PATCH", "/topics/orders", {"dead_letter_topic": "graves"}, key="some")
+
+
+async def test_a_partition_is_its_topics(call: Caller, gate: KeyGate, broker: Broker) -> None:
+    await broker.create_topic("rows", {"partitions": 2})
+    gate.add("some", ("rows", "consume"))
+    await call.ok("GET", "/topics/rows%2F1/messages", key="some")
+    gate.add("none", ("orders", "consume"))
+    answer = await call.error("GET", "/topics/rows%2F1/messages", key="none")
+    assert answer == (403, "PermissionDenied")
+
+
+async def test_a_key_is_asked_for_before_anything_of_the_request_is_looked_at(
+    call: Caller,
+) -> None:
+    bad = await call("POST", "/api/v1/topics/orders/messages?x=1", {"nonsense": 1}, key="wrong")
+    assert bad.status_code == 401
+
+
+async def test_the_scheme_is_bearer_in_any_case(call: Caller) -> None:
+    for header, status in (
+        ("bearer admin-key", 200),
+        ("BEARER  admin-key ", 200),
+        ("Basic admin-key", 401),
+        ("admin-key", 401),
+        ("Bearer", 401),
+    ):
+        response = await call("GET", "/api/v1/topics", key=None, headers={"authorization": header})
+        assert response.status_code == status, header
