@@ -32,11 +32,11 @@ def connect(
     clock: Clock | None = None,
     fsync: str = "always",
     on_full: OnFull = "block",
+    api_key: str | None = None,
     tls_ca: File | None = None,
     tls_cert: File | None = None,
     tls_key: File | None = None,
     tls_verify: bool = True,
-    api_key: str | None = None,
     tracing: bool | None = None,
 ) -> Client:
     """Connect to a broker: `async with flintmq.connect("memory://") as mq`.
@@ -116,8 +116,8 @@ def connect(
             timeout=timeout_seconds(timeout),
             auto_create=auto_create,
             on_full=on_full,
-            tls=tls,
             api_key=_checked_key(api_key),
+            tls=tls,
         )
         return _client(far, codec, auto_create, timeout, spans)
     raise InvalidRequest(

@@ -27,6 +27,7 @@ from .config_kinds import (
     Kind,
     LogLevels,
     Seconds,
+    Share,
     TopicDefaults,
     Unfit,
 )
@@ -74,7 +75,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     topic_defaults: dict[str, Any] = {}
     staged_seconds: float = 3600.0
     max_staged_bytes: int = GIB
-    max_staged_writer_bytes: int = 256 * MIB
+    max_staged_writer_bytes: int = 768 * MIB
     max_decoded_bytes: int = 64 * MIB
 
     max_connections: int = 10_000
@@ -96,8 +97,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     http_max_body_bytes: int = MIB
     http_timeout: float = 10.0
     http_max_connections: int = 100
+    http_cpu_share: float = 0.1
 
-    log_level: Level = "warning"
+    log_level: Level = "info"
     log_levels: dict[str, Level] = {}
     log_format: LogFormat = "auto"
     profile: Path | None = None
@@ -221,7 +223,7 @@ SETTINGS: Sequence[Setting] = (
         "Security", reload=True,
     ),
     Setting(
-        "login_delay", Seconds(0, 60),
+        "login_delay", Seconds(0, 5),
         "How long a first wrong key waits for its answer; each more from there waits longer.",
         "Security", reload=True,
     ),
@@ -374,8 +376,14 @@ SETTINGS: Sequence[Setting] = (
         "HTTP for operations", reload=True,
     ),
     Setting(
-        "http_max_connections", Count(1, 100_000), "HTTP connections beyond that are turned away.",
-        "HTTP for operations",
+        "http_max_connections", Count(1, 100_000),
+        "HTTP connections; beyond that the one that was silent for longest makes room.",
+        "HTTP for operations", reload=True,
+    ),
+    Setting(
+        "http_cpu_share", Share(0.01, 1),
+        "How much of the broker's time HTTP may take; who asks for more waits, messages do not.",
+        "HTTP for operations", reload=True,
     ),
     # --- logs
     Setting(
@@ -391,7 +399,8 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "profile", FilePath(can_be_off=True),
-        "Where to write, at the end, what the broker's time went to.", "Logs and traces",
+        "Where to write what the broker's CPU time went to, at the end and at SIGUSR2: a flame "
+        "graph if it is named .svg, else text for other tools.", "Logs and traces",
     ),
 )  # fmt: skip
 BY_NAME = {setting.name: setting for setting in SETTINGS}

@@ -36,11 +36,17 @@ def tables() -> str:
 
 
 def _row(setting: Setting) -> str:
-    allowed = setting.kind.allowed.replace("|", "\\|")
+    allowed = _allowed(setting).replace("|", "\\|")
     marks = " ↻" if setting.reload else ""
     marks += " (secret)" if setting.secret else ""
-    said = f"{setting.help} *{allowed[0].upper()}{allowed[1:]}.*".replace("<", "&lt;")
+    said = f"{setting.help} *{allowed}.*".replace("<", "&lt;")
     return f"| `{setting.name}`{marks} | {_default(setting)} | {said} |"
+
+
+def _allowed(setting: Setting) -> str:
+    kind = setting.kind
+    text = kind.in_short if isinstance(kind, Number) else kind.allowed
+    return text[0].upper() + text[1:]
 
 
 def _default(setting: Setting) -> str:
@@ -58,7 +64,8 @@ def sample(format: str) -> str:
         "The configuration of a FlintMQ broker: flintmq serve --config FILE. What is commented "
         "out is as it is by default. The environment (FLINTMQ_ and the name in capitals) and "
         "flags count before this file. Settings marked (reload) can be changed while the broker "
-        "runs: change them here and send it SIGHUP. Paths are relative to this file."
+        "runs: change them here and send it SIGHUP. Paths are relative to this file. Bytes may be "
+        "written as 64KiB, 16MiB, 1GiB, seconds as 500ms, 30s, 5m, 2h, 1d."
     )
     lines = [*_comment(head), ""]
     tables: list[Setting] = []
@@ -76,10 +83,9 @@ def sample(format: str) -> str:
 
 
 def _about(setting: Setting) -> list[str]:
-    allowed = setting.kind.allowed
     mark = " (reload)" if setting.reload else ""
     said = f" Unless set: {setting.default_text}." if setting.default_text else ""
-    return _comment(f"{setting.help} {allowed[0].upper()}{allowed[1:]}.{said}{mark}")
+    return _comment(f"{setting.help} {_allowed(setting)}.{said}{mark}")
 
 
 def _assignment(setting: Setting, format: str) -> str:

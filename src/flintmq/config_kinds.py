@@ -102,6 +102,11 @@ class Number(Kind):
                 return f"{self.what} of at most {self.show(most)}"
         return f"{self.what} from {self.show(self.least)} to {self.show(self.most)}"
 
+    @property
+    def in_short(self) -> str:
+        """Unit and bounds, where there is little room."""
+        return self.allowed.replace(self.what, self.unit or "number", 1)
+
     def show(self, number: Any) -> str:
         """For people."""
         return f"{number:,}"
@@ -157,6 +162,13 @@ class Rate(Number):
 
     is_whole: ClassVar[bool] = False
     what: ClassVar[str] = "a number"
+
+
+class Share(Number):
+    """A part of a whole."""
+
+    is_whole: ClassVar[bool] = False
+    what: ClassVar[str] = "a share"
 
 
 class Bytes(Number):

@@ -7,28 +7,49 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
-from typing import TypedDict
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TypedDict
 
 import msgspec
 
-from .config import Config, changed
+from . import __version__
+from .config import SETTINGS, Config, changed
+from .config_kinds import shown_address
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
 from .errors import FlintError
+from .logs import Logs, event
 from .notify import READY, STOPPING, notify, notify_reloading
+from .profiling import Profiler, hint
 from .serde.codec import Codec
+from .servers.http.api import api_routes
+from .servers.http.limits import HttpLimits
+from .servers.http.server import HttpServer
+from .servers.http.state import HttpState
 from .servers.key_gate import KeyGate, gate_of
 from .servers.limits import Limits
 from .servers.native import NativeServer
-from .servers.slowing import Slowing
+from .servers.slowing import MOST_SECONDS, Slowing
 from .servers.tls import ServerTls
-from .storage.filesystem import LocalFileSystem
+from .storage.filesystem import LocalFileSystem, replace_file
 
 _log = logging.getLogger(__name__)
 
 FILES = 512
 """Files the broker needs for itself: journal, segments, and some to spare."""
+
+FLUSH_SECONDS = 0.5
+"""How long lines of the log may take to be written when everything else is not waited for."""
+
+RECOVERY = "recovery.json"
+"""In the data directory: what the last start found. A note, for people and `flintmq doctor`."""
+HTTP_SETTLE_SECONDS = 2.0
+"""How long HTTP requests that are under way may take when the broker is about to close."""
 
 OnReload = Callable[[Config, Config], None]
 
@@ -36,15 +57,25 @@ OnReload = Callable[[Config, Config], None]
 class Daemon:
     """Start, serve, stop: each in the order it is written here."""
 
-    def __init__(self, config: Config, reread: Callable[[], Config] | None = None) -> None:
-        """`reread` gives the configuration as it is now in its sources, or raises FlintError."""
+    def __init__(
+        self,
+        config: Config,
+        reread: Callable[[], Config] | None = None,
+        logs: Logs | None = None,
+    ) -> None:
+        """`reread` gives the configuration as it is now in its sources, or raises FlintError.
+        `logs` are those of the process, if they are ours to set up."""
         self.config = config
+        self._logs = logs
+        self._profiler = Profiler(config.profile) if config.profile is not None else None
+        self._reason = "told to"
         self._reread = reread
         self.on_reload: list[OnReload] = [
             self._reload_limits,
             self._reload_broker,
-            self._reload_tls,
+            self._reload_logs,
             self._reload_keys,
+            self._reload_tls,
         ]
         """Each is called at SIGHUP with the configuration before and after, also if they are alike:
         files that it names may have changed. What needs a restart is in both as it was."""
@@ -63,23 +94,23 @@ class Daemon:
                 staged_bytes_max=config.max_staged_bytes,
             ),
             staged_seconds=config.staged_seconds,
+            slow_disk_seconds=config.slow_disk_seconds,
         )
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._disk_failed
+        self.gate = gate_of(config.auth, config.keys_path, Slowing(**slowness_of(config)))
         self.tls = tls_of(config)
         """One for every port, so that all of them change certificates together."""
-        self._gate = gate_of(
-            config.auth,
-            config.keys_path,
-            Slowing(**slowness_of(config)),
-        )
         self._server = NativeServer(
             self._broker,
             limits=fitted_to_files(limits_of(config)),
+            gate=self.gate,
             tls=self.tls,
-            gate=self._gate,
         )
+        self._is_listening = self._is_closed = False
+        self._http = None if config.http is None else self._http_server()
+        self.http_address: tuple[str, int] | None = None
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
         """Serve until told to stop. `on_ready` is called once everything is recovered.
@@ -87,34 +118,82 @@ class Daemon:
         A disk that fails stops the broker too, and is raised once it has stopped.
         """
         loop = asyncio.get_running_loop()
+        self._tell_start()
         handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self.reload}
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
         try:
+            if self._profiler is not None:
+                self._profiler.start()
+                hint(os.getpid(), lambda text: event(_log, logging.INFO, "profile_hint", text))
+                loop.add_signal_handler(signal.SIGUSR2, self._write_profile)
+            if self._http is not None and self.config.http is not None:
+                # First: while the broker recovers, it is told so.
+                context = None if self.tls is None else self.tls.context
+                self.http_address = await self._http.start(*self.config.http, context)
             await self._broker.open()
+            self._note_recovery()
             try:
                 if not self._stopping.is_set():
                     address = await self._server.start(*self.config.listen)
+                    self._is_listening = True
                     on_ready(address)
+                    event(
+                        _log,
+                        logging.INFO,
+                        "ready",
+                        "clients can connect",
+                        listen=shown_address(address),
+                    )
                     notify(READY)
                 await self._stopping.wait()
                 notify(STOPPING)
             finally:
                 await self._shut_down()
         finally:
+            if self._profiler is not None:
+                loop.remove_signal_handler(signal.SIGUSR2)
+                self._end_profile(self._profiler)
+            if self._http is not None:
+                await self._http.close()
             for number in handlers:
                 loop.remove_signal_handler(number)
         if self._failure is not None:
             raise self._failure
 
+    def _http_server(self) -> HttpServer:
+        tls = self.tls
+        state = HttpState(
+            broker=self._broker,
+            gate=self.gate,
+            native=self._server,
+            version=__version__,
+            why_not_ready=self._why_not_ready,
+            can_be_asked=lambda: self._is_listening and not self._is_closed,
+            failure=lambda: self._failure,
+            config=shown(self.config),
+            keys=self.gate.keys_shown,
+            certificate_expires_at=(None if tls is None else lambda: tls.certificate_expires_at),
+        )
+        return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
+
+    def _why_not_ready(self) -> str | None:
+        if self._failure is not None:
+            return "the disk has failed"
+        if self._stopping.is_set():
+            return "stopping"
+        return None if self._is_listening else "recovering"
+
     def _disk_failed(self, error: FlintError) -> None:
-        _log.error("the broker stops: %s", error)
+        self._reason = "the disk has failed"
         self._failure = error
         self._stopping.set()
 
     def stop(self) -> None:
         """Stop in good order; asked a second time, at once."""
         if self._is_told:
+            if self._logs is not None:
+                self._logs.flush(FLUSH_SECONDS)
             print("flintmq: told twice to stop: not waiting any longer", file=sys.stderr)
             sys.stderr.flush()
             # As kill -9 would: what is acknowledged is synced, the rest was never promised.
@@ -137,18 +216,33 @@ class Daemon:
 
     def _reload(self) -> None:
         if self._reread is None:
-            _log.warning("SIGHUP: this broker has no configuration that it could read again")
+            event(
+                _log,
+                logging.WARNING,
+                "config_not_reloaded",
+                "SIGHUP: this broker has no configuration that it could read again",
+            )
             return
         try:
             wanted = self._reread()
         except FlintError as error:
             for problem in getattr(error, "problems", [str(error)]):
-                _log.error("SIGHUP: nothing is changed: %s", problem)
+                event(
+                    _log,
+                    logging.ERROR,
+                    "config_not_reloaded",
+                    f"SIGHUP: nothing is changed: {problem}",
+                )
             return
         before, differing = self.config, changed(self.config, wanted)
         now = [setting for setting in differing if setting.reload]
         if later := [setting.name for setting in differing if not setting.reload]:
-            _log.warning("SIGHUP: needs a restart to be heeded: %s", ", ".join(later))
+            event(
+                _log,
+                logging.WARNING,
+                "config_needs_restart",
+                f"SIGHUP: needs a restart to be heeded: {', '.join(later)}",
+            )
         values = {setting.name: getattr(wanted, setting.name) for setting in now}
         after = msgspec.structs.replace(before, **values, sources=wanted.sources)
         self.config = after
@@ -156,28 +250,49 @@ class Daemon:
             try:
                 tell(before, after)
             except FlintError as error:
-                _log.error("SIGHUP: %s", error)
+                event(_log, logging.ERROR, "config_not_reloaded", f"SIGHUP: {error}")
         for setting in now:
             was, is_now = (setting.shown(getattr(one, setting.name)) for one in (before, after))
-            _log.info("SIGHUP: %s is %s now, was %s", setting.name, is_now, was)
-        if not differing:
-            _log.info("SIGHUP: no setting has changed")
+            event(
+                _log,
+                logging.INFO,
+                "setting_changed",
+                f"SIGHUP: {setting.name} is {is_now} now, was {was}",
+                setting=setting.name,
+            )
+        event(
+            _log,
+            logging.INFO,
+            "config_reloaded",
+            "SIGHUP: the configuration was read again"
+            + ("" if differing else ": no setting has changed"),
+            changed=len(now),
+        )
 
     def _reload_tls(self, before: Config, after: Config) -> None:
         if (self.tls is None) != (after.tls_cert is None):
-            _log.warning("SIGHUP: to switch TLS on or off needs a restart")
+            event(
+                _log,
+                logging.WARNING,
+                "config_needs_restart",
+                "SIGHUP: to switch TLS on or off needs a restart",
+            )
         elif self.tls is not None:
             self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
 
     def _reload_limits(self, before: Config, after: Config) -> None:
         self._server.set_limits(fitted_to_files(limits_of(after)))
+        if self._http is not None:
+            self._http.set_limits(http_limits_of(after))
+            self._http.state.config = shown(after)
 
     def _reload_keys(self, before: Config, after: Config) -> None:
-        if isinstance(self._gate, KeyGate):
-            self._gate.slowing.set(**slowness_of(after))
-        self._gate.reload()
+        if isinstance(self.gate, KeyGate):
+            self.gate.slowing.set(**slowness_of(after))
+        self.gate.reload()
 
     def _reload_broker(self, before: Config, after: Config) -> None:
+        self._broker.slow_disk_seconds = after.slow_disk_seconds
         self._broker.auto_create = after.auto_create
         self._broker.set_topic_defaults(after.topic_defaults)
         self._broker.set_staged_seconds(after.staged_seconds)
@@ -185,21 +300,110 @@ class Daemon:
             checkpoint_bytes=after.checkpoint_bytes, queue_bytes_max=after.max_queue_bytes
         )
 
+    def _reload_logs(self, before: Config, after: Config) -> None:
+        if self._logs is not None:
+            self._logs.set_levels(after.log_level, after.log_levels)
+
     async def _shut_down(self) -> None:
         """Refuse what is new, finish what is under way, let go of clients, sync, close."""
+        began = time.monotonic()
+        event(
+            _log,
+            logging.INFO,
+            "stopping",
+            f"the broker stops: {self._reason}",
+            reason=self._reason,
+            connections=len(self._server.connections),
+            sessions=len(self._server.sessions),
+        )
         await self._server.drain(self.config.drain_seconds)
+        unfinished = sum(session.is_busy() for session in self._server.sessions.values())
         await self._server.close()
+        self._is_closed = True
+        if self._http is not None:
+            await self._http.settle(HTTP_SETTLE_SECONDS)
         try:
             await self._broker.close()
         except FlintError:
             if self._failure is None:  # else it is known already
                 raise
+        finally:
+            event(
+                _log,
+                logging.INFO,
+                "stopped",
+                "the broker has stopped",
+                reason=self._reason,
+                seconds=time.monotonic() - began,
+                unfinished_sessions=unfinished,
+            )
+
+    # --- what is told, and kept for `flintmq doctor`
+
+    def _tell_start(self) -> None:
+        config = self.config
+        event(
+            _log,
+            logging.INFO,
+            "starting",
+            f"FlintMQ {our_version()} starts",
+            version=our_version(),
+            python=sys.version.split()[0],
+            pid=os.getpid(),
+            listen=shown_address(config.listen),
+            http=None if config.http is None else shown_address(config.http),
+            data_dir=config.data_dir,
+            fsync=str(config.fsync),
+        )
+
+    def _note_recovery(self) -> None:
+        found = self._broker.recovery
+        if found is None:
+            return
+        noted = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "version": our_version(),
+            **asdict(found),
+        }
+        with suppress(FlintError):  # it is no more than a note
+            filesystem = LocalFileSystem(self.config.data_dir)
+            replace_file(filesystem, RECOVERY, [msgspec.json.encode(noted)])
+
+    def _write_profile(self) -> None:
+        if self._profiler is not None:
+            self._told_profile(self._profiler, self._profiler.write)
+
+    def _end_profile(self, profiler: Profiler) -> None:
+        self._told_profile(profiler, profiler.stop)
+
+    def _told_profile(self, profiler: Profiler, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            event(
+                _log,
+                logging.ERROR,
+                "profile_not_written",
+                f"the profile cannot be written: {error}",
+                file=profiler.path,
+            )
+            return
+        event(
+            _log,
+            logging.INFO,
+            "profile_written",
+            "what the broker's time went to is written",
+            file=profiler.path,
+            samples=profiler.samples,
+            overhead=round(profiler.overhead, 4),
+        )
 
 
-def tls_of(config: Config) -> ServerTls | None:
-    if config.tls_cert is None or config.tls_key is None:
-        return None
-    return ServerTls(config.tls_cert, config.tls_key, config.tls_client_ca)
+def our_version() -> str:
+    try:
+        return version("flintmq")
+    except PackageNotFoundError:
+        return "(from source)"
 
 
 class Slowness(TypedDict):
@@ -212,9 +416,15 @@ def slowness_of(config: Config) -> Slowness:
     """How failed logins are slowed, as it was configured."""
     return {
         "first_seconds": config.login_delay,
-        "most_seconds": 10 * config.login_delay,
+        "most_seconds": min(MOST_SECONDS, 10 * config.login_delay),
         "kept_per_address_max": config.login_failures_max,
     }
+
+
+def tls_of(config: Config) -> ServerTls | None:
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    return ServerTls(config.tls_cert, config.tls_key, config.tls_client_ca)
 
 
 def limits_of(config: Config) -> Limits:
@@ -237,6 +447,23 @@ def limits_of(config: Config) -> Limits:
     )
 
 
+def shown(config: Config) -> dict[str, Any]:
+    """The settings in force, secrets left out."""
+    return {setting.name: setting.shown(getattr(config, setting.name)) for setting in SETTINGS}
+
+
+def http_limits_of(config: Config) -> HttpLimits:
+    """What HTTP may cost, as it was configured."""
+    return HttpLimits(
+        connections=config.http_max_connections,
+        body_bytes=config.http_max_body_bytes,
+        handler_seconds=config.http_timeout,
+        cpu_share=config.http_cpu_share,
+        metrics=config.metrics,
+        metrics_max_series=config.metrics_max_series,
+    )
+
+
 def fitted_to_files(limits: Limits) -> Limits:
     """Each connection takes a file descriptor, and one that the journal lacks would stop the
     broker: have as many as we may, and take in no more clients than that leaves room for."""
@@ -256,24 +483,33 @@ def fitted_to_files(limits: Limits) -> Limits:
     backlog, told = min(limits.backlog, max(1, room // 4)), min(limits.told, max(1, room // 20))
     connections = min(limits.connections, max(1, room - backlog - told))
     if connections < limits.connections:
-        _log.warning(
-            "this process may have %d files open (ulimit -n): %d connections, not %d",
-            hard,
-            connections,
-            limits.connections,
+        event(
+            _log,
+            logging.WARNING,
+            "files_limited",
+            f"this process may have {hard} files open (ulimit -n): {connections} connections, not "
+            f"{limits.connections}",
+            open_files=hard,
+            connections=connections,
         )
     return msgspec.structs.replace(limits, connections=connections, backlog=backlog, told=told)
 
 
 def run(
     config: Config,
-    on_ready: Callable[[tuple[str, int]], None],
+    on_ready: Callable[[tuple[str, int], tuple[str, int] | None], None],
     reread: Callable[[], Config] | None = None,
+    logs: Logs | None = None,
 ) -> None:
-    """Run a broker in this process until SIGTERM or SIGINT; on uvloop where it is installed."""
+    """Run a broker in this process until SIGTERM or SIGINT; on uvloop where it is installed.
+
+    `on_ready` is told where clients connect, and where HTTP is served, if it is.
+    """
 
     async def main() -> None:
-        await Daemon(config, reread).run(on_ready)
+        await Daemon(config, reread, logs).run(on_ready)
+        daemon = Daemon(config, reread)
+        await daemon.run(lambda address: on_ready(address, daemon.http_address))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(main())

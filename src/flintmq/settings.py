@@ -102,7 +102,8 @@ def _take_text(resolved: Resolved, setting: Setting, given: str | bool, source: 
 
 def _take_environment(resolved: Resolved, environment: Mapping[str, str]) -> None:
     for setting in SETTINGS:
-        if (text := environment.get(setting.variable)) is not None:
+        # Containers hand on variables that nobody has set as empty ones: nothing is said by that.
+        if text := environment.get(setting.variable, "").strip():
             _take_text(resolved, setting, text, setting.variable)
     # Other programs and the clients have variables with our prefix: only what looks like a slip
     # of the pen is told, and it is no error.

@@ -153,6 +153,12 @@ def test_only_what_looks_like_a_slip_of_the_pen_in_the_environment_is_doubted() 
     ]
 
 
+def test_an_empty_variable_says_nothing() -> None:
+    resolved = resolve(environment={"FLINTMQ_MAX_AWAY": "", "FLINTMQ_METRICS": " "})
+
+    assert (resolved.values, resolved.all_problems()) == ({}, [])
+
+
 def test_certificates_and_keys_belong_together() -> None:
     def said(**flags: str | bool) -> list[str]:
         return resolve(flags=flags).all_problems()
@@ -189,7 +195,7 @@ def test_a_file_to_begin_with_has_every_setting_at_its_default(format: str, tmp_
 
 def test_what_has_changed_is_named() -> None:
     before = Config(data_dir=Path("/x"), max_away=1)
-    after = Config(data_dir=Path("/x"), max_away=2, log_level="info", sources={"max_away": "y"})
+    after = Config(data_dir=Path("/x"), max_away=2, log_level="error", sources={"max_away": "y"})
 
     assert [setting.name for setting in changed(before, after)] == ["max_away", "log_level"]
 

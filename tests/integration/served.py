@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ class Served:
             *arguments,
         ]
         self._process: asyncio.subprocess.Process | None = None
-        self.url = ""
+        self.url = self.http = ""
 
     @property
     def process(self) -> asyncio.subprocess.Process:
@@ -47,12 +48,22 @@ class Served:
         line = (await asyncio.wait_for(self.process.stdout.readline(), READY_SECONDS)).decode()
         if "ready at " not in line:
             raise AssertionError(f"it is not ready: {line!r} {await self.said()!r}")
-        self.url = line.split("ready at ")[1].split(",")[0]
+        self.url, *others = line.split("ready at ")[1].split(", ")
+        self.http = next((one for one in others if one.startswith("http")), "")
 
     async def start(self, environment: Mapping[str, str] | None = None) -> Served:
         await self.launch(environment)
         await self.wait_ready()
         return self
+
+    async def complaints(self) -> list[str]:
+        """What it said on stderr that is more than news; once it has ended."""
+        found = []
+        for line in (await self.said()).splitlines():
+            told = json.loads(line) if line.startswith("{") else {}
+            if told.get("level") not in ("info", "debug"):
+                found.append(told.get("message", line))
+        return found
 
     async def end(self, signal_number: int, seconds: float = 30) -> int:
         self.process.send_signal(signal_number)

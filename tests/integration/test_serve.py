@@ -92,7 +92,7 @@ async def test_a_broker_that_is_told_to_stop_refuses_finishes_releases_and_exits
         assert op == Op.REPLY, f"what was under way is finished: {outcomes}"
         await client.wait_closed()
     assert await broker.wait() == 0
-    assert await broker.said() == ""
+    assert await broker.complaints() == []
 
     await broker.start()
     async with flintmq.connect(broker.url) as mq:
@@ -121,7 +121,7 @@ async def test_a_second_signal_stops_at_once(serve: Serve, stop: signal.Signals)
         await event(client, Op.DRAIN)
         assert broker.process.returncode is None
         assert await broker.end(stop, seconds=15) == 1
-    assert await broker.said() == "flintmq: told twice to stop: not waiting any longer\n"
+    assert await broker.complaints() == ["flintmq: told twice to stop: not waiting any longer"]
     await broker.start()
     async with flintmq.connect(broker.url) as mq:
         assert (await mq.topic_stats("orders")).message_count == 1
@@ -299,8 +299,12 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
     assert "/proc" in fails("--data-dir", "/proc/nothing/here", code=1)
 
 
-async def test_an_address_others_can_reach_is_warned_of(serve: Serve) -> None:
-    broker = await serve(listen="0.0.0.0:0").start()
+async def test_an_address_others_can_reach_is_refused_or_warned_of(serve: Serve) -> None:
+    refused = serve(listen="0.0.0.0:0")
+    await refused.launch()
+    assert await refused.wait() == 2
+    assert "--insecure" in await refused.said()
+    broker = await serve("--insecure", listen="0.0.0.0:0").start()
     assert await broker.end(signal.SIGTERM) == 0
     assert "can be reached from other machines" in await broker.said()
 
@@ -340,7 +344,7 @@ async def test_without_uvloop_it_works_all_the_same(serve: Serve) -> None:
     async with flintmq.connect(broker.url) as mq:
         assert (await mq.publish("orders", b"x")).durability == "synced"
     assert await broker.end(signal.SIGTERM) == 0
-    assert await broker.said() == ""
+    assert await broker.complaints() == []
 
 
 def test_without_click_the_missing_extra_is_named() -> None:

@@ -8,6 +8,7 @@ import logging
 import pytest
 
 import flintmq
+from flintmq.logs import forget_limits
 from flintmq.servers import slowing
 from flintmq.servers.slowing import Slowing, address_of
 
@@ -105,6 +106,7 @@ async def test_many_refused_logins_are_one_line(
     keyed: KeyedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
+    forget_limits()
     for _ in range(20):
         with pytest.raises(flintmq.NotAuthenticated):
             await keyed.connect("nonsense")

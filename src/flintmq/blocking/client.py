@@ -36,11 +36,11 @@ def connect_sync(
     clock: Clock | None = None,
     fsync: str = "always",
     on_full: OnFull = "block",
+    api_key: str | None = None,
     tls_ca: File | None = None,
     tls_cert: File | None = None,
     tls_key: File | None = None,
     tls_verify: bool = True,
-    api_key: str | None = None,
     tracing: bool | None = None,
 ) -> BlockingClient:
     """Connect to a broker without an event loop: `with flintmq.connect_sync() as mq`.
@@ -60,11 +60,11 @@ def connect_sync(
             clock=clock,
             fsync=fsync,
             on_full=on_full,
+            api_key=api_key,
             tls_ca=tls_ca,
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_verify=tls_verify,
-            api_key=api_key,
             tracing=tracing,
         )
         thread.carries_context = client._tracing is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +12,8 @@ import click
 from ..config import Config
 from ..config_kinds import shown_address
 from ..daemon import run
-from ..exposure import check_exposure
+from ..exposure import Exposed, check_exposure
+from ..logs import configure
 from ..settings import Resolved, resolve
 from .config_options import GroupedCommand, config_options, configured, tell_problems
 
@@ -46,22 +46,30 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     if config.data_dir.is_file():
         tell_problems([f"data_dir {config.data_dir} is a file; it has to be a directory"])
         return 2
-    logging.basicConfig(
-        level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
     for doubt in resolved.doubts:
         click.echo(f"flintmq: warning: {doubt}", err=True)
 
-    for fault in check_exposure(config, has_keys=config.keys_path.is_file()):
+    try:
+        exposed = check_exposure(config, has_keys=config.keys_path.is_file())
+    except Exposed as error:
+        tell_problems([str(error)])
+        return 2
+    for fault in exposed:
         click.echo(f"flintmq: warning: {fault}", err=True)
-    scheme = "flint" if config.tls_cert is None else "flints"
+    end = "" if config.tls_cert is None else "s"
 
-    def ready(address: tuple[str, int]) -> None:
-        shown = f"{scheme}://{shown_address(address)}"
+    def ready(address: tuple[str, int], http: tuple[str, int] | None) -> None:
+        shown = f"flint{end}://{shown_address(address)}"
+        if http is not None:
+            shown += f", http{end}://{shown_address(http)}"
         click.echo(f"flintmq: ready at {shown}, data in {config.data_dir}")
 
     def reread_config() -> Config:
         return reread().config()
 
-    run(config, ready, reread_config)
+    logs = configure(format=config.log_format, level=config.log_level, levels=config.log_levels)
+    try:
+        run(config, ready, reread_config, logs)
+    finally:
+        logs.close()
     return 0

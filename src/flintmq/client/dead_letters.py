@@ -83,7 +83,7 @@ def _text(value: HeaderValue) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
-def dead_letter_ids(which: Any) -> list[int] | None:
+def dead_letter_ids(which: Any, verb: str) -> list[int] | None:
     """The dead letters that a call names; None for all."""
     if which is None:
         return None
@@ -93,7 +93,7 @@ def dead_letter_ids(which: Any) -> list[int] | None:
     for one in ids:
         if type(one) is not int or one < 0:
             raise InvalidRequest(
-                "redrive and discard take dead letters or their ids, a list of them, or None for "
-                f"all; not {one!r}"
+                f"{verb} takes dead letters or their ids, a list of them, or None for all; "
+                f"not {one!r}"
             )
     return ids

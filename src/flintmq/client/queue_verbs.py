@@ -218,7 +218,7 @@ class QueueVerbs:
 
         `which` is one or several, by themselves or by id; else those that pass `filter`, or all.
         """
-        ids = dead_letter_ids(which)
+        ids = dead_letter_ids(which, "redrive")
         if ids is not None and filter is not None:
             raise InvalidRequest("redrive takes `which` or `filter`, not both")
         return await self._broker.redrive(topic, group, ids, checked_filter(filter))
@@ -231,7 +231,7 @@ class QueueVerbs:
         filter: str | Filter | None = None,
     ) -> int:
         """Let dead letters go for good; how many there were. They are chosen as for `redrive`."""
-        ids = dead_letter_ids(which)
+        ids = dead_letter_ids(which, "discard")
         if ids is not None and filter is not None:
             raise InvalidRequest("discard takes `which` or `filter`, not both")
         return await self._broker.discard(topic, group, ids, checked_filter(filter))

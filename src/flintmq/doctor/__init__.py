@@ -7,6 +7,7 @@ No secret is ever among the facts.
 from __future__ import annotations
 
 from .bundle import Redactor, write_bundle
+from .configuration import look_at_configuration
 from .data_directory import look_at_directory
 from .findings import Finding, Report, Verdict
 from .machine import look_at_machine
@@ -17,6 +18,7 @@ __all__ = [
     "Redactor",
     "Report",
     "Verdict",
+    "look_at_configuration",
     "look_at_directory",
     "look_at_machine",
     "look_at_server",

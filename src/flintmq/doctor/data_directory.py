@@ -14,15 +14,13 @@ from pathlib import Path
 
 import msgspec
 
+from ..daemon import RECOVERY
 from ..errors import FlintError
 from ..storage.backup import JOURNAL, LOCK, SEGMENTS
 from ..storage.filesystem import LocalFileSystem
 from ..storage.manifest import NAME as MANIFEST
 from ..storage.manifest import read_manifest
 from .findings import Finding, bad, ok, warn
-
-RECOVERY = "recovery.json"
-"""What the last start found, written by the daemon."""
 
 PROBES = 20
 PROBE_BYTES = 4096

@@ -12,7 +12,6 @@ from .bundle import without_userinfo
 from .findings import Finding, bad, ok, warn
 
 ANSWER_SECONDS = 5.0
-SLOW_SECONDS = 0.5
 
 
 async def look_at_server(url: str, connect: Callable[[], Client]) -> Finding:
@@ -50,8 +49,4 @@ async def look_at_server(url: str, connect: Callable[[], Client]) -> Finding:
         await client.close()
     seen = "it shows us no topics" if topics is None else f"{topics:,} topics"
     what = f"{shown} answers, connected in {connected * 1000:.0f} ms; {seen}"
-    if connected > SLOW_SECONDS:
-        return warn(
-            "server", what, "a broker that is busy, or a network that is slow", seconds=connected
-        )
     return ok("server", what, seconds=connected, topics=topics)

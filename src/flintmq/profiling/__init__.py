@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from .flame_graph import flame_graph
-from .sampler import Profiler
+from .sampler import Profiler, hint
 from .stacks import Stacks
 
-__all__ = ["Profiler", "Stacks", "flame_graph"]
+__all__ = ["Profiler", "Stacks", "flame_graph", "hint"]

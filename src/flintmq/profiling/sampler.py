@@ -21,6 +21,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from ..errors import InvalidRequest
 from .flame_graph import flame_graph
 from .stacks import DEPTH_MAX, Stack, Stacks
 
@@ -52,7 +53,12 @@ class Profiler:
         self._switch_before = 0.0
 
     def start(self) -> None:
+        if not self.path.absolute().parent.is_dir():  # told now, not after a day of sampling
+            raise InvalidRequest(f"there is no directory for the profile {self.path}; make it")
         self._began = time.monotonic()
+        for thread in threading.enumerate():  # what they have used before is not ours to tell
+            if thread.native_id is not None:
+                self._weight(thread.native_id)
         if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGPROF"):
             self._handler_before = signal.signal(signal.SIGPROF, self._interrupted)
             signal.setitimer(signal.ITIMER_PROF, self._seconds, self._seconds)
@@ -149,7 +155,7 @@ class Profiler:
         used = cpu_of_thread(native_id)
         if used is None:
             return 0
-        before = self._used.get(native_id, used)
+        before = self._used.get(native_id, 0)
         # What is less than a microsecond stays for the next sample.
         microseconds = (used - before) // 1000
         self._used[native_id] = before + microseconds * 1000

@@ -94,8 +94,8 @@ class RemoteBroker:
         auto_create: bool = True,
         on_full: OnFull = "block",
         send_bytes_max: int = SEND_BYTES_MAX,
-        tls: ClientTls | None = None,
         api_key: str | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
         if on_full not in get_args(OnFull):
             raise InvalidRequest(f"on_full is one of {', '.join(get_args(OnFull))}")
@@ -115,8 +115,8 @@ class RemoteBroker:
             parse_addresses(url),
             patience=timeout,
             client=name,
-            tls=tls,
             api_key=api_key,
+            tls=tls,
             on_event=self._event,
             on_opened=self._take_up,
             on_new_session=self._start_anew,

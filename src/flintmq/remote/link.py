@@ -124,8 +124,8 @@ class Link:
         *,
         patience: float | None,
         client: str,
-        tls: ClientTls | None = None,
         api_key: str | None = None,
+        tls: ClientTls | None = None,
         on_event: Callable[[Frame], None],
         on_opened: Callable[[Opened], None],
         on_new_session: Callable[[], None],
@@ -134,8 +134,8 @@ class Link:
         self._addresses = list(addresses)
         self._patience = patience
         self._client = client
-        self._tls = tls
         self._auth = None if api_key is None else ["key", api_key]
+        self._tls = tls
         self._on_event = on_event
         self._on_opened = on_opened
         self._on_new_session = on_new_session
@@ -163,8 +163,9 @@ class Link:
         self._goodbye: asyncio.Future[None] | None = None
         self.frame_bytes_max = 0
         self.failure: TlsFailed | None = None
-        self.refusal: NotAuthenticated | None = None
         """Why we have stopped trying to connect."""
+        self.refusal: NotAuthenticated | None = None
+        """Why nothing is asked any more: this one lasts."""
         self.reconnects = 0
 
     @property

@@ -10,7 +10,13 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, cast
 
-from ..errors import Disconnected, FlintError, MalformedFrame, NotAuthenticated, TlsFailed
+from ..errors import (
+    Disconnected,
+    FlintError,
+    MalformedFrame,
+    NotAuthenticated,
+    TlsFailed,
+)
 from ..logs import limited
 from ..tls.pipe import HANDSHAKE, TlsPipe
 from ..tls.sentences import in_short
@@ -143,6 +149,7 @@ class Connection(asyncio.Protocol):
         self._see_off(b"".join([answer, *encode_frame(Op.ERROR, 0, encode(fault))]))
 
     def _complain(self, why: str) -> None:
+        self._server.handshakes_failed += 1
         limited(
             _log,
             logging.WARNING,

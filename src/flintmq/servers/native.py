@@ -55,16 +55,16 @@ class NativeServer:
         *,
         limits: Limits | None = None,
         name: str = "flintmq",
-        tls: ServerTls | None = None,
         gate: WatchedGate | None = None,
         backup_dir: Path | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self.broker = broker
-        self.tls = tls
         self.gate: WatchedGate = gate or OpenGate()
         self.gate.on_changed(self._keys_changed)
         self.backup_dir = backup_dir
         """Where clients may have backups made; None: wherever the broker may write."""
+        self.tls = tls
         self.limits = limits or Limits()
         self.name = name
         self.encoder = RunEncoder()
@@ -72,6 +72,7 @@ class NativeServer:
         self._turned_away: set[Connection] = set()
         self._shaking_hands: dict[Connection, None] = {}  # in the order they came
         self._is_shaking_hands = False
+        self.handshakes_failed = 0
         self.accepted = self.refused = 0
         self._bytes_received = self._bytes_sent = 0  # by connections that have left
         self.sessions: dict[bytes, Session] = {}

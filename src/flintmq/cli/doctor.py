@@ -1,0 +1,140 @@
+"""`flintmq doctor`: what a bug report needs, and what looks wrong."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+
+from ..doctor import (
+    Finding,
+    Redactor,
+    Report,
+    look_at_configuration,
+    look_at_directory,
+    look_at_machine,
+    look_at_server,
+    write_bundle,
+)
+from ..doctor.bundle import without_userinfo
+from ..settings import FILE_VARIABLE, resolve
+from .connecting import run_async, target_of
+from .shared import output_option, print_json
+
+LOG_LINES = 200
+
+
+@click.command("doctor")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The directory to look at; else the one of the configuration.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"The broker's configuration.  [{FILE_VARIABLE}]",
+)
+@click.option(
+    "--server", envvar="FLINTMQ_SERVER", metavar="URL", help="A broker that should answer."
+)
+@click.option(
+    "--api-key-file",
+    type=click.Path(dir_okay=False),
+    envvar="FLINTMQ_API_KEY_FILE",
+    metavar="FILE",
+    help="A file with the key for it.",
+)
+@click.option("--tls-ca", type=click.Path(dir_okay=False), metavar="FILE", help="Whom we trust.")
+@click.option(
+    "--log-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help=f"The broker's log; its last {LOG_LINES} lines go into the bundle.",
+)
+@click.option(
+    "--bundle",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.zip",
+    help="Write everything into a file that can be sent along.",
+)
+@click.option("--redact", is_flag=True, help="Mask hosts, addresses and paths.")
+@output_option
+def command(
+    data_dir: Path | None,
+    config_file: Path | None,
+    server: str | None,
+    api_key_file: str | None,
+    tls_ca: str | None,
+    log_file: Path | None,
+    bundle: Path | None,
+    redact: bool,
+    output: str,
+) -> int:
+    """Look at installation, machine, data directory, configuration and server.
+
+    Each finding is ok, warn or bad, with a remedy. Nothing is changed; a broker that runs is not
+    disturbed, but for 20 small writes to a file beside its own that say how fast the disk is.
+    No secret is shown: neither keys nor what is in messages.
+
+    Exit code 0: all is well; 1: something should be looked at; 2: something is wrong.
+
+    \b
+    Examples:
+      flintmq doctor
+      flintmq doctor --config /etc/flintmq.toml
+      flintmq doctor --data-dir /var/lib/flint --server flint://127.0.0.1:7600
+      flintmq doctor --config /etc/flintmq.toml --bundle report.zip --redact
+    """
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    found = [*look_at_machine(), *_configured(config_file, data_dir)]
+    if server is not None:
+        target = target_of(server, None, api_key_file, tls_ca)
+        found.append(run_async(look_at_server(target.url, target.connect)))
+    report = Report(found, now)
+    lines = _last_lines(log_file) if log_file is not None else None
+    if redact:
+        redactor = Redactor(_hosts(server))
+        report = msgspec.convert(redactor.value(msgspec.to_builtins(report)), Report)
+        lines = None if lines is None else [redactor.text(line) for line in lines]
+    if bundle is not None:
+        write_bundle(bundle, report, lines)
+    if output == "json":
+        print_json(report)
+    else:
+        click.echo(report.text())
+        if bundle is not None:
+            click.echo(f"\n{bundle} has all of this; look through it before you send it")
+    return report.exit_code
+
+
+def _configured(file: Path | None, data_dir: Path | None) -> Iterator[Finding]:
+    resolved = resolve(file=file, environment=os.environ)
+    if resolved.sources or resolved.problems or resolved.doubts:
+        yield from look_at_configuration(resolved)
+    directory = data_dir or resolved.values.get("data_dir")
+    if directory is not None:
+        yield from look_at_directory(directory)
+
+
+def _last_lines(file: Path) -> list[str]:
+    with file.open(errors="replace") as lines:
+        return [without_userinfo(line.rstrip("\n")) for line in deque(lines, LOG_LINES)]
+
+
+def _hosts(server: str | None) -> list[str]:
+    name = socket.gethostname()
+    hosts = [name, name.partition(".")[0]]
+    for part in (server or "").partition("://")[2].split(","):
+        hosts.append(urlsplit(f"//{part}").hostname or "")
+    return hosts
