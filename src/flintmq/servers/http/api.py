@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
 from ...errors import FlintError, InvalidRequest, NotAuthenticated, OutcomeUnknown
+from ...logs import limited
 from . import handlers, models
 from .faults import HttpRefusal, status_of
 from .handlers import Call, Desk, Handler
@@ -138,8 +139,17 @@ class Api:
             )
         except FlintError as error:
             response = fault_response(error)
-        except Exception:
-            _log.exception("%s %s failed", request.method, scope["path"])
+        except Exception as error:
+            limited(
+                _log,
+                logging.ERROR,
+                "http_request_failed",
+                type(error).__name__,
+                "an HTTP request failed by a fault of the broker; please report it",
+                exc_info=error,
+                method=request.method,
+                path=scope["path"],
+            )
             response = error_response(500, "Internal", "the server failed; its log says why")
         await response(scope, receive, send)
 

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from ...errors import FlintError
+from ...logs import limited
 from .answers import problem_of, too_large
 from .faults import HttpRefusal
 from .limits import HttpLimits
@@ -71,7 +72,15 @@ class Pages:
             raise
         except Exception as error:
             if sending.status:
-                _log.exception("an answer to %s broke off", scope["path"])
+                limited(
+                    _log,
+                    logging.ERROR,
+                    "http_answer_broke_off",
+                    scope["path"],
+                    "an HTTP answer broke off by a fault of the broker; please report it",
+                    exc_info=error,
+                    path=scope["path"],
+                )
                 raise
             await self._problem(scope, error, sending)
         finally:
@@ -107,7 +116,16 @@ class Pages:
             )
         answer = problem_of(error)
         if answer.status_code == 500:
-            _log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+            limited(
+                _log,
+                logging.ERROR,
+                "http_request_failed",
+                type(error).__name__,
+                "an HTTP request failed by a fault of the broker; please report it",
+                exc_info=error,
+                method=scope["method"],
+                path=scope["path"],
+            )
         await answer(scope, _nothing, sending)
 
 
