@@ -221,7 +221,7 @@ SETTINGS: Sequence[Setting] = (
         "Security", reload=True,
     ),
     Setting(
-        "login_delay", Seconds(0, 60),
+        "login_delay", Seconds(0, 5),
         "How long a first wrong key waits for its answer; each more from there waits longer.",
         "Security", reload=True,
     ),

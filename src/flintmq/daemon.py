@@ -29,7 +29,7 @@ from .serde.codec import Codec
 from .servers.key_gate import KeyGate, gate_of
 from .servers.limits import Limits
 from .servers.native import NativeServer
-from .servers.slowing import Slowing
+from .servers.slowing import MOST_SECONDS, Slowing
 from .servers.tls import ServerTls
 from .storage.filesystem import LocalFileSystem, replace_file
 
@@ -92,13 +92,13 @@ class Daemon:
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._disk_failed
-        self._gate = gate_of(config.auth, config.keys_path, Slowing(**slowness_of(config)))
+        self.gate = gate_of(config.auth, config.keys_path, Slowing(**slowness_of(config)))
         self.tls = tls_of(config)
         """One for every port, so that all of them change certificates together."""
         self._server = NativeServer(
             self._broker,
             limits=fitted_to_files(limits_of(config)),
-            gate=self._gate,
+            gate=self.gate,
             tls=self.tls,
         )
 
@@ -244,9 +244,9 @@ class Daemon:
         self._server.set_limits(fitted_to_files(limits_of(after)))
 
     def _reload_keys(self, before: Config, after: Config) -> None:
-        if isinstance(self._gate, KeyGate):
-            self._gate.slowing.set(**slowness_of(after))
-        self._gate.reload()
+        if isinstance(self.gate, KeyGate):
+            self.gate.slowing.set(**slowness_of(after))
+        self.gate.reload()
 
     def _reload_broker(self, before: Config, after: Config) -> None:
         self._broker.slow_disk_seconds = after.slow_disk_seconds
@@ -370,7 +370,7 @@ def slowness_of(config: Config) -> Slowness:
     """How failed logins are slowed, as it was configured."""
     return {
         "first_seconds": config.login_delay,
-        "most_seconds": 10 * config.login_delay,
+        "most_seconds": min(MOST_SECONDS, 10 * config.login_delay),
         "kept_per_address_max": config.login_failures_max,
     }
 

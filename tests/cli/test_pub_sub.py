@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,34 +15,9 @@ from hypothesis import strategies as st
 import flintmq
 from flintmq.cli import envelope
 from flintmq.cli.formatting import formatter
-from flintmq.cli.root import run
 from flintmq.rows import Message
 
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A broker in a directory: commands take file:// as they take flint://."""
-    monkeypatch.setenv("FLINTMQ_SERVER", f"file://{tmp_path}/data")
-    return f"file://{tmp_path}/data"
-
-
-class Shell:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
-        self._monkeypatch, self._captured = monkeypatch, capfdbinary
-
-    def __call__(self, *arguments: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
-        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        self._captured.readouterr()
-        code = run(list(arguments))
-        out, err = self._captured.readouterr()
-        return code, out, err.decode()
-
-
-@pytest.fixture
-def shell(
-    server: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
-) -> Shell:
-    return Shell(monkeypatch, capfdbinary)
+from .conftest import Shell
 
 
 def test_a_value_is_published_and_printed(shell: Shell) -> None:

@@ -28,8 +28,8 @@ from tests.config.test_settings_table import CASES
 
 
 def _gate(daemon: Daemon) -> KeyGate:
-    assert isinstance(daemon._gate, KeyGate)
-    return daemon._gate
+    assert isinstance(daemon.gate, KeyGate)
+    return daemon.gate
 
 
 def _keys_file(daemon: Daemon) -> Path | None:

@@ -13,7 +13,7 @@ from flintmq.engine.durable_broker import DurableBroker
 from flintmq.testing import ManualClock
 
 from .over_blocking import NOT_OF_THREADS, BlockingClock, connect_over_blocking
-from .over_network import NOT_OF_NETWORKS, connect_over_network, connect_over_tls
+from .over_network import NOT_OF_NETWORKS, connect_over_network, connect_over_tls, connect_with_key
 
 WAYS = {
     "memory": "memory://",
@@ -23,9 +23,10 @@ WAYS = {
     "flint": "memory://",
     "flint-blocking": "memory://",
     "flint-file": "file://{directory}",
+    "flint-keys": "memory://",
     "flints": "memory://",
 }
-SLOW = ("file-blocking", "flint-blocking", "flint-file", "flints")
+SLOW = ("file-blocking", "flint-blocking", "flint-file", "flint-keys", "flints")
 FIRST_FILE_BYTES = 16 * 1024
 """A test's journal begins small: writing zeros ahead is what opening costs."""
 
@@ -69,6 +70,8 @@ def connect_at(url: str, clock: ManualClock, way: str = "", **options: Any) -> f
         return connect_over_blocking(
             url, **{"clock": clock, "make": connect_over_network, **options}
         )
+    if way == "flint-keys":
+        return connect_with_key(url, **{"clock": clock, **options})
     if way == "flints":
         return connect_over_tls(url, **{"clock": clock, **options})
     if way.startswith("flint"):

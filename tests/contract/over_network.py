@@ -15,11 +15,15 @@ from tempfile import mkdtemp
 from typing import Any
 
 import flintmq
+from flintmq.access import PERMISSIONS, Grant
 from flintmq.broker_api import BrokerApi
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.remote.broker import RemoteBroker
+from flintmq.servers.gate import WatchedGate
+from flintmq.servers.key_gate import gate_of
 from flintmq.servers.native import NativeServer
 from flintmq.servers.tls import ServerTls
+from flintmq.storage.key_file import KeyFile, make_key
 from flintmq.testing import ManualClock
 
 from ..tls.throw_away import Authority, Pair
@@ -56,6 +60,7 @@ NOT_OF_NETWORKS = {
     "test_filters_work_over_partitions[flint-file-<lambda>]": _FUNCTION,
     "test_filters_work_over_partitions[flint-blocking-<lambda>]": _FUNCTION,
     "test_filters_work_over_partitions[flints-<lambda>]": _FUNCTION,
+    "test_filters_work_over_partitions[flint-keys-<lambda>]": _FUNCTION,
 }
 """Promises that are made inside a process only, and why."""
 
@@ -85,6 +90,28 @@ def connect_over_tls(url: str, **options: Any) -> flintmq.Client:
     return client
 
 
+def connect_with_key(url: str, **options: Any) -> flintmq.Client:
+    """The same at a broker that asks for keys; ours may do everything."""
+    file, key = keys()
+    near = flintmq.connect(url, clock=options["clock"])
+    client = flintmq.connect("flint://127.0.0.1:1", api_key=key, **options)
+    far = client._broker
+    assert isinstance(far, RemoteBroker)
+    served = Served(near._broker, far, options["clock"], gate=gate_of("required", file))
+    far.open = served.open  # type: ignore[method-assign]
+    far.close = served.close  # type: ignore[method-assign]
+    return client
+
+
+@cache
+def keys() -> tuple[Path, str]:
+    directory = Path(mkdtemp(prefix="flintmq-keys-"))
+    atexit.register(shutil.rmtree, directory)
+    entry, key = make_key("contract", [Grant.of(">", PERMISSIONS)], now_ms=0, expires_at_ms=None)
+    KeyFile(directory / "keys.json").add(entry)
+    return directory / "keys.json", key
+
+
 @cache
 def throw_away() -> tuple[Authority, Pair]:
     directory = Path(mkdtemp(prefix="flintmq-tls-"))
@@ -102,9 +129,10 @@ class Served:
         far: RemoteBroker,
         clock: ManualClock,
         tls: ServerTls | None = None,
+        gate: WatchedGate | None = None,
     ) -> None:
         self._broker, self._far = broker, far
-        self._server = NativeServer(broker, tls=tls)
+        self._server = NativeServer(broker, tls=tls, gate=gate)
         self._open, self._close = far.open, far.close
         self._opened = False
         clock.wait_also_for(self.settled)

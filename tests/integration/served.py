@@ -22,7 +22,7 @@ class Served:
             *arguments,
         ]
         self._process: asyncio.subprocess.Process | None = None
-        self.url = ""
+        self.url = self.http = ""
 
     @property
     def process(self) -> asyncio.subprocess.Process:
@@ -48,7 +48,8 @@ class Served:
         line = (await asyncio.wait_for(self.process.stdout.readline(), READY_SECONDS)).decode()
         if "ready at " not in line:
             raise AssertionError(f"it is not ready: {line!r} {await self.said()!r}")
-        self.url = line.split("ready at ")[1].split(",")[0]
+        self.url, *others = line.split("ready at ")[1].split(", ")
+        self.http = next((one for one in others if one.startswith("http")), "")
 
     async def start(self, environment: Mapping[str, str] | None = None) -> Served:
         await self.launch(environment)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ import pytest
 import flintmq
 from flintmq.access import Grant
 from flintmq.logs import forget_limits
-from flintmq.storage.key_file import make_key, parse_key
+from flintmq.servers.gate import WatchedGate
+from flintmq.servers.key_gate import gate_of
+from flintmq.storage.key_file import KeyFile, make_key, parse_key
 
 from .keys import KeyedServer
 
@@ -385,6 +389,74 @@ async def test_the_last_key_that_is_removed_does_not_open_the_gate(keyed: KeyedS
     for key in (None, keyed.admin):
         with pytest.raises(flintmq.NotAuthenticated):
             await keyed.connect(key)
+
+
+async def test_partitions_and_threads_hear_of_it_too(keyed: KeyedServer) -> None:
+    key = keyed.add("worker", publish="*", consume="*")
+    async with keyed.connect(keyed.admin) as admin, keyed.connect(key) as mq:
+        await admin.create_topic("parted", partitions=3)
+        sync = await asyncio.to_thread(flintmq.connect_sync, keyed.url, api_key=key)
+        reader = await mq.reader("parted")
+        deliveries = await mq.subscribe("parted", "g")
+        waiting = [
+            asyncio.ensure_future(reader.read()),
+            asyncio.ensure_future(deliveries.read()),
+            asyncio.ensure_future(asyncio.to_thread(sync.poll, "parted", "h", wait=20)),
+        ]
+        while len(keyed.broker._existing_row("parted")[2].queues) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        keyed.regrant("worker", publish="other", consume="other")
+        for outcome in await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10):
+            assert isinstance(outcome, flintmq.PermissionDenied), outcome
+        keyed.remove("worker")
+        with pytest.raises(flintmq.NotAuthenticated):
+            await asyncio.to_thread(sync.publish, "other", b"x")
+        await asyncio.to_thread(sync.close)
+        await reader.close()
+        await deliveries.close()
+
+
+async def test_what_a_publisher_holds_fails_with_the_key(keyed: KeyedServer) -> None:
+    key = keyed.add("worker", publish="orders")
+    mq = await keyed.connect(key)
+    publisher = mq.publisher("orders", linger=60)
+    publisher.send(b"x")
+    keyed.remove("worker")
+    with pytest.raises(flintmq.NotAuthenticated):
+        await publisher.flush()
+    with pytest.raises(flintmq.NotAuthenticated):
+        await mq.publish("orders", b"x")
+    with contextlib.suppress(flintmq.NotAuthenticated):
+        await publisher.close()
+    await mq.close()
+
+
+async def test_auth_says_whether_keys_are_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    for auth, is_asked in (("auto", False), ("off", False), ("required", True)):
+        assert _asks(gate_of(auth, file)) is is_asked  # type: ignore[arg-type]
+    KeyFile(file).add(make_key("a", [Grant.of(">", ["publish"])], now_ms=0, expires_at_ms=None)[0])
+    for auth, is_asked in (("auto", True), ("off", False), ("required", True)):
+        assert _asks(gate_of(auth, file)) is is_asked  # type: ignore[arg-type]
+
+
+def _asks(gate: WatchedGate) -> bool:
+    try:
+        gate.judge(None, "10.0.0.1")
+    except flintmq.NotAuthenticated:
+        return True
+    return False
+
+
+async def test_keys_are_shown_without_anything_secret(keyed: KeyedServer) -> None:
+    await keyed.gate.enter(keyed.admin, "10.0.0.1")
+    [shown] = keyed.gate.keys_shown()
+    assert shown["name"] == "admin"
+    assert shown["grants"] == {">": ["administer", "consume", "publish"]}
+    assert shown["last_used_at_ms"] == keyed.clock.now_ms()
+    stored = _bytes_of(keyed).decode()
+    for secret in re.findall(r'"(?:salt|hash)": "(\w+)"', stored):
+        assert secret not in repr(shown)
 
 
 # --- secrets

@@ -4,6 +4,8 @@ may not. The operations are those of the code: a new one without a rule or a lin
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -63,6 +65,9 @@ CASES: dict[Op, Case] = {
     Op.LAG: Case(ops.Stream(1), ("consume",), (Op.OPEN_READER, READER)),
     Op.CLOSE_STREAM: Case(ops.CloseStream(1), ALL),
     Op.FETCH: Case(ops.Fetch("orders", 0, 1), ("consume",)),
+    Op.FETCH_RANGE: Case(ops.FetchRange("orders", 0, None, 1, 0), ("consume",)),
+    Op.EXTENTS: Case(ops.Extents(["orders"]), ("consume",)),
+    Op.WAIT_BEYOND: Case(ops.WaitBeyond({"orders": 0}, 0), ("consume",)),
     Op.PUT_BACK: Case(ops.CloseStream(1), ("consume",), (Op.OPEN_READER, READER)),
     Op.EXTENTS: Case(ops.Extents(["orders"]), ALL),
     Op.WAIT_BEYOND: Case(ops.WaitBeyond({"orders": 0}, 0), ALL),
@@ -214,3 +219,11 @@ async def test_names_that_are_none_are_no_way_around_a_rule(filled: KeyedServer,
 
 
 REFUSALS = ("InvalidRequest", "PermissionDenied", "Closed", "MalformedFrame")
+
+
+def test_the_table_for_people_is_the_table_of_rules() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    rows = re.findall(r"^\| ([A-Z_]+(?:, [A-Z_]+)*) \| (.+) \|$", text, re.MULTILINE)
+    written = {name: needs for names, needs in rows for name in names.split(", ")}
+
+    assert written == {op.name: rule.text for op, rule in RULES.items()}

@@ -158,15 +158,15 @@ def pretty(message: Message) -> bytes:
     facts = [where, "" if message.offset is None else f"#{message.offset}"]
     facts.append(message.time.astimezone().strftime("%H:%M:%S.%f")[:-3])
     if message.key is not None:
-        facts.append(f"key={_shown(message.key)}")
-    facts += [f"{name}:{_shown(value)}" for name, value in message.headers.items()]
+        facts.append(f"key={shown(message.key)}")
+    facts += [f"{name}:{shown(value)}" for name, value in message.headers.items()]
     if message.delivery_count > 1:
         facts.append(f"delivery {message.delivery_count}")
     head = " ".join(fact for fact in facts if fact)
-    return f"\x1b[2m{head}\x1b[0m {_shown(message.value)}\n".encode()
+    return f"\x1b[2m{head}\x1b[0m {shown(message.value)}\n".encode()
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     text = as_bytes(value).decode(errors="backslashreplace")
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()

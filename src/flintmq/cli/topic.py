@@ -297,3 +297,32 @@ def peek(target: Target, topic: str, start: Any, count: int, output: str) -> int
         for message in found:
             click.echo(pretty(message).decode(), nl=False)
     return 0
+
+
+@command.command("purge")
+@click.argument("topic")
+@click.option("--before", type=click.IntRange(min=0), help="Only what lies before that offset.")
+@yes_option
+@output_option
+@server_options
+def purge(target: Target, topic: str, before: int | None, yes: bool, output: str) -> int:
+    """Drop the messages of a topic; the topic, its options and its groups stay.
+
+    \b
+    Examples:
+      flintmq topic purge orders --yes
+      flintmq topic purge orders --before 1000 --yes
+    """
+    what = "all messages" if before is None else f"the messages before offset {before:,}"
+    confirm(f"Drop {what} of {topic}?", yes)
+
+    async def work() -> int:
+        async with target.connect() as mq:
+            return await mq.purge_topic(topic, before)
+
+    count = run_async(work())
+    if output == "json":
+        print_json({"topic": topic, "purged": count})
+    else:
+        click.echo(f"{count:,} messages of {topic} are gone")
+    return 0

@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 _REDRIVE_ROWS = 256
 """How many dead letters go back in one step."""
 
-_LOOK_ROWS = 1024
+_LOOK_ROWS = 256
 """How many dead letters are looked at before others have their turn."""
 
 _FUNCTION = "a function"

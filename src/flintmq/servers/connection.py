@@ -149,6 +149,7 @@ class Connection(asyncio.Protocol):
         self._see_off(b"".join([answer, *encode_frame(Op.ERROR, 0, encode(fault))]))
 
     def _complain(self, why: str) -> None:
+        self._server.handshakes_failed += 1
         limited(
             _log,
             logging.WARNING,

@@ -74,6 +74,14 @@ class KeyGate:
         return self._mode == "required" or self.ring.is_there
 
     @property
+    def logins_ok(self) -> int:
+        return self.counters.ok
+
+    @property
+    def logins_failed(self) -> int:
+        return self.counters.failed.total()
+
+    @property
     def watch_seconds(self) -> float | None:
         return LOOK_SECONDS if self.is_closed else OPEN_LOOK_SECONDS
 
@@ -112,7 +120,7 @@ class KeyGate:
             f"a login from {address} was refused: {found.reason} key {found.id}".rstrip(),
             reason=found.reason,
             address=address,
-            key=found.id,
+            key_id=found.id,
         )
         raise NotAuthenticated(REFUSED)
 

@@ -72,6 +72,7 @@ class NativeServer:
         self._turned_away: set[Connection] = set()
         self._shaking_hands: dict[Connection, None] = {}  # in the order they came
         self._is_shaking_hands = False
+        self.handshakes_failed = 0
         self.accepted = self.refused = 0
         self._bytes_received = self._bytes_sent = 0  # by connections that have left
         self.sessions: dict[bytes, Session] = {}

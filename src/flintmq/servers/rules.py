@@ -58,7 +58,14 @@ class Asker(Protocol):
     def writer_topics(self, writer: str) -> Collection[str]: ...
 
 
-Rule = Callable[[Asker, Any], None]
+Check = Callable[[Asker, Any], None]
+
+
+class Rule(NamedTuple):
+    """What a key needs, in words and as a check that raises PermissionDenied."""
+
+    text: str
+    check: Check
 
 
 def _checked(name: Any) -> str:
@@ -71,15 +78,19 @@ def _anybody(asker: Asker, control: Any) -> None:
     """It concerns nothing but the session itself."""
 
 
-def _topic(*permissions: Permission) -> Rule:
-    """One of these on the topic that is named."""
+def _topic(permission: Permission) -> Rule:
+    """This on the topic that is named."""
 
-    def rule(asker: Asker, control: Any) -> None:
-        name = _checked(control.topic)
-        if asker.access.permissions_on(name).isdisjoint(permissions):
-            asker.access.require_one_of(permissions, name)
+    def check(asker: Asker, control: Any) -> None:
+        topic = control.topic
+        if type(topic) is not str or permission not in asker.access.permissions_on(topic):
+            asker.access.require(permission, _checked(topic))
 
-    return rule
+    return Rule(f"`{permission}` on the topic", check)
+
+
+def _looks(asker: Asker, control: Any) -> None:
+    asker.access.require_one_of(("consume", "administer"), _checked(control.topic))
 
 
 def _sees(asker: Asker, control: Name) -> None:
@@ -141,49 +152,60 @@ def _stream(asker: Asker, control: Any) -> None:
         raise denied
 
 
+ANYBODY = Rule("nothing", _anybody)
+PUBLISH = _topic("publish")
+CONSUME = _topic("consume")
+ADMINISTER = _topic("administer")
+LOOK = Rule("`consume` or `administer` on the topic", _looks)
+SEE = "any permission on the topic"
+NAMED = Rule(ADMINISTER.text, _administers)
+STREAM = Rule("still what it was opened with", _stream)
+WRITER = Rule("`publish` on all topics the writer has written to", _writes_as)
+SETS = Rule("`administer` on the topic, `publish` on its `dead_letter_topic` if one is set", _sets)
+
 RULES: dict[Op, Rule] = {
-    Op.OPEN: _anybody,  # the gate itself
-    Op.PING: _anybody,
-    Op.CANCEL: _anybody,
-    Op.GOODBYE: _anybody,
-    Op.PUBLISH: _topic("publish"),
-    Op.STAGE: _stages,
-    Op.COMMIT_STAGE: _writes_as,
-    Op.ABORT_STAGE: _writes_as,
-    Op.CREATE_TOPIC: _sets,
-    Op.CONFIGURE_TOPIC: _sets,
-    Op.DELETE_TOPIC: _administers,
-    Op.TOPICS: _anybody,  # who hears of what one sees
-    Op.TOPIC_INFO: _sees,
-    Op.TOPIC_STATS: _sees,
-    Op.BACKUP: _everything,
-    Op.PURGE_TOPIC: _administers,
-    Op.OPEN_READER: _topic("consume"),
-    Op.OPEN_FEED: _feeds,
-    Op.TAKE: _stream,
-    Op.SEEK: _stream,
-    Op.COMMIT: _stream,
-    Op.POSITION: _stream,
-    Op.LAG: _stream,
-    Op.CLOSE_STREAM: _anybody,
-    Op.FETCH: _topic("consume"),
-    Op.PUT_BACK: _stream,
-    Op.EXTENTS: _sees_all,
-    Op.WAIT_BEYOND: _sees_all_offsets,
-    Op.JOIN_GROUP: _topic("consume"),
-    Op.TAKE_LEASED: _stream,
-    Op.SETTLE: _stream,
-    Op.GROUPS: _topic("consume", "administer"),
-    Op.GROUP_STATS: _topic("consume", "administer"),
-    Op.PAUSE_GROUP: _topic("administer"),
-    Op.RESET_GROUP: _topic("administer"),
-    Op.DELETE_GROUP: _topic("administer"),
-    Op.PEEK: _topic("consume"),
-    Op.IN_FLIGHT: _topic("consume", "administer"),
-    Op.DEAD_LETTERS: _topic("consume"),
-    Op.REDRIVE: _topic("administer"),
-    Op.DISCARD: _topic("administer"),
-    Op.CANCEL_DELAYED: _topic("publish"),
+    Op.OPEN: Rule("a key: the gate itself", _anybody),
+    Op.PING: ANYBODY,
+    Op.CANCEL: ANYBODY,
+    Op.GOODBYE: ANYBODY,
+    Op.PUBLISH: PUBLISH,
+    Op.STAGE: Rule("`publish` on each topic, and on all the writer has written to", _stages),
+    Op.COMMIT_STAGE: WRITER,
+    Op.ABORT_STAGE: WRITER,
+    Op.CREATE_TOPIC: SETS,
+    Op.CONFIGURE_TOPIC: SETS,
+    Op.DELETE_TOPIC: NAMED,
+    Op.TOPICS: Rule("nothing; topics that the key does not see are left out", _anybody),
+    Op.TOPIC_INFO: Rule(SEE, _sees),
+    Op.TOPIC_STATS: Rule(SEE, _sees),
+    Op.BACKUP: Rule("`administer` on `>`", _everything),
+    Op.PURGE_TOPIC: NAMED,
+    Op.OPEN_READER: CONSUME,
+    Op.OPEN_FEED: Rule("`consume` on all that the pattern could match, by one grant", _feeds),
+    Op.TAKE: STREAM,
+    Op.SEEK: STREAM,
+    Op.COMMIT: STREAM,
+    Op.POSITION: STREAM,
+    Op.LAG: STREAM,
+    Op.CLOSE_STREAM: ANYBODY,
+    Op.FETCH: CONSUME,
+    Op.PUT_BACK: STREAM,
+    Op.EXTENTS: Rule(SEE, _sees_all),
+    Op.WAIT_BEYOND: Rule(SEE, _sees_all_offsets),
+    Op.JOIN_GROUP: CONSUME,
+    Op.TAKE_LEASED: STREAM,
+    Op.SETTLE: STREAM,
+    Op.GROUPS: LOOK,
+    Op.GROUP_STATS: LOOK,
+    Op.PAUSE_GROUP: ADMINISTER,
+    Op.RESET_GROUP: ADMINISTER,
+    Op.DELETE_GROUP: ADMINISTER,
+    Op.PEEK: CONSUME,
+    Op.IN_FLIGHT: LOOK,
+    Op.DEAD_LETTERS: CONSUME,
+    Op.REDRIVE: ADMINISTER,
+    Op.DISCARD: ADMINISTER,
+    Op.CANCEL_DELAYED: PUBLISH,
 }
 
-may_publish: Rule = RULES[Op.PUBLISH]
+may_publish: Check = PUBLISH.check

@@ -130,7 +130,7 @@ class Session:
             self._check_still(stream)
         for request, (op, control) in list(self._waits.items()):
             try:
-                RULES[Op(op)](self, control)
+                RULES[Op(op)].check(self, control)
             except FlintError as error:
                 self._refused[request] = error
                 self._tasks[request].cancel()
@@ -327,7 +327,7 @@ class Session:
         for name in _NAMES:
             if isinstance(getattr(control, name, None), list | dict):
                 raise InvalidRequest(f"{kind.__name__}: {name} is no list and no map")
-        RULES[Op(frame.op)](self, control)
+        RULES[Op(frame.op)].check(self, control)
         waits = frame.op in _WAIT
         if waits:
             self._waits[frame.id] = (frame.op, control)
@@ -372,7 +372,7 @@ class Session:
 
     def _take(self, frame: Frame) -> None:
         wanted = self.control(frame, requests.Take)
-        RULES[Op.TAKE](self, wanted)
+        RULES[Op.TAKE].check(self, wanted)
         stream = self.stream(wanted.stream)
         if not isinstance(stream, Stream):
             raise InvalidRequest("a member of a group takes under a lease: TAKE_LEASED")

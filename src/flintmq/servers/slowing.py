@@ -14,6 +14,8 @@ from collections import Counter, OrderedDict
 
 FIRST_SECONDS = 0.5
 MOST_SECONDS = 5.0
+"""Less than our client waits for an answer: it has to hear why."""
+
 HALF_LIFE_SECONDS = 30.0
 ADDRESSES_MAX = 4096
 KEPT_MAX = 256

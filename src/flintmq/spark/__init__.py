@@ -1,11 +1,13 @@
 """Topics as tables of Spark: a data source for PySpark, and what goes with it.
 
-Importing this does not import PySpark; using it does.
+Nothing of PySpark is imported before it is needed.
 """
 
 from __future__ import annotations
 
+from .decoding import from_value, to_value
+from .directory import direct_bounds
 from .registering import register
 from .session import session
 
-__all__ = ["session", "register"]
+__all__ = ["session", "register", "from_value", "to_value", "direct_bounds"]

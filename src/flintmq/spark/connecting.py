@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from ..client.client import Client
 from ..errors import Disconnected, FlintError, InvalidRequest
 from ..remote.broker import RemoteBroker
+from ..remote.tls import ClientTls
 from ..serde.codec import DECODED_BYTES_MAX, Codec
 
 T = TypeVar("T")
@@ -52,6 +53,9 @@ class Settings:
             )
         return servers
 
+    def tls(self) -> ClientTls:
+        return ClientTls.given(ca=self.tls_ca, cert=self.tls_cert, key=self.tls_key, verify=True)
+
     def credential(self) -> str | None:
         if self.api_key_file is None:
             return self.api_key
@@ -81,7 +85,14 @@ class Line:
 
     @staticmethod
     async def _made(settings: Settings, codec: Codec) -> RemoteBroker:
-        broker = RemoteBroker(settings.url, decoder=codec, timeout=settings.patience)
+        url = settings.url
+        broker = RemoteBroker(
+            url,
+            decoder=codec,
+            timeout=settings.patience,
+            tls=settings.tls() if url.startswith("flints://") else None,
+            api_key=settings.credential(),
+        )
         await broker.open()
         return broker
 

@@ -6,7 +6,6 @@ a second faster, needs no shell, and does without a module that trimmed Javas do
 
 from __future__ import annotations
 
-import atexit
 import os
 import shlex
 import shutil
@@ -137,7 +136,6 @@ def start_jvm(
         raise
     told.unlink()
     settings_file.unlink()
-    atexit.register(jvm.end)
     return jvm
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from ..errors import FlintError, InvalidRequest, TopicNotFound
+from ..errors import FlintError, InvalidRequest, PermissionDenied, TopicNotFound
 from ..model import Extent
 from .connecting import Line
 from .offsets import EARLIEST, LATEST
@@ -25,13 +25,29 @@ def extents(line: Line, options: ReadOptions, at: datetime | None = None) -> Ext
     if options.pattern is not None:
         names = line.run(line.broker.topics(options.pattern))
     found: Extents = {}
-    for name, extent in line.run(line.broker.extents_of(names, at)).items():
-        if isinstance(extent, TopicNotFound) and options.pattern is not None:
-            continue  # deleted since it was listed
+    for name, extent in _told(line, names, at, one_by_one=options.pattern is not None).items():
+        if isinstance(extent, TopicNotFound | PermissionDenied) and options.pattern is not None:
+            continue  # deleted since it was listed, or not for us to read
         if isinstance(extent, FlintError):
             raise extent
         found[name] = extent
     return found
+
+
+def _told(
+    line: Line, names: Sequence[str], at: datetime | None, *, one_by_one: bool
+) -> dict[str, list[Extent] | FlintError]:
+    try:
+        return line.run(line.broker.extents_of(names, at))
+    except PermissionDenied as error:
+        if not one_by_one:
+            raise
+        if len(names) == 1:
+            return {names[0]: error}
+        found: dict[str, list[Extent] | FlintError] = {}
+        for name in names:
+            found.update(_told(line, [name], at, one_by_one=True))
+        return found
 
 
 def offsets_at(

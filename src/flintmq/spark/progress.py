@@ -11,10 +11,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import Disconnected, FlintError, GroupNotFound, TopicNotFound
+from ..errors import (
+    Disconnected,
+    FlintError,
+    GroupNotFound,
+    PermissionDenied,
+    TopicNotFound,
+)
 from ..remote.streams import RemoteReader
 from .connecting import Line
-from .offsets import Positions
+from .offsets import Positions, TopicPosition
 from .planning import Extents, Offsets
 
 PINNED = ".pinned-start"
@@ -24,7 +30,7 @@ class Progress:
     def __init__(self, line: Line, group: str | None) -> None:
         self._line, self._group = line, group
         self._readers: dict[tuple[str, int], RemoteReader] = {}
-        self._topics: set[str] = set()
+        self._plain: dict[tuple[str, int], str] = {}
         self._may_be_pinned = group is not None
 
     # --- the start
@@ -69,7 +75,7 @@ class Progress:
                 if part.partition in position.next:
                     at = position.next[part.partition]
                     self._readers[place] = self._line.run(self._open(part.topic, at))
-                    self._topics.add(topic)
+                    self._plain[place] = part.topic
 
     async def _open(self, plain: str, at: int) -> RemoteReader:
         reader = await self._line.broker.open_reader(
@@ -98,13 +104,33 @@ class Progress:
                 del self._readers[topic, partition]
 
     def _unpin(self, ended: Positions) -> None:
+        """Let go of the pinned start. A key that may not delete groups moves it along instead: a
+        new query of that group then goes on where this one was."""
         assert self._group is not None
+        name = self._group + PINNED
+        is_left = False
         for topic in ended:
             try:
-                self._line.run(self._line.broker.delete_group(topic, self._group + PINNED))
+                self._line.run(self._line.broker.delete_group(topic, name))
             except (GroupNotFound, TopicNotFound):
                 continue
-        self._may_be_pinned = False
+            except PermissionDenied:
+                is_left = name in self._groups(topic)
+                if is_left:
+                    self._line.run(self._move_pin(topic, name, ended[topic]))
+        self._may_be_pinned = is_left
+
+    async def _move_pin(self, topic: str, name: str, position: TopicPosition) -> None:
+        for partition, at in position.next.items():
+            if (plain := self._plain.get((topic, partition))) is None:
+                continue
+            pin = await self._line.broker.open_reader(
+                plain, name=name, start=at, filter=None, auto_create=False
+            )
+            try:
+                await pin.commit(at)
+            finally:
+                await pin.close()
 
     def close(self) -> None:
         """Leave; the group stays where it is."""

@@ -5,6 +5,8 @@ PySpark is imported when a session is asked for, not before.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import re
 import socket
@@ -158,6 +160,15 @@ def _call_jvm(pyspark: Any, master: str, settings: Mapping[str, str]) -> None:
         context._ensure_initialized()
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+        atexit.register(_end_jvm, _jvm, context._gateway)
+
+
+def _end_jvm(jvm: Jvm, gateway: Any) -> None:
+    if gateway is not None and jvm.is_alive():
+        # Else what is left of Python objects would call a Java that is not there any more.
+        with contextlib.suppress(Exception):
+            gateway.shutdown()
+    jvm.end()
 
 
 def _connect_session(url: str, app_name: str, wanted: Mapping[str, str]) -> SparkSession:

@@ -1,5 +1,7 @@
-"""Errors as Spark tells them: it prints the whole way that an error came. Ours say what to do; the
-way to them helps nobody."""
+"""Errors as Spark tells them.
+
+It prints the whole way that an error came. Ours say what to do; the way to them helps nobody.
+"""
 
 from __future__ import annotations
 

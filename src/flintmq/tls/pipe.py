@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import ssl
 
-READ_BYTES = 256 * 1024
+READ_BYTES = 16 * 1024
+"""What one record holds at most: TLS gives no more at a time."""
 
 HANDSHAKE = 0x16
 """The first byte of whoever begins to speak TLS."""

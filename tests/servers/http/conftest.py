@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from flintmq.access import EVERYTHING, Access, Grant
@@ -17,6 +16,7 @@ from flintmq.serde.codec import Codec
 from flintmq.servers.gate import OpenGate
 from flintmq.servers.http.api import api_routes
 from flintmq.servers.http.limits import HttpLimits
+from flintmq.servers.http.pages import Pages
 from flintmq.servers.http.server import HttpServer
 from flintmq.servers.http.state import HttpState
 from flintmq.servers.native import NativeServer
@@ -24,6 +24,10 @@ from flintmq.servers.native import NativeServer
 from .running import Running, Start
 
 ADMIN = "admin-key"
+SHOWN_KEY = {
+    "id": "k1", "name": "billing", "grants": {"orders": ["consume"]}, "made_at_ms": 1500,
+    "expires_at_ms": None, "last_used_at_ms": None, "note": "",
+}  # fmt: skip
 
 
 class KeyGate:
@@ -104,17 +108,17 @@ def state(broker: Broker, gate: KeyGate, native: NativeServer) -> HttpState:
         native=native,
         version="1.2.3",
         config={"listen": "127.0.0.1:7600"},
-        keys=lambda: [{"name": "billing", "grants": []}],
+        keys=lambda: [SHOWN_KEY | {"hash": "never shown"}],
     )
 
 
 @pytest.fixture
-def app(state: HttpState) -> Starlette:
-    return Starlette(routes=api_routes(state))
+def app(state: HttpState) -> Pages:
+    return Pages(state, api_routes(state), HttpLimits())
 
 
 @pytest.fixture
-async def call(app: Starlette) -> AsyncIterator[Caller]:
+async def call(app: Pages) -> AsyncIterator[Caller]:
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://flint") as client:
         yield Caller(client)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,13 +12,12 @@ import flintmq
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.serde.codec import Codec
-from flintmq.servers.http import api as api_module
 from flintmq.servers.http import handlers
-from flintmq.servers.http.api import Api
-from flintmq.servers.http.state import HttpState
+from flintmq.servers.http.limits import HttpLimits
+from flintmq.servers.http.pages import Pages
 from flintmq.servers.native import NativeServer
 
-from .conftest import Caller, KeyGate
+from .conftest import Caller
 
 
 @pytest.fixture
@@ -406,7 +406,11 @@ async def test_those_who_ask_for_totals_at_once_share_one_walk(
 
 
 async def test_keys_and_settings_are_those_that_may_be_shown(call: Caller) -> None:
-    assert await call.ok("GET", "/keys") == {"keys": [{"name": "billing", "grants": []}]}
+    (key,) = (await call.ok("GET", "/keys"))["keys"]
+    assert key == {
+        "id": "k1", "name": "billing", "grants": {"orders": ["consume"]}, "made_at": 1.5,
+        "expires_at": None, "last_used_at": None, "note": "",
+    }  # fmt: skip
     assert await call.ok("GET", "/config") == {"settings": {"listen": "127.0.0.1:7600"}}
 
 
@@ -477,56 +481,33 @@ async def test_a_body_that_is_wrong_is_refused(call: Caller, body: bytes) -> Non
     assert (response.status_code, response.json()["error"]["kind"]) == (400, "InvalidRequest")
 
 
-async def test_a_body_that_is_too_large_is_refused_before_it_is_read(
-    call: Caller, app: object, state: HttpState, monkeypatch: pytest.MonkeyPatch
+async def test_a_body_that_is_too_large_is_refused(call: Caller, app: Pages, mq: Client) -> None:
+    app.limits = HttpLimits(body_bytes=100)
+    answer = await call.error("POST", "/topics/orders/messages", {"text": "x" * 100})
+    assert answer == (413, "RequestTooLarge")
+
+    async def without_a_length() -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield b" " * 40
+
+    response = await call._client.post(
+        "/api/v1/topics/orders/messages", content=without_a_length(),
+        headers={"authorization": "Bearer admin-key", "content-type": "application/json"},
+    )  # fmt: skip
+    assert response.status_code == 413
+    assert await mq.topics() == []
+
+
+async def test_what_takes_too_long_says_that_it_may_have_been_done(
+    call: Caller, app: Pages, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_module, "BODY_BYTES_MAX", 0)
-    large = Api(state, body_bytes_max=100)
-    sent: list[dict[str, object]] = []
-    given = 0
-
-    async def endless() -> dict[str, object]:
-        nonlocal given
-        given += 1
-        return {"type": "http.request", "body": b"x" * 60, "more_body": True}
-
-    async def send(message: dict[str, object]) -> None:
-        sent.append(message)
-
-    def scope(*headers: tuple[bytes, bytes]) -> dict[str, object]:
-        path = "/api/v1/topics/orders/messages"
-        known = [(b"authorization", b"Bearer admin-key"), (b"content-type", b"application/json")]
-        return {
-            "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
-            "query_string": b"", "headers": [*known, *headers], "client": ("127.0.0.1", 1),
-        }  # fmt: skip
-
-    await large(scope((b"content-length", b"101")), endless, send)  # type: ignore[arg-type]
-    assert (sent[0]["status"], given) == (413, 0)
-    sent.clear()
-    await large(scope(), endless, send)  # type: ignore[arg-type]
-    assert (sent[0]["status"], given) == (413, 2)
-
-
-async def test_what_takes_too_long_says_that_nobody_knows(
-    broker: Broker, gate: KeyGate, native: NativeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import httpx
-
     async def never(*_: object) -> int:
         await asyncio.Event().wait()
         raise AssertionError
 
     monkeypatch.setattr(broker, "purge_topic", never)
-    monkeypatch.setattr(broker, "groups", never)
-    api = Api(HttpState(broker, gate, native, "1"), seconds_max=0.01)
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app=api), base_url="http://flint"
-    ) as client:
-        call = Caller(client)
-        purge = await call.error("POST", "/topics/orders/purge")
-        assert purge == (504, "OutcomeUnknown")
-        assert await call.error("GET", "/topics/orders/groups") == (504, "Timeout")
+    app.limits = HttpLimits(handler_seconds=0.01)
+    assert await call.error("POST", "/topics/orders/purge") == (504, "TooSlow")
 
 
 async def test_a_failure_of_ours_tells_the_log_and_not_the_caller(

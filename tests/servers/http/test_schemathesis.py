@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import schemathesis
-import uvicorn
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -22,14 +21,15 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from starlette.applications import Starlette
 
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.serde.codec import Codec
 from flintmq.servers.gate import OpenGate
 from flintmq.servers.http.api import ROUTES, api_routes
+from flintmq.servers.http.limits import HttpLimits
 from flintmq.servers.http.openapi import document
+from flintmq.servers.http.server import HttpServer
 from flintmq.servers.http.state import HttpState
 
 pytestmark = pytest.mark.slow
@@ -65,20 +65,17 @@ class ServerThread:
         mq = Client(broker, Codec(), auto_create=True, timeout=None)
         await furnish(mq)
         state = HttpState(broker, OpenGate(), None, "1.2.3")
-        app = Starlette(routes=api_routes(state))
-        config = uvicorn.Config(app, port=0, log_level="error", lifespan="off", ws="none")
-        self._server = uvicorn.Server(config)
-        serving = asyncio.create_task(self._server.serve())
-        while not self._server.started:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-        port = self._server.servers[0].sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+        server = HttpServer(state, HttpLimits(cpu_share=1.0), routes=api_routes(state))
+        host, port = await server.start("127.0.0.1", 0)
+        self.url = f"http://{host}:{port}"
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
-        await serving
+        await self._stopping.wait()
+        await server.close()
         await broker.close()
 
     def stop(self) -> None:
-        self._server.should_exit = True
+        self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(20)
 
 

@@ -1,15 +1,13 @@
 """The JSON API: one table of routes. What serves them and the OpenAPI document are made from it.
 
 A request passes in this order: its route (404, 405), its content type (415), its key (401), the
-route's rule (403), query and body (400, 413), and only then is the broker asked. So an answer gives
+route's rule (403), query and body (400), and only then is the broker asked. So an answer gives
 nothing away to who may not have it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -20,20 +18,17 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
-from ...errors import FlintError, InvalidRequest, NotAuthenticated, OutcomeUnknown
-from ...logs import limited
+from ...errors import InvalidRequest
 from . import handlers, models
-from .faults import HttpRefusal, status_of
+from .answers import JsonResponse
+from .faults import HttpRefusal
 from .handlers import Call, Desk, Handler
+from .identify import access_of
 from .models import NoQuery
 from .rules import ADMINISTER, ANY_KEY, BROKER, CONSUME, LOOK, PUBLISH, SEE, Rule
 from .state import HttpState
 
-_log = logging.getLogger(__name__)
-
 PREFIX = "/api/v1"
-BODY_BYTES_MAX = 8 * 1024 * 1024
-REQUEST_SECONDS_MAX = 35.0
 
 
 class ApiRoute(NamedTuple):
@@ -110,47 +105,19 @@ ROUTES: tuple[ApiRoute, ...] = (
 
 
 class Api:
-    """An ASGI application that serves the table."""
+    """An ASGI application that serves the table. What goes wrong is raised: see pages.py."""
 
-    def __init__(
-        self,
-        state: HttpState,
-        *,
-        routes: Sequence[ApiRoute] = ROUTES,
-        body_bytes_max: int = BODY_BYTES_MAX,
-        seconds_max: float = REQUEST_SECONDS_MAX,
-    ) -> None:
-        self._gate = state.gate
+    def __init__(self, state: HttpState, routes: Sequence[ApiRoute] = ROUTES) -> None:
+        self._state = state
         self._desk = Desk(state)
-        self._body_bytes_max, self._seconds_max = body_bytes_max, seconds_max
         self._routes: dict[tuple[str, ...], dict[str, ApiRoute]] = {}
         for route in routes:
             words = tuple((PREFIX + route.path).strip("/").split("/"))
             self._routes.setdefault(words, {})[route.method] = route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http", "nothing else is mounted here"
         request = Request(scope, receive)
-        try:
-            response = await self._answer(request)
-        except HttpRefusal as refusal:
-            response = error_response(
-                refusal.status, refusal.kind, refusal.message, refusal.headers
-            )
-        except FlintError as error:
-            response = fault_response(error)
-        except Exception as error:
-            limited(
-                _log,
-                logging.ERROR,
-                "http_request_failed",
-                type(error).__name__,
-                "an HTTP request failed by a fault of the broker; please report it",
-                exc_info=error,
-                method=request.method,
-                path=scope["path"],
-            )
-            response = error_response(500, "Internal", "the server failed; its log says why")
+        response = await self._answer(request)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -158,21 +125,12 @@ class Api:
         if request.method not in ("GET", "DELETE"):
             # Also where there is no body: a page of another site cannot send this type unasked.
             _check_content_type(request)
-        peer = request.client.host if request.client is not None else "local"
-        access = await self._gate.enter(_credential(request), peer)
+        access = await access_of(request, self._state)
         route.rule.check(access, path)
-        try:
-            async with asyncio.timeout(self._seconds_max):
-                body = None if route.body is None else await self._body(request, route.body)
-                call = Call(access, path, _query(request, route.query), body)
-                answer = await route.handler(self._desk, call)
-        except TimeoutError:
-            if route.method == "GET":
-                raise HttpRefusal(
-                    504, "Timeout", f"this took longer than {self._seconds_max:g} s"
-                ) from None
-            raise OutcomeUnknown(f"it took longer than {self._seconds_max:g} s") from None
-        return json_response(answer, route.status)
+        query = _query(request, route.query)
+        body = None if route.body is None else await _body(request, route.body)
+        answer = await route.handler(self._desk, Call(access, path, query, body))
+        return JsonResponse(answer, route.status)
 
     def _find(self, request: Request) -> tuple[ApiRoute, dict[str, str]]:
         words = path_words(request.scope)
@@ -194,31 +152,13 @@ class Api:
             404, "NotFound", f"there is no such page below {PREFIX}; see /openapi.json"
         )
 
-    async def _body(self, request: Request, kind: Any) -> Any:
-        limit = self._body_bytes_max
-        too_large = HttpRefusal(413, "RequestTooLarge", f"a request has at most {limit:,} bytes")
-        said = request.headers.get("content-length", "0")
-        if said.isdecimal() and int(said[:20]) > limit:
-            raise too_large
-        parts: list[bytes] = []
-        size = 0
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > limit:
-                raise too_large
-            parts.append(chunk)
-        try:
-            return msgspec.json.decode(b"".join(parts) or b"{}", type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidRequest(f"the body: {error}") from None
-
 
 def api_routes(state: HttpState) -> list[BaseRoute]:
     """What the server of the HTTP port mounts."""
 
     async def openapi(request: Request) -> Response:
         written = _written_document(state.version)
-        return Response(written, media_type="application/json", headers=SECURE_HEADERS)
+        return Response(written, media_type="application/json")
 
     return [ApiMount(Api(state)), Route("/openapi.json", openapi, methods=["GET"])]
 
@@ -284,9 +224,12 @@ def _check_content_type(request: Request) -> None:
         )
 
 
-def _credential(request: Request) -> str | None:
-    scheme, _, credential = request.headers.get("authorization", "").partition(" ")
-    return credential.strip() or None if scheme.lower() == "bearer" else None
+async def _body(request: Request, kind: Any) -> Any:
+    given = await request.body()
+    try:
+        return msgspec.json.decode(given or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"the body: {error}") from None
 
 
 def _query(request: Request, kind: Any) -> Any:
@@ -299,39 +242,3 @@ def _query(request: Request, kind: Any) -> Any:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"the query: {error}") from None
-
-
-# --- answers
-
-SECURE_HEADERS = {
-    "cache-control": "no-store",
-    "x-content-type-options": "nosniff",
-}
-
-
-def json_response(value: Any, status: int = 200) -> Response:
-    return Response(
-        msgspec.json.encode(value),
-        status,
-        media_type="application/json",
-        headers=SECURE_HEADERS,
-    )
-
-
-def error_response(
-    status: int, kind: str, message: str, headers: Mapping[str, str] | None = None
-) -> Response:
-    response = json_response(
-        models.Error(error=models.ErrorDetail(kind=kind, message=message)), status
-    )
-    response.headers.update(headers or {})
-    return response
-
-
-def fault_response(error: FlintError) -> Response:
-    """An error of the broker as HTTP says it."""
-    text = str(error.args[0]) if error.args else str(error)
-    response = error_response(status_of(error), type(error).__name__, text)
-    if isinstance(error, NotAuthenticated):
-        response.headers["WWW-Authenticate"] = 'Bearer realm="flintmq"'
-    return response

@@ -119,7 +119,18 @@ class ConnectionCollector:
     logins = Family(
         "flintmq_logins_total", "counter", "Keys shown, by result: ok or failed.", ("result",)
     )
-    families = (connections, accepted, refused, received, sent, sessions, logins)
+    certificate = Family(
+        "flintmq_tls_certificate_expiry_timestamp_seconds",
+        "gauge",
+        "When the certificate expires that clients are shown now, since 1970.",
+    )
+    handshakes = Family(
+        "flintmq_tls_handshakes_failed_total", "counter", "TLS handshakes that came to nothing."
+    )
+    families = (
+        *(connections, accepted, refused, received, sent, sessions, logins),
+        *(certificate, handshakes),
+    )
 
     def __init__(self, state: HttpState) -> None:
         self._state = state
@@ -135,6 +146,9 @@ class ConnectionCollector:
             page.add(self.received, received, protocol)
             page.add(self.sent, sent, protocol)
             page.add(self.sessions, len(native.sessions))
+            if native.tls is not None:
+                page.add(self.certificate, native.tls.certificate_expires_at)
+                page.add(self.handshakes, native.handshakes_failed)
         for result in ("ok", "failed"):
             count = getattr(gate, f"logins_{result}", None)  # of a gate that has keys
             if count is not None:

@@ -10,7 +10,7 @@ import base64
 import binascii
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from ...client.dead_letters import dead_letters as as_dead_letters
 from ...errors import InvalidRequest, TopicNotFound
 from ...model import Start, TopicOptions
 from ...patterns import check_name, check_pattern, matches
-from ...rows import Rows
+from ...rows import Rows, Run
 from ...serde.codec import Codec
 from ...serde.filters import compile_filter
 from ..publishing import Draining
@@ -36,7 +36,7 @@ PAGE = 256
 """How many names are taken from the list of topics at a time: it may change meanwhile."""
 STEP_SECONDS = 0.0005
 """How long a walk goes on before others have their turn."""
-MESSAGES_BYTES_MAX = 4 * 1024 * 1024
+MESSAGES_BYTES_MAX = 1024 * 1024
 """How many bytes of messages one answer shows at most, or one message."""
 TOTALS_SECONDS = 1.0
 """How old totals may be: asking for them is a walk over all topics."""
@@ -71,7 +71,6 @@ class Desk:
         self.state = state
         self.broker = state.broker
         self.client = Client(state.broker, Codec(), auto_create=True, timeout=None)
-        self.began = state.broker.clock.monotonic()
         self._names: list[str] | None = None
         self._listing = False
         self._totals: tuple[float, models.Totals] | None = None
@@ -176,7 +175,7 @@ Handler = Callable[[Desk, Call], Awaitable[Any]]
 async def overview(desk: Desk, call: Call) -> models.Overview:
     return models.Overview(
         version=desk.state.version,
-        uptime_seconds=desk.broker.clock.monotonic() - desk.began,
+        uptime_seconds=desk.state.uptime(),
         ready=desk.state.is_ready(),
         totals=await desk.totals(),
     )
@@ -187,7 +186,8 @@ async def config(desk: Desk, call: Call) -> models.Config:
 
 
 async def keys(desk: Desk, call: Call) -> models.Keys:
-    return models.Keys(keys=desk.state.keys())
+    found = desk.state.keys()
+    return models.Keys(keys=[views.key(one) for one in found])
 
 
 async def connections(desk: Desk, call: Call) -> models.Connections:
@@ -299,11 +299,16 @@ async def messages(desk: Desk, call: Call) -> models.Messages:
     runs, rest, _ = cut(rows.runs, query.limit, MESSAGES_BYTES_MAX)
     if rest:
         after = rest[0].source.base_offset + rest[0].rows()[0]
-    return models.Messages(messages=_shown(runs, query.value_bytes), next_offset=str(after))
+    return models.Messages(messages=await _shown(runs, query.value_bytes), next_offset=str(after))
 
 
-def _shown(runs: Any, value_bytes: int) -> list[models.Message]:
-    return [views.message(one, value_bytes) for one in Rows(runs)]
+async def _shown(runs: Sequence[Run], value_bytes: int) -> list[models.Message]:
+    shown: list[models.Message] = []
+    walk = Walk()
+    for one in Rows(runs):
+        shown.append(views.message(one, value_bytes))
+        await walk.step()
+    return shown
 
 
 async def publish(desk: Desk, call: Call) -> models.Receipt:
@@ -401,7 +406,7 @@ def _place(body: models.Reset) -> Start | Mapping[int, int]:
 async def next_messages(desk: Desk, call: Call) -> models.Peeked:
     rows = await desk.broker.peek(call.path["topic"], _group(call), call.query.limit)
     runs, _, _ = cut(rows.runs, call.query.limit, MESSAGES_BYTES_MAX)
-    return models.Peeked(messages=_shown(runs, call.query.value_bytes))
+    return models.Peeked(messages=await _shown(runs, call.query.value_bytes))
 
 
 async def in_flight(desk: Desk, call: Call) -> models.AllInFlight:
@@ -418,8 +423,12 @@ async def dead_letters(desk: Desk, call: Call) -> models.DeadLetters:
     limit = query.limit
     rows = await desk.broker.dead_letters(call.path["topic"], _group(call), limit + 1, first)
     runs, rest, _ = cut(rows.runs, limit, MESSAGES_BYTES_MAX)
-    found = as_dead_letters(Rows(runs), desk.broker)
-    shown = [views.dead_letter(one, query.value_bytes) for one in found]
+    shown: list[models.DeadLetter] = []
+    walk = Walk()
+    for run in runs:
+        for one in as_dead_letters(Rows([run]), desk.broker):
+            shown.append(views.dead_letter(one, query.value_bytes))
+        await walk.step()
     return models.DeadLetters(dead_letters=shown, after=shown[-1].id if rest else None)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from ...access import Permission
 from ...group_model import Kind, Order
 from ...model import Durability, TopicOptions
 
@@ -70,10 +71,22 @@ class Config(Model):
     settings: dict[str, Any]
 
 
-class Keys(Model):
-    """Keys as they may be shown: names and grants, never a secret or its hash."""
+class Key(Model):
+    """A key as it may be shown: never a secret or its hash."""
 
-    keys: list[dict[str, Any]]
+    id: str
+    name: str
+    grants: dict[str, list[Permission]]
+    """Permissions by pattern of topics."""
+    made_at: float | None
+    expires_at: float | None
+    last_used_at: float | None
+    """Since the broker was started."""
+    note: str
+
+
+class Keys(Model):
+    keys: list[Key]
 
 
 class Connection(Model):
@@ -253,7 +266,7 @@ class Publish(Asked):
     producer: str | None = None
     """With `sequence`, the same publish may be repeated: it is there once."""
     sequence: Number | None = None
-    timeout: Annotated[float, Meta(ge=0, le=30)] = 10.0
+    timeout: Annotated[float, Meta(ge=0, le=30)] = 5.0
     """How long to wait where the topic is full."""
 
 

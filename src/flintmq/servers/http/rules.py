@@ -17,17 +17,14 @@ class Rule(NamedTuple):
 
 def on_topic(*permissions: Permission) -> Rule:
     """One of these on the topic of the path."""
-
-    def check(access: Access, path: Mapping[str, str]) -> None:
-        if not any(access.may(permission, path["topic"]) for permission in permissions):
-            access.require(permissions[0], path["topic"])
-
-    return Rule(" or ".join(f"`{one}`" for one in permissions) + " on the topic", check)
+    return Rule(
+        " or ".join(f"`{one}`" for one in permissions) + " on the topic",
+        lambda access, path: access.require_one_of(permissions, path["topic"]),
+    )
 
 
 def _see(access: Access, path: Mapping[str, str]) -> None:
-    if not access.sees(path["topic"]):
-        access.require("consume", path["topic"])  # which it may not either
+    access.require_sees(path["topic"])
 
 
 def _of_the_broker(access: Access, path: Mapping[str, str]) -> None:

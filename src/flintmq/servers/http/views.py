@@ -9,12 +9,30 @@ from typing import Any
 from ... import group_model, model
 from ... import rows as messages
 from ...client import dead_letters
+from ..connection import Connection
 from . import models
 
 _STATS = tuple(name for name in models.Stats.__struct_fields__ if not name.endswith("_offset"))
 _FIGURES = tuple(
     name for name in models.GroupFigures.__struct_fields__ if name not in ("position", "drops")
 )
+
+
+def key(found: Mapping[str, Any]) -> models.Key:
+    """Field by field: what is added to keys is not shown before somebody has thought of it."""
+    return models.Key(
+        id=found["id"],
+        name=found["name"],
+        grants=found["grants"],
+        made_at=_seconds(found["made_at_ms"]),
+        expires_at=_seconds(found["expires_at_ms"]),
+        last_used_at=_seconds(found["last_used_at_ms"]),
+        note=found["note"],
+    )
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
 
 
 def stats(found: model.TopicStats) -> models.Stats:
@@ -150,9 +168,8 @@ def _shown(raw: bytes, *, is_cut: bool) -> tuple[str, models.Encoding]:
     return base64.b64encode(raw).decode(), "base64"
 
 
-def connection(found: Any) -> models.Connection:
+def connection(found: Connection) -> models.Connection:
     session = found.session
-    access = getattr(session, "access", None)
     return models.Connection(
         id=str(found.number),
         peer=found.peer,
@@ -162,5 +179,5 @@ def connection(found: Any) -> models.Connection:
         bytes_received=found.bytes_received,
         bytes_sent=found.bytes_sent,
         streams=len(session.streams) if session is not None else 0,
-        key=access.name if access is not None else "",
+        key=session.access.name if session is not None else "",
     )

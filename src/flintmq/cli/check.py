@@ -1,0 +1,111 @@
+"""`flintmq check`: is it well? For monitoring, by exit code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+
+import click
+
+from ..client.client import Client
+from ..errors import FlintError
+from .connecting import Target, run_async, server_options
+from .durations import Duration
+from .shared import output_option, print_json
+from .showing import age
+
+OK, WARN, BAD = "ok", "warning", "critical"
+CODES = {OK: 0, WARN: 1, BAD: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    verdict: str
+    text: str
+
+
+def judged(what: str, value: float, shown: str, warn: float | None, bad: float | None) -> Finding:
+    """A figure against its two limits; above them is not well."""
+    if bad is not None and value > bad:
+        return Finding(BAD, f"{what} is {shown}, over {bad:g}")
+    if warn is not None and value > warn:
+        return Finding(WARN, f"{what} is {shown}, over {warn:g}")
+    return Finding(OK, f"{what} is {shown}")
+
+
+@click.command("check")
+@click.argument("topic", required=False)
+@click.argument("group", required=False)
+@click.option("--timeout", type=Duration(), default=5.0, help="How long the broker may take.")
+@click.option("--lag-warn", type=click.IntRange(min=0), help="Messages that are not settled.")
+@click.option("--lag-critical", type=click.IntRange(min=0))
+@click.option("--age-warn", type=Duration(), help="Age of the oldest that is not settled.")
+@click.option("--age-critical", type=Duration())
+@click.option("--dead-warn", type=click.IntRange(min=0), help="Dead letters.")
+@click.option("--dead-critical", type=click.IntRange(min=0))
+@output_option
+@server_options
+def command(
+    target: Target,
+    topic: str | None,
+    group: str | None,
+    timeout: float,
+    lag_warn: int | None,
+    lag_critical: int | None,
+    age_warn: float | None,
+    age_critical: float | None,
+    dead_warn: int | None,
+    dead_critical: int | None,
+    output: str,
+) -> int:
+    """Whether a broker answers; whether TOPIC is there; whether GROUP keeps up.
+
+    Exit codes, as monitoring systems take them: 0 well, 1 warning, 2 critical (or used wrongly).
+
+    \b
+    Examples:
+      flintmq check
+      flintmq check orders
+      flintmq check orders billing --lag-warn 1000 --lag-critical 10000 --age-critical 10m
+    """
+
+    async def work() -> list[Finding]:
+        began = monotonic()
+        async with target.connect(timeout=timeout) as mq:
+            await mq.topics("flint.check")  # any request will do
+            found = [Finding(OK, f"the broker answers in {(monotonic() - began) * 1000:.0f} ms")]
+            if topic is not None:
+                stats = await mq.topic_stats(topic)
+                found.append(Finding(OK, f"{topic} has {stats.message_count:,} messages"))
+            if topic is not None and group is not None:
+                found += await _group(mq, topic, group)
+        return found
+
+    async def _group(mq: Client, topic: str, group: str) -> list[Finding]:
+        stats = await mq.group_stats(topic, group)
+        oldest = stats.oldest_age or 0.0
+        return [
+            judged(f"the lag of {group}", stats.lag, f"{stats.lag:,}", lag_warn, lag_critical),
+            judged("the oldest message", oldest, age(oldest), age_warn, age_critical),
+            judged(
+                f"the number of dead letters of {group}",
+                stats.dead_letters,
+                f"{stats.dead_letters:,}",
+                dead_warn,
+                dead_critical,
+            ),
+            *([Finding(WARN, f"{group} is paused")] if stats.paused else []),
+        ]
+
+    try:
+        found = run_async(work())
+    except FlintError as error:
+        found = [Finding(BAD, str(error))]
+    worst = max((finding.verdict for finding in found), key=CODES.__getitem__)
+    if output == "json":
+        findings = [{"verdict": one.verdict, "text": one.text} for one in found]
+        print_json({"verdict": worst, "findings": findings})
+    else:
+        for finding in found:
+            click.echo(f"{finding.verdict.upper()}: {finding.text}")
+    return CODES[worst]

@@ -1,0 +1,307 @@
+"""Values of messages as columns of Spark, and back: `from_value` and `to_value`.
+
+JSON is Spark's own affair and never leaves Java. MessagePack, Avro and values that say themselves
+what they are go through Python a batch at a time: decoded by msgspec or fastavro straight to the
+types of the schema, then made into Arrow columns at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
+
+import msgspec
+
+from ..errors import InvalidRequest
+from ..rows import Origin
+from ..serde.codec import Codec
+from ..serde.content_type import ContentType, format_content_type
+from ..serde.formats import AvroFormat, JsonFormat, MsgpackFormat, schema_text
+from .session import checked_pyspark
+from .write_columns import COLUMNS
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+From = Literal["json", "msgpack", "avro", "auto"]
+To = Literal["json", "msgpack", "avro"]
+
+BAD = "_flintmq_bad"
+DECODED = "_flintmq_decoded"
+NOT_JSON = "not JSON of this schema"
+
+
+def from_value(
+    frame: DataFrame,
+    schema: StructType | str,
+    *,
+    format: From = "json",
+    column: str = "value",
+    into: str = "data",
+    error: str | None = None,
+    avro_schema: dict[str, Any] | str | None = None,
+    content_type: str = "content_type",
+) -> DataFrame:
+    """Decode the values of messages: the frame with one column more, a struct of `schema`.
+
+    A value that does not decode is null there; `error` names a column that then says why. A field
+    that is not in a value is null. `format="auto"` goes by the column `content_type` of each
+    message, compression included; without one it is taken for JSON. `avro_schema` is what Avro
+    values were written with.
+    """
+    checked_pyspark()
+    from pyspark.sql import functions
+
+    wanted = _struct(schema)
+    _check_format(format, get_args(From), avro_schema)
+    if column not in frame.columns:
+        raise InvalidRequest(f"there is no column {column!r}; there are {', '.join(frame.columns)}")
+    if format == "json":
+        decoded, why = _from_json(functions.col(column), wanted)
+        result = frame.withColumn(into, decoded)
+        return result if error is None else result.withColumn(error, why)
+    inputs = [functions.col(column).cast("binary")]
+    if format == "auto":
+        if content_type not in frame.columns:
+            raise InvalidRequest(
+                f"format='auto' goes by the column {content_type!r}, which is not there; select "
+                "it, or name the format"
+            )
+        inputs.append(functions.col(content_type))
+    decode = _decoding_function(wanted, format, _schema_text(avro_schema))
+    result = frame.withColumn(DECODED, decode(*inputs)).withColumn(
+        into, functions.col(f"{DECODED}.data")
+    )
+    if error is not None:
+        result = result.withColumn(error, functions.col(f"{DECODED}.error"))
+    return result.drop(DECODED)
+
+
+def to_value(
+    frame: DataFrame,
+    *,
+    format: To = "json",
+    columns: Sequence[str] | None = None,
+    avro_schema: dict[str, Any] | str | None = None,
+) -> DataFrame:
+    """Encode columns as the values of messages: the frame ready to be written.
+
+    `columns` go into the value; all that are none of a message (key, topic, headers, ...), if they
+    are not named. Those of a message stay beside it, and `content_type` says what the value is.
+    """
+    checked_pyspark()
+    from pyspark.sql import functions
+
+    _check_format(format, get_args(To), avro_schema)
+    inside = [name for name in frame.columns if name not in COLUMNS] if columns is None else columns
+    missing = [name for name in inside if name not in frame.columns]
+    if missing or not inside:
+        what = f"no column {missing[0]!r}" if missing else "no column to go into the value"
+        raise InvalidRequest(f"there is {what}; there are {', '.join(frame.columns)}")
+    whole = functions.struct(*inside)
+    if format == "json":
+        value = functions.to_json(whole).cast("binary")
+        media = JsonFormat.media_type
+    else:
+        value = _encoding_function(format, _schema_text(avro_schema))(whole)
+        media = MsgpackFormat.media_type
+        if format == "avro":
+            avro = _avro(_schema_text(avro_schema))
+            media = format_content_type(ContentType(avro.media_type, schema=avro.fingerprint))
+    beside = [
+        functions.col(name)
+        for name in frame.columns
+        if name in COLUMNS and name not in ("value", "content_type")
+    ]
+    return frame.select(*beside, value.alias("value"), functions.lit(media).alias("content_type"))
+
+
+# --- what was asked for
+
+
+def _struct(schema: Any) -> Any:
+    from pyspark.sql import types
+
+    if isinstance(schema, str):
+        schema = types.StructType.fromDDL(schema)
+    if not isinstance(schema, types.StructType):
+        raise InvalidRequest(f"schema is a StructType, or text such as 'id bigint'; not {schema!r}")
+    if not schema.fields:
+        raise InvalidRequest("the schema has no fields")
+    return schema
+
+
+def _check_format(format: str, known: Sequence[str], avro_schema: Any) -> None:
+    if format not in known:
+        raise InvalidRequest(f"format is one of {', '.join(known)}; not {format!r}")
+    if format == "avro" and avro_schema is None:
+        raise InvalidRequest("format='avro' needs avro_schema, the schema of the values")
+
+
+def _schema_text(avro_schema: Any) -> str:
+    return "" if avro_schema is None else schema_text(avro_schema)
+
+
+# --- JSON, in Java
+
+
+def _from_json(value: Any, wanted: Any) -> tuple[Any, Any]:
+    from pyspark.sql import functions, types
+
+    with_bad = types.StructType([*wanted.fields, types.StructField(BAD, types.StringType())])
+    parsed = functions.from_json(
+        value.cast("string"),
+        with_bad,
+        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD},
+    )
+    is_good = parsed.isNotNull() & parsed[BAD].isNull()
+    fields = [parsed[field.name].alias(field.name) for field in wanted.fields]
+    why = functions.when(value.isNotNull() & ~is_good, functions.lit(NOT_JSON))
+    return functions.when(is_good, functions.struct(*fields)), why
+
+
+# --- everything else, in Python, a batch at a time
+
+
+def _decoding_function(wanted: Any, format: str, avro_schema: str) -> Any:
+    from pyspark.sql import functions, types
+
+    text = wanted.json()
+    python_type(wanted)  # says now what cannot be decoded to
+
+    def decode(*columns: Any) -> Any:
+        return decoded(columns, text, format, avro_schema)
+
+    returned = types.StructType(
+        [types.StructField("data", wanted), types.StructField("error", types.StringType())]
+    )
+    return functions.arrow_udf(_of_arrays(decode, "columns"), returned)
+
+
+def _encoding_function(format: str, avro_schema: str) -> Any:
+    from pyspark.sql import functions
+
+    def encode(rows: Any) -> Any:
+        return encoded(rows, format, avro_schema)
+
+    return functions.arrow_udf(_of_arrays(encode, "rows"), "binary")
+
+
+def _of_arrays(function: Callable[..., Any], parameter: str) -> Callable[..., Any]:
+    """Spark looks at the types that a function's hints name, and takes no text for them."""
+    import pyarrow as pa
+
+    function.__annotations__ = {parameter: pa.Array, "return": pa.Array}
+    return function
+
+
+def decoded(
+    columns: Sequence[pyarrow.Array], schema_json: str, format: str, avro_schema: str
+) -> pyarrow.Array:
+    """The values as a struct of what they hold and what is wrong with them."""
+    import pyarrow as pa
+
+    decode, arrow_type = _decoder(schema_json, format, avro_schema)
+    rows = list(zip(*(column.to_pylist() for column in columns), strict=True))
+    errors: list[str | None] = [None] * len(rows)
+    try:
+        data = pa.array([None if row[0] is None else decode(*row) for row in rows], arrow_type)
+    except Exception:
+        # One of them is bad, or more: each by itself. What decodes and still does not fit, Arrow
+        # says of the row alone.
+        good = []
+        for number, row in enumerate(rows):
+            try:
+                value = None if row[0] is None else decode(*row)
+                pa.array([value], arrow_type)
+            except Exception as error:
+                value, errors[number] = None, f"{error}" or type(error).__name__
+            good.append(value)
+        data = pa.array(good, arrow_type)
+    return pa.StructArray.from_arrays([data, pa.array(errors, pa.string())], ["data", "error"])
+
+
+def encoded(rows: pyarrow.Array, format: str, avro_schema: str) -> pyarrow.Array:
+    import pyarrow as pa
+
+    encode = MsgpackFormat().encode if format == "msgpack" else _avro(avro_schema).encode
+    return pa.array([encode(row) for row in rows.to_pylist()], pa.binary())
+
+
+@lru_cache(maxsize=64)
+def _decoder(schema_json: str, format: str, avro_schema: str) -> tuple[Callable[..., Any], Any]:
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(schema_json))
+    kind = python_type(schema)
+    arrow_type = to_arrow_type(schema, timezone="UTC")
+    if format == "msgpack":
+        return MsgpackFormat().quick_decoder(kind), arrow_type
+    if format == "avro":
+        avro = _avro(avro_schema)
+        return lambda value: avro.decode(value, kind), arrow_type
+    codec = Codec()
+    if avro_schema:
+        codec.register_schema(avro_schema)
+    json_decode = JsonFormat().quick_decoder(kind)
+    origin = Origin("value")
+
+    def by_content_type(value: bytes, content_type: str | None) -> Any:
+        if not content_type:
+            return json_decode(value)
+        return codec.decode(value, content_type, origin, kind)
+
+    return by_content_type, arrow_type
+
+
+@lru_cache(maxsize=16)
+def _avro(schema: str) -> AvroFormat:
+    return AvroFormat(schema)
+
+
+# --- types
+
+PLAIN = {
+    "StringType": str,
+    "BinaryType": bytes,
+    "BooleanType": bool,
+    "FloatType": float,
+    "DoubleType": float,
+    "DecimalType": Decimal,
+    "DateType": date,
+    "TimestampType": datetime,
+    "TimestampNTZType": datetime,
+}
+
+
+def python_type(kind: Any, path: str = "value") -> Any:
+    """What msgspec decodes to for a type of Spark. Everything may be null, or not there."""
+    name = type(kind).__name__
+    if name == "StructType":
+        fields = {
+            field.name: python_type(field.dataType, f"{path}.{field.name}") | None
+            for field in kind.fields
+        }
+        made: Any = TypedDict
+        return made("Value", fields, total=False)
+    if name == "ArrayType":
+        items: Any = python_type(kind.elementType, f"{path}[]")
+        return list[items | None]
+    if name == "MapType":
+        keys: Any = python_type(kind.keyType, f"{path} (key)")
+        values: Any = python_type(kind.valueType, f"{path}[]")
+        return dict[keys, values | None]
+    bits = {"ByteType": 8, "ShortType": 16, "IntegerType": 32, "LongType": 64}.get(name)
+    if bits is not None:
+        most = 2 ** (bits - 1)
+        return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
+    if name not in PLAIN:
+        raise InvalidRequest(f"{path} is {kind.simpleString()}, which no value decodes to")
+    return PLAIN[name]

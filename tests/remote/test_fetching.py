@@ -1,0 +1,120 @@
+"""Reading by offset over the network: the same, and within what a frame may have."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from flintmq.client.client import Client
+from flintmq.engine.broker import Broker
+from flintmq.errors import TopicNotFound, TopicReplaced
+from flintmq.remote.broker import RemoteBroker
+from flintmq.serde.codec import Codec
+from flintmq.servers.limits import Limits
+from flintmq.servers.native import NativeServer
+
+
+class Far:
+    """A broker behind a socket, and the one that is there."""
+
+    def __init__(self, limits: Limits) -> None:
+        codec = Codec()
+        self.near = Broker(None, codec)
+        self.mq = Client(self.near, codec, auto_create=True, timeout=30.0)
+        self.server = NativeServer(self.near, limits=limits)
+
+    async def open(self) -> None:
+        host, port = await self.server.start("127.0.0.1", 0)
+        self.broker = RemoteBroker(f"flint://{host}:{port}")
+        await self.broker.open()
+
+    async def close(self) -> None:
+        await self.broker.close()
+        await self.server.close()
+        await self.near.close()
+
+
+@pytest.fixture
+def limits() -> Limits:
+    return Limits(frame_bytes=2 * 1024 * 1024)
+
+
+@pytest.fixture
+async def far(limits: Limits) -> AsyncIterator[Far]:
+    far = Far(limits)
+    await far.open()
+    yield far
+    await far.close()
+
+
+async def all_of(far: Far, topic: str, **wanted: int) -> list[bytes]:
+    position, values = 0, []
+    while True:
+        fetched = await far.broker.fetch(
+            topic,
+            position,
+            end=None,
+            max_rows=100_000,
+            max_bytes=wanted.get("max_bytes", 0),
+            filter=None,
+            with_expired=False,
+        )
+        values += fetched.rows.values
+        position = fetched.position
+        if position >= fetched.next_offset:
+            return values
+
+
+async def test_everything_comes_in_replies_that_fit_a_frame(far: Far) -> None:
+    for number in range(20):
+        await far.mq.publish_batch("orders", [b"%03d" % number * 100] * 1000)
+
+    values = await all_of(far, "orders", max_bytes=1 << 30)
+
+    assert values == [b"%03d" % number * 100 for number in range(20) for _ in range(1000)]
+
+
+async def test_a_batch_that_is_larger_than_a_frame_comes_in_parts(far: Far) -> None:
+    sent = [b"%d" % number * 100_000 for number in range(10)] * 5
+    await far.mq.publish_batch("orders", sent)
+
+    assert await all_of(far, "orders") == sent
+
+
+async def test_a_topic_that_was_made_anew_is_told_apart(far: Far) -> None:
+    await far.mq.publish("orders", b"old")
+    (extent,) = await far.broker.extents("orders", None)
+    await far.mq.delete_topic("orders")
+    await far.mq.publish("orders", b"new")
+
+    with pytest.raises(TopicReplaced) as caught:
+        await far.broker.fetch(
+            "orders", 0, end=1, max_rows=1, max_bytes=0, filter=None, with_expired=False,
+            topic_id=extent.id,
+        )  # fmt: skip
+    assert caught.value.known_id == extent.id
+
+
+async def test_extents_of_several_topics_are_asked_for_at_once(far: Far) -> None:
+    await far.mq.publish("a", b"x")
+    await far.mq.create_topic("b", partitions=2)
+
+    found = await far.broker.extents_of(["a", "b", "nowhere"])
+
+    assert isinstance(found["nowhere"], TopicNotFound)
+    a, b = found["a"], found["b"]
+    assert isinstance(a, list)
+    assert isinstance(b, list)
+    assert [(part.topic, part.next_offset) for part in [*a, *b]] == [
+        ("a", 1),
+        ("b/0", 0),
+        ("b/1", 0),
+    ]
+
+
+async def test_waiting_beyond_an_offset_over_the_network(far: Far) -> None:
+    await far.mq.publish("a", b"x")
+
+    assert await far.broker.wait_beyond({"a": 0}, 5) is True
+    assert await far.broker.wait_beyond({"a": 1}, 0.01) is False
