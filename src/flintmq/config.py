@@ -27,6 +27,7 @@ from .config_kinds import (
     Kind,
     LogLevels,
     Seconds,
+    Share,
     TopicDefaults,
     Unfit,
 )
@@ -96,6 +97,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     http_max_body_bytes: int = MIB
     http_timeout: float = 10.0
     http_max_connections: int = 100
+    http_cpu_share: float = 0.1
 
     log_level: Level = "info"
     log_levels: dict[str, Level] = {}
@@ -374,8 +376,14 @@ SETTINGS: Sequence[Setting] = (
         "HTTP for operations", reload=True,
     ),
     Setting(
-        "http_max_connections", Count(1, 100_000), "HTTP connections beyond that are turned away.",
-        "HTTP for operations",
+        "http_max_connections", Count(1, 100_000),
+        "HTTP connections; beyond that the one that was silent for longest makes room.",
+        "HTTP for operations", reload=True,
+    ),
+    Setting(
+        "http_cpu_share", Share(0.01, 1),
+        "How much of the broker's time HTTP may take; who asks for more waits, messages do not.",
+        "HTTP for operations", reload=True,
     ),
     # --- logs
     Setting(

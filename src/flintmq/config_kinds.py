@@ -164,6 +164,13 @@ class Rate(Number):
     what: ClassVar[str] = "a number"
 
 
+class Share(Number):
+    """A part of a whole."""
+
+    is_whole: ClassVar[bool] = False
+    what: ClassVar[str] = "a share"
+
+
 class Bytes(Number):
     unit: ClassVar[str] = "bytes"
     what: ClassVar[str] = "a number of bytes (also as 64KiB, 16MiB, 1GiB)"

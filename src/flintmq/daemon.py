@@ -13,11 +13,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 
-from .config import Config, changed
+from . import __version__
+from .config import SETTINGS, Config, changed
 from .config_kinds import shown_address
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
@@ -26,6 +27,10 @@ from .logs import Logs, event
 from .notify import READY, STOPPING, notify, notify_reloading
 from .profiling import Profiler, hint
 from .serde.codec import Codec
+from .servers.http.api import api_routes
+from .servers.http.limits import HttpLimits
+from .servers.http.server import HttpServer
+from .servers.http.state import HttpState
 from .servers.key_gate import KeyGate, gate_of
 from .servers.limits import Limits
 from .servers.native import NativeServer
@@ -43,6 +48,8 @@ FLUSH_SECONDS = 0.5
 
 RECOVERY = "recovery.json"
 """In the data directory: what the last start found. A note, for people and `flintmq doctor`."""
+HTTP_SETTLE_SECONDS = 2.0
+"""How long HTTP requests that are under way may take when the broker is about to close."""
 
 OnReload = Callable[[Config, Config], None]
 
@@ -101,6 +108,9 @@ class Daemon:
             gate=self.gate,
             tls=self.tls,
         )
+        self._is_listening = self._is_closed = False
+        self._http = None if config.http is None else self._http_server()
+        self.http_address: tuple[str, int] | None = None
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
         """Serve until told to stop. `on_ready` is called once everything is recovered.
@@ -117,11 +127,16 @@ class Daemon:
                 self._profiler.start()
                 hint(os.getpid(), lambda text: event(_log, logging.INFO, "profile_hint", text))
                 loop.add_signal_handler(signal.SIGUSR2, self._write_profile)
+            if self._http is not None and self.config.http is not None:
+                # First: while the broker recovers, it is told so.
+                context = None if self.tls is None else self.tls.context
+                self.http_address = await self._http.start(*self.config.http, context)
             await self._broker.open()
             self._note_recovery()
             try:
                 if not self._stopping.is_set():
                     address = await self._server.start(*self.config.listen)
+                    self._is_listening = True
                     on_ready(address)
                     event(
                         _log,
@@ -139,10 +154,35 @@ class Daemon:
             if self._profiler is not None:
                 loop.remove_signal_handler(signal.SIGUSR2)
                 self._end_profile(self._profiler)
+            if self._http is not None:
+                await self._http.close()
             for number in handlers:
                 loop.remove_signal_handler(number)
         if self._failure is not None:
             raise self._failure
+
+    def _http_server(self) -> HttpServer:
+        tls = self.tls
+        state = HttpState(
+            broker=self._broker,
+            gate=self.gate,
+            native=self._server,
+            version=__version__,
+            why_not_ready=self._why_not_ready,
+            can_be_asked=lambda: self._is_listening and not self._is_closed,
+            failure=lambda: self._failure,
+            config=shown(self.config),
+            keys=self.gate.keys_shown,
+            certificate_expires_at=(None if tls is None else lambda: tls.certificate_expires_at),
+        )
+        return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
+
+    def _why_not_ready(self) -> str | None:
+        if self._failure is not None:
+            return "the disk has failed"
+        if self._stopping.is_set():
+            return "stopping"
+        return None if self._is_listening else "recovering"
 
     def _disk_failed(self, error: FlintError) -> None:
         self._reason = "the disk has failed"
@@ -242,6 +282,9 @@ class Daemon:
 
     def _reload_limits(self, before: Config, after: Config) -> None:
         self._server.set_limits(fitted_to_files(limits_of(after)))
+        if self._http is not None:
+            self._http.set_limits(http_limits_of(after))
+            self._http.state.config = shown(after)
 
     def _reload_keys(self, before: Config, after: Config) -> None:
         if isinstance(self.gate, KeyGate):
@@ -276,6 +319,9 @@ class Daemon:
         await self._server.drain(self.config.drain_seconds)
         unfinished = sum(session.is_busy() for session in self._server.sessions.values())
         await self._server.close()
+        self._is_closed = True
+        if self._http is not None:
+            await self._http.settle(HTTP_SETTLE_SECONDS)
         try:
             await self._broker.close()
         except FlintError:
@@ -401,6 +447,23 @@ def limits_of(config: Config) -> Limits:
     )
 
 
+def shown(config: Config) -> dict[str, Any]:
+    """The settings in force, secrets left out."""
+    return {setting.name: setting.shown(getattr(config, setting.name)) for setting in SETTINGS}
+
+
+def http_limits_of(config: Config) -> HttpLimits:
+    """What HTTP may cost, as it was configured."""
+    return HttpLimits(
+        connections=config.http_max_connections,
+        body_bytes=config.http_max_body_bytes,
+        handler_seconds=config.http_timeout,
+        cpu_share=config.http_cpu_share,
+        metrics=config.metrics,
+        metrics_max_series=config.metrics_max_series,
+    )
+
+
 def fitted_to_files(limits: Limits) -> Limits:
     """Each connection takes a file descriptor, and one that the journal lacks would stop the
     broker: have as many as we may, and take in no more clients than that leaves room for."""
@@ -434,14 +497,19 @@ def fitted_to_files(limits: Limits) -> Limits:
 
 def run(
     config: Config,
-    on_ready: Callable[[tuple[str, int]], None],
+    on_ready: Callable[[tuple[str, int], tuple[str, int] | None], None],
     reread: Callable[[], Config] | None = None,
     logs: Logs | None = None,
 ) -> None:
-    """Run a broker in this process until SIGTERM or SIGINT; on uvloop where it is installed."""
+    """Run a broker in this process until SIGTERM or SIGINT; on uvloop where it is installed.
+
+    `on_ready` is told where clients connect, and where HTTP is served, if it is.
+    """
 
     async def main() -> None:
         await Daemon(config, reread, logs).run(on_ready)
+        daemon = Daemon(config, reread)
+        await daemon.run(lambda address: on_ready(address, daemon.http_address))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(main())

@@ -56,10 +56,12 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
         return 2
     for fault in exposed:
         click.echo(f"flintmq: warning: {fault}", err=True)
-    scheme = "flint" if config.tls_cert is None else "flints"
+    end = "" if config.tls_cert is None else "s"
 
-    def ready(address: tuple[str, int]) -> None:
-        shown = f"{scheme}://{shown_address(address)}"
+    def ready(address: tuple[str, int], http: tuple[str, int] | None) -> None:
+        shown = f"flint{end}://{shown_address(address)}"
+        if http is not None:
+            shown += f", http{end}://{shown_address(http)}"
         click.echo(f"flintmq: ready at {shown}, data in {config.data_dir}")
 
     def reread_config() -> Config:

@@ -93,6 +93,9 @@ CHECKPOINT_RETRY_SECONDS = 1.0
 SLOW_DISK_SECONDS = 1.0
 """A write with its sync that takes longer is told."""
 
+RECOVERY_STEP_SECONDS = 0.02
+"""How long recovery keeps the event loop to itself."""
+
 _GROUP = 0
 _TERM = 1
 SEGMENTS = "segments"
@@ -186,7 +189,7 @@ class DurableBroker(Broker):
             # a manifest whose predecessor refers to the files that are about to be removed.
             filesystem.sync_directory("")
             began = self.clock.monotonic()
-            records = self._recover()
+            records = await self._recover()
             self._tell_recovered(records, self.clock.monotonic() - began)
         except BaseException:
             self._lock.release()
@@ -209,7 +212,7 @@ class DurableBroker(Broker):
         """Without threads: write what waits, and apply it. Whether there was anything to do."""
         return self._commit.step()
 
-    def _recover(self) -> int:
+    async def _recover(self) -> int:
         """Take up what is there; how many records of the journal that were."""
         manifest = read_manifest(self._filesystem)
         if manifest is None:
@@ -235,11 +238,12 @@ class DurableBroker(Broker):
         self._proposer = Proposer(self._submit, self.apply, durability)
         self._proposer.queue_bytes_max = self._queue_bytes_max
         self._proposer.is_recovering = True
-        if manifest is not None:
-            self._check_segments(manifest)
-            self._take_up(manifest)
+        pace = _Pace(self._threaded)
         try:
-            records = self._replay()
+            if manifest is not None:
+                self._check_segments(manifest)
+                await self._take_up(manifest, pace)
+            records = await self._replay(pace)
         except BaseException:
             self._journal.abandon()
             raise
@@ -297,7 +301,7 @@ class DurableBroker(Broker):
                 + " missing; restore a backup, or see what `flintmq log repair` can save"
             )
 
-    def _replay(self) -> int:
+    async def _replay(self, pace: _Pace) -> int:
         records = 0
         self._index = self._manifest.checkpoint
         known = self._journal.groups().get(_GROUP)
@@ -326,13 +330,15 @@ class DurableBroker(Broker):
                 self._index = record.index
                 self._since_checkpoint += len(record.payload)
                 records += 1
+                await pace.step_aside()
         return records
 
-    def _take_up(self, manifest: Manifest) -> None:
+    async def _take_up(self, manifest: Manifest, pace: _Pace) -> None:
         self._manifest = manifest
         self._last_topic_id = manifest.last_topic_id
         self._epoch_number = manifest.epoch
         for state in manifest.topics:
+            await pace.step_aside()
             self._create([(state.id, state.name)], state.options)
             topic = self._by_id[state.id]
             if isinstance(topic, DurableTopic):
@@ -1042,6 +1048,19 @@ _SEGMENT_NAME = re.compile(r"[0-9]{16}\.seg", re.ASCII)
 
 def _segment_name(number: int) -> str:
     return f"{SEGMENTS}/{number:016d}.seg"
+
+
+class _Pace:
+    """Lets the event loop go on now and then: whoever asks how it goes is answered."""
+
+    def __init__(self, steps_aside: bool) -> None:
+        self._steps_aside = steps_aside
+        self._due = perf_counter() + RECOVERY_STEP_SECONDS
+
+    async def step_aside(self) -> None:
+        if self._steps_aside and perf_counter() >= self._due:
+            await asyncio.sleep(0)
+            self._due = perf_counter() + RECOVERY_STEP_SECONDS
 
 
 class _Flush(NamedTuple):

@@ -226,8 +226,13 @@ class DurableTopic(Topic):
             self._pass_over(self._kept(offset) if reason == "age" else offset, reason)
 
     def _arm_sweep(self) -> None:
-        if self._first <= self.log.first_offset:  # else a drop is on its way, and arms it again
+        # A drop that is on its way arms it again, and so does the end of recovery.
+        if self._first <= self.log.first_offset and not self._proposer.is_recovering:
             super()._arm_sweep()
+
+    def _arm_delays(self, now_ms: int) -> None:
+        if not self._proposer.is_recovering:
+            super()._arm_delays(now_ms)
 
     async def commit_cursor(self, cursor: Cursor, offset: int) -> None:
         await self._proposer.carry_out(SetCursor(self.id, cursor.label, cursor.began, offset))

@@ -7,18 +7,20 @@ import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
-from flintmq.access import Access, Grant
+from flintmq.access import Grant
 from flintmq.batch import BatchBuilder
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.engine.durable_broker import DurableBroker
-from flintmq.errors import NotAuthenticated
 from flintmq.serde.codec import Codec
 from flintmq.servers.gate import OpenGate
 from flintmq.servers.http.exposition import OPEN_METRICS, TEXT, Family, Page
 from flintmq.servers.http.limits import HttpLimits
 from flintmq.servers.http.state import HttpState
+from flintmq.servers.key_gate import gate_of
+from flintmq.servers.slowing import Slowing
 from flintmq.storage.filesystem import LocalFileSystem
+from flintmq.storage.key_file import KeyFile, make_key
 
 from .promtool import Labels, Read, read_page
 from .running import Running, Start
@@ -219,31 +221,46 @@ async def test_openmetrics_and_gzip_for_who_asks(start: Start) -> None:
     assert (headed.status, headed.body) == (200, b"")
 
 
-class Keys(OpenGate):
-    """A gate with two keys."""
-
-    logins_ok, logins_failed = 3, 4
-
-    async def enter(self, credential: str | None, peer: str) -> Access:
-        if credential == "all":
-            return Access("all", (Grant.of(">", ["administer"]),))
-        if credential == "some":
-            return Access("some", (Grant.of("orders.>", ["administer"]),))
-        raise NotAuthenticated("no key was shown")
-
-
-async def test_metrics_are_for_who_may_administer_everything(start: Start) -> None:
-    running = await start(state=HttpState(Broker(), Keys(), None, "0.1"))
+async def test_metrics_are_for_who_may_administer_everything(start: Start, tmp_path: Path) -> None:
+    file = KeyFile(tmp_path / "keys.json")
+    shown = {}
+    for name, pattern in (("all", ">"), ("some", "orders.>")):
+        key, shown[name] = make_key(
+            name, [Grant.of(pattern, ["administer"])], now_ms=0, expires_at_ms=None
+        )
+        file.add(key)
+    gate = gate_of("required", tmp_path / "keys.json", Slowing(first_seconds=0))
+    running = await start(state=HttpState(Broker(), gate, None, "0.1"))
 
     without = await running.ask("/metrics")
-    some = await running.ask("/metrics", authorization="Bearer some")
-    page = await scraped(running, authorization="Bearer all")
+    wrong = await running.ask("/metrics", authorization="Bearer nonsense")
+    basic = await running.ask("/metrics", authorization="Basic abc")
+    some = await running.ask("/metrics", authorization=f"Bearer {shown['some']}")
+    page = await scraped(running, authorization=f"Bearer {shown['all']}")
 
-    assert (without.status, without.kind) == (401, "NotAuthenticated")
-    assert without.headers["www-authenticate"].startswith("Bearer")
+    for refused in (without, wrong, basic):
+        assert (refused.status, refused.kind) == (401, "NotAuthenticated")
+        assert refused.headers["www-authenticate"].startswith("Bearer")
     assert (some.status, some.kind) == (403, "PermissionDenied")
-    assert sample(page, "flintmq_logins_total", result="failed") == 4
+    assert sample(page, "flintmq_logins_total") == 2
+    assert sample(page, "flintmq_failed_logins_total", reason="missing") == 1
+    assert sample(page, "flintmq_failed_logins_total", reason="malformed") == 1
     assert (await running.ask("/health")).status == 200
+
+
+async def test_a_key_that_is_removed_is_refused_also_on_a_connection_it_opened(
+    start: Start, tmp_path: Path
+) -> None:
+    file = KeyFile(tmp_path / "keys.json")
+    key, shown = make_key("all", [Grant.of(">", ["administer"])], now_ms=0, expires_at_ms=None)
+    file.add(key)
+    gate = gate_of("required", tmp_path / "keys.json", Slowing(first_seconds=0))
+    running = await start(state=HttpState(Broker(), gate, None, "0.1"))
+    async with running.line() as line:
+        assert (await line.ask("/metrics", authorization=f"Bearer {shown}")).status == 200
+        file.remove("all")
+        gate.reload()
+        assert (await line.ask("/metrics", authorization=f"Bearer {shown}")).status == 401
 
 
 async def test_metrics_can_be_switched_off(start: Start) -> None:

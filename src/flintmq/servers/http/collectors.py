@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from ...engine.figures import GroupFigures, Measured, TopicFigures
+from ..key_gate import KeyGate
 from .exposition import Family, Page, label
 from .pages import Pages
 from .state import HttpState
@@ -116,8 +117,12 @@ class ConnectionCollector:
     sessions = Family(
         "flintmq_sessions", "gauge", "Sessions: connected, or waiting for their client to resume."
     )
-    logins = Family(
-        "flintmq_logins_total", "counter", "Keys shown, by result: ok or failed.", ("result",)
+    logins = Family("flintmq_logins_total", "counter", "Clients let in by their key.")
+    failed_logins = Family(
+        "flintmq_failed_logins_total",
+        "counter",
+        "Logins refused, by reason: missing, malformed, unknown, wrong, expired.",
+        ("reason",),
     )
     certificate = Family(
         "flintmq_tls_certificate_expiry_timestamp_seconds",
@@ -128,9 +133,9 @@ class ConnectionCollector:
         "flintmq_tls_handshakes_failed_total", "counter", "TLS handshakes that came to nothing."
     )
     families = (
-        *(connections, accepted, refused, received, sent, sessions, logins),
-        *(certificate, handshakes),
-    )
+        connections, accepted, refused, received, sent, sessions, logins, failed_logins,
+        certificate, handshakes,
+    )  # fmt: skip
 
     def __init__(self, state: HttpState) -> None:
         self._state = state
@@ -149,10 +154,10 @@ class ConnectionCollector:
             if native.tls is not None:
                 page.add(self.certificate, native.tls.certificate_expires_at)
                 page.add(self.handshakes, native.handshakes_failed)
-        for result in ("ok", "failed"):
-            count = getattr(gate, f"logins_{result}", None)  # of a gate that has keys
-            if count is not None:
-                page.add(self.logins, count, f'result="{result}"')
+        if isinstance(gate, KeyGate):
+            page.add(self.logins, gate.counters.ok)
+            for reason, count in sorted(gate.counters.failed.items()):
+                page.add(self.failed_logins, count, label("reason", reason))
         yield
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 
 class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
-    connections: int = 128
+    connections: int = 100
     """Beyond that the one that has said nothing for longest makes room; where all are being
     answered, new ones wait in the system's line."""
     requests: int = 64
@@ -17,7 +17,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     header_seconds: float = 10.0
     """For the whole of a request's headers, however slowly they come."""
     body_seconds: float = 30.0
-    handler_seconds: float = 30.0
+    handler_seconds: float = 10.0
     """What an answer may take; then it is 504."""
     idle_seconds: float = 75.0
     """How long a connection without a request is kept; longer than scrapers and proxies wait."""

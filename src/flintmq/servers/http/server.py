@@ -261,6 +261,10 @@ class HttpServer:
         self._close_listening()
         for connection in list(self._idle):
             connection.transport.close()
+        await self.settle(seconds)
+
+    async def settle(self, seconds: float) -> None:
+        """Wait for the requests that are under way; no longer than that."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + seconds
         while self.pages.under_way and loop.time() < give_up_at:  # noqa: ASYNC110
