@@ -144,6 +144,9 @@ class Daemon:
                         "ready",
                         "clients can connect",
                         listen=shown_address(address),
+                        http=None
+                        if self.http_address is None
+                        else shown_address(self.http_address),
                     )
                     notify(READY)
                 await self._stopping.wait()
@@ -507,8 +510,7 @@ def run(
     """
 
     async def main() -> None:
-        await Daemon(config, reread, logs).run(on_ready)
-        daemon = Daemon(config, reread)
+        daemon = Daemon(config, reread, logs)
         await daemon.run(lambda address: on_ready(address, daemon.http_address))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
