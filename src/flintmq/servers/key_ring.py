@@ -65,7 +65,7 @@ class KeyRing:
                 event(
                     _log,
                     logging.WARNING,
-                    "keys_exposed",
+                    "keys_readable_by_others",
                     f"{self.path} can be read by other users of this machine: chmod 600 it",
                     file=self.path,
                 )
@@ -98,7 +98,7 @@ class KeyRing:
             _log,
             logging.INFO,
             "keys_read",
-            f"the keys in {self.path} have changed",
+            f"{self.path}: {len(keys)} keys",
             file=self.path,
             keys=len(keys),
         )
@@ -110,7 +110,7 @@ class KeyRing:
             event(
                 _log,
                 logging.ERROR,
-                "keys_unreadable",
+                "keys_not_read",
                 f"{self.path} {what}; the keys stay as they were",
                 file=self.path,
             )
