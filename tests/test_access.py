@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -62,14 +63,15 @@ def test_all_of_a_pattern_has_to_be_in_one_grant() -> None:
 
 def test_refusals_name_what_was_asked_for() -> None:
     access = Access("k", ())
-    for refuse, text in (
+    cases: list[tuple[Callable[[], None], str]] = [
         (lambda: access.require("publish", "t"), "this key may not publish on topic 't'"),
         (lambda: access.require_sees("t"), "this key may not see topic 't'"),
         (
             lambda: access.require_one_of(("consume", "administer"), "t"),
             "this key may not consume or administer on topic 't'",
         ),
-    ):
+    ]
+    for refuse, text in cases:
         with pytest.raises(PermissionDenied) as caught:
             refuse()
         assert str(caught.value) == text

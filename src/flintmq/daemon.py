@@ -106,6 +106,7 @@ class Daemon:
             self._broker,
             limits=fitted_to_files(limits_of(config), files_of(config)),
             gate=self.gate,
+            backup_dir=config.backup_dir,
             tls=self.tls,
         )
         self._is_listening = self._is_closed = False
