@@ -20,6 +20,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from ...errors import Disconnected, InvalidRequest
+from ...logs import limited
 from .collectors import (
     ConnectionCollector,
     HttpCollector,
@@ -169,7 +170,13 @@ class HttpServer:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             pass  # gone again
         except OSError as error:
-            _log.warning("no connection can be accepted for HTTP: %s", error.strerror or error)
+            limited(
+                _log,
+                logging.WARNING,
+                "http_cannot_accept",
+                "",
+                f"no connection can be accepted for HTTP: {error.strerror or error}",
+            )
             asyncio.get_running_loop().call_later(
                 ACCEPT_AGAIN_SECONDS, self._listen_on, listening, context
             )
@@ -177,10 +184,13 @@ class HttpServer:
         else:
             accepted.setblocking(False)
             self.accepted += 1
-            task = asyncio.get_running_loop().create_task(self._take_in(accepted, context))
+            task = asyncio.get_running_loop().create_task(self._come_in(accepted, context))
             self._coming.add(task)
             task.add_done_callback(self._coming.discard)
         self._listen_on(listening, context)
+
+    async def _come_in(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
+        await self.turnstile.metered(self._take_in(accepted, context))
 
     async def _take_in(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
         if context is not None:
@@ -195,7 +205,13 @@ class HttpServer:
                 ssl_handshake_timeout=None if context is None else self.limits.header_seconds,
             )
         except (OSError, TimeoutError) as error:  # of TLS, above all
-            _log.info("an HTTP connection was not made: %s", error)
+            limited(
+                _log,
+                logging.INFO,
+                "http_connection_failed",
+                "",
+                f"an HTTP connection was not made: {error}",
+            )
             accepted.close()
         except BaseException:
             accepted.close()
@@ -264,6 +280,8 @@ class HttpServer:
         await asyncio.sleep(0)  # what was answered is written
         for connection in list(self._connections):
             connection.transport.abort()
+        await asyncio.sleep(0)  # connections hear that they are lost
+        self.pages.is_closing = True
         tasks = [*self._coming, *self._uvicorn.tasks]
         for task in tasks:
             task.cancel()
