@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypedDict
 
 import msgspec
@@ -349,8 +348,8 @@ class Daemon:
             _log,
             logging.INFO,
             "starting",
-            f"FlintMQ {our_version()} starts",
-            version=our_version(),
+            f"FlintMQ {__version__} starts",
+            version=__version__,
             python=sys.version.split()[0],
             pid=os.getpid(),
             listen=shown_address(config.listen),
@@ -365,7 +364,7 @@ class Daemon:
             return
         noted = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "version": our_version(),
+            "version": __version__,
             **asdict(found),
         }
         with suppress(FlintError):  # it is no more than a note
@@ -400,13 +399,6 @@ class Daemon:
             samples=profiler.samples,
             overhead=round(profiler.overhead, 4),
         )
-
-
-def our_version() -> str:
-    try:
-        return version("flintmq")
-    except PackageNotFoundError:
-        return "(from source)"
 
 
 class Slowness(TypedDict):
