@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import AsyncIterator
 
 import pytest
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from flintmq.errors import Disconnected, InvalidRequest, StorageFailed, TopicNotFound
@@ -336,7 +337,9 @@ async def test_draining_lets_what_is_under_way_end(start: Start) -> None:
             await asyncio.open_connection(*running.address)
 
 
-async def test_closing_ends_what_is_under_way(start: Start) -> None:
+async def test_closing_ends_what_is_under_way_and_complains_of_nothing(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     async def endless(_: Request) -> Response:
         await asyncio.Event().wait()
         raise AssertionError
@@ -348,6 +351,51 @@ async def test_closing_ends_what_is_under_way(start: Start) -> None:
         await running.server.close()
         assert await line.is_closed()
     assert running.server.pages.under_way == 0
+    assert caplog.records == []
+
+
+async def test_who_does_not_read_the_answer_is_let_go(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def endless(_: Request) -> Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            while True:
+                yield bytes(1 << 16)
+
+        return StreamingResponse(pieces())
+
+    running = await start(routes=[Route("/endless", endless)], handler_seconds=0.2)
+    async with running.line() as line:
+        line.send("GET /endless HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(5):
+            while not running.server.pages.answers:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert running.server.pages.under_way == 0
+    assert caplog.records == []
+
+
+async def test_a_client_that_leaves_before_its_answer_is_no_fault(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = await start(routes=[ECHO])
+    async with running.line() as line:
+        line.send("POST /echo HTTP/1.1\r\nHost: f\r\nContent-Length: 10\r\n\r\nabc")
+        await until_one_is_under_way(running)
+    async with asyncio.timeout(5):
+        while running.server.pages.under_way:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert caplog.records == []
+    assert (await running.ask("/health")).status == 200
+
+
+async def test_what_new_connections_cost_is_paid_for(start: Start) -> None:
+    running = await start()
+    spent = running.server.turnstile.budget.spent_seconds
+    for _ in range(20):
+        async with running.line():
+            pass
+    assert running.server.accepted == 20
+    assert running.server.turnstile.budget.spent_seconds - spent > 20 * 60e-6
 
 
 async def test_both_families_of_a_name_are_listened_at(start: Start) -> None:

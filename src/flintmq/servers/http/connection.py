@@ -36,6 +36,7 @@ Phase = Literal["idle", "headers", "body"]
 class HttpConnection(HttpToolsProtocol):
     def __init__(self, server: HttpServer, config: Config, state: ServerState) -> None:
         super().__init__(config, state, {})
+        self.logger = _log
         self._http = server
         self._input = bytearray()
         self._is_in_line = False

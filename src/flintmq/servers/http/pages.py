@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ...errors import FlintError
 from ...logs import limited
 from .answers import problem_of, too_large
+from .connection import HttpConnection
 from .faults import HttpRefusal
 from .limits import HttpLimits
 from .state import HttpState
@@ -49,6 +50,7 @@ class Pages:
         self.limits = limits
         self.turnstile: Turnstile | None = None
         """Of the server that serves these; without one nothing is measured."""
+        self.is_closing = False
         self.under_way = 0
         self.answers: Counter[tuple[str, int]] = Counter()
         """By page and status."""
@@ -68,10 +70,17 @@ class Pages:
             self._check(scope)
             async with asyncio.timeout(self.limits.handler_seconds):
                 await self._router(scope, bounded, sending)
-        except (asyncio.CancelledError, ClientDisconnect):
-            raise
+        except ClientDisconnect:
+            return  # nobody is there to be answered
+        except asyncio.CancelledError:
+            if not self.is_closing:
+                raise
         except Exception as error:
-            if sending.status:
+            if not sending.status:
+                await self._problem(scope, error, sending)
+                return
+            # It has begun and cannot be taken back: the client sees that it is not whole.
+            if not isinstance(error, TimeoutError):  # else the client does not read
                 limited(
                     _log,
                     logging.ERROR,
@@ -81,8 +90,10 @@ class Pages:
                     exc_info=error,
                     path=scope["path"],
                 )
-                raise
-            await self._problem(scope, error, sending)
+            connection = scope.get("flintmq.connection")
+            if isinstance(connection, HttpConnection):
+                connection.transport.abort()
+                await asyncio.sleep(0)  # it hears that it is lost
         finally:
             self.under_way -= 1
             self.answers[page_of(scope["path"]), sending.status] += 1

@@ -184,10 +184,13 @@ class HttpServer:
         else:
             accepted.setblocking(False)
             self.accepted += 1
-            task = asyncio.get_running_loop().create_task(self._take_in(accepted, context))
+            task = asyncio.get_running_loop().create_task(self._come_in(accepted, context))
             self._coming.add(task)
             task.add_done_callback(self._coming.discard)
         self._listen_on(listening, context)
+
+    async def _come_in(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
+        await self.turnstile.metered(self._take_in(accepted, context))
 
     async def _take_in(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
         if context is not None:
@@ -277,6 +280,8 @@ class HttpServer:
         await asyncio.sleep(0)  # what was answered is written
         for connection in list(self._connections):
             connection.transport.abort()
+        await asyncio.sleep(0)  # connections hear that they are lost
+        self.pages.is_closing = True
         tasks = [*self._coming, *self._uvicorn.tasks]
         for task in tasks:
             task.cancel()
