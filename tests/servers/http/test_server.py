@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from flintmq.errors import Disconnected, InvalidRequest, StorageFailed, TopicNotFound
+from flintmq.servers.http.budget import SAVED_SECONDS
 from flintmq.servers.http.server import HttpServer
 
 from .running import Running, Start
@@ -408,3 +409,28 @@ async def test_both_families_of_a_name_are_listened_at(start: Start) -> None:
     assert len(server._listening) >= 1
     assert {one.family for one, _ in server._listening} <= families
     await server.close()
+
+
+async def test_those_who_hammer_wait_for_each_other_and_not_the_loop_for_them(
+    start: Start,
+) -> None:
+    share = 0.05
+    running = await start(cpu_share=share)
+    turnstile, loop = running.server.turnstile, asyncio.get_running_loop()
+    began = loop.time()
+
+    async def hammer() -> int:
+        asked = 0
+        async with running.line() as line:
+            while loop.time() < began + 0.4:
+                assert (await line.ask("/metrics")).status == 200
+                asked += 1
+        return asked
+
+    asked = await asyncio.gather(*(hammer() for _ in range(8)))
+
+    elapsed = loop.time() - began
+    overdrawn = 8 * 0.005  # each may have begun something when the others spent the rest
+    assert turnstile.budget.spent_seconds <= share * (elapsed + SAVED_SECONDS) + overdrawn
+    assert turnstile.held > 0
+    assert min(asked) * 2 + 2 >= max(asked)  # in turn: nobody is left behind
