@@ -1,5 +1,5 @@
 # Thin wrappers: everything happens in scripts/, which also works where make is missing.
-.PHONY: help run test check bench kills setup clean mutate-raft
+.PHONY: help run test test-spark-cluster check bench kills spark-kills setup clean mutate-raft
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -10,6 +10,9 @@ run: ## set up what is missing and run the main job
 test: ## set up what is missing and run every test
 	@scripts/test
 
+test-spark-cluster: ## the tests of Spark on a Spark of several processes
+	@scripts/test-spark-cluster $(ARGS)
+
 check: ## the quick part: style, types, layers, fast tests
 	@scripts/check
 
@@ -18,6 +21,9 @@ bench: ## the benchmarks, one table and one JSON line each
 
 kills: ## kill a process that publishes, 500 times, and check its receipts
 	@scripts/kills $(ARGS)
+
+spark-kills: ## kill drivers and brokers under a Spark query, and count what came out
+	@scripts/spark-kills $(ARGS)
 
 setup: ## make .venv with everything a developer needs
 	@scripts/setup dev

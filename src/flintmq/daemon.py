@@ -144,6 +144,9 @@ class Daemon:
                         "ready",
                         "clients can connect",
                         listen=shown_address(address),
+                        http=None
+                        if self.http_address is None
+                        else shown_address(self.http_address),
                     )
                     notify(READY)
                 await self._stopping.wait()

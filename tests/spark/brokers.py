@@ -21,8 +21,9 @@ T = TypeVar("T")
 class ThreadedBroker:
     """Starts, stops, and comes back on the same port with what it kept."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **server: Any) -> None:
         self.directory = directory
+        self._server_options = server
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -31,7 +32,8 @@ class ThreadedBroker:
 
     @property
     def url(self) -> str:
-        return f"flint://127.0.0.1:{self._port}"
+        scheme = "flints" if self._server_options.get("tls") else "flint"
+        return f"{scheme}://127.0.0.1:{self._port}"
 
     def start(self) -> None:
         self.run(self._start())
@@ -43,7 +45,7 @@ class ThreadedBroker:
         )
         await self.broker.open()
         self.client = Client(self.broker, codec, auto_create=True, timeout=30.0)
-        self._server = NativeServer(self.broker)
+        self._server = NativeServer(self.broker, **self._server_options)
         _, self._port = await self._server.start("127.0.0.1", self._port)
 
     def stop(self) -> None:

@@ -46,14 +46,18 @@ class Outcome:
 
 
 class Driver:
-    def __init__(self, arguments: list[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, arguments: list[str], environment: Mapping[str, str], directory: Path
+    ) -> None:
+        here = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, [here, environment.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.driver", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**environment, "PYTHONUNBUFFERED": "1"},
-            cwd=Path(__file__).parents[2],
+            env={**environment, "PYTHONPATH": path},
+            cwd=directory,  # where local-cluster leaves the logs of its executors
         )
 
     def kill(self) -> None:
@@ -97,7 +101,7 @@ def run_rounds(
             for start in range(0, messages, 500):
                 rows = range(start, min(start + 500, messages))
                 mq.publish_batch("in", [str(row) for row in rows], key=[str(row) for row in rows])
-            driver = Driver(arguments, environment)
+            driver = Driver(arguments, environment, directory)
             give_up_at = time.monotonic() + PATIENCE_SECONDS
             while True:
                 assert time.monotonic() < give_up_at, f"no progress: {outcome}"
@@ -107,7 +111,7 @@ def run_rounds(
                         break
                     outcome.restarts += 1
                     assert outcome.restarts <= 3 + broker_kills, said[-3000:]
-                    driver = Driver(arguments, environment)
+                    driver = Driver(arguments, environment, directory)
                 elif due and mq.topic_stats("out").message_count >= due[0][0]:
                     what = due.pop(0)[1]
                     time.sleep(chance.random() * JITTER_SECONDS)
@@ -118,7 +122,7 @@ def run_rounds(
                     elif not driver.has_ended():
                         driver.kill()
                         outcome.driver_kills += 1
-                        driver = Driver(arguments, environment)
+                        driver = Driver(arguments, environment, directory)
                     give_up_at = time.monotonic() + PATIENCE_SECONDS
                 time.sleep(0.02)
             _count(mq, outcome)

@@ -160,12 +160,12 @@ def test_columns_become_values_that_clients_decode(
     frame = spark.createDataFrame(
         [(5, 2.5, "k", topic)], "id bigint, amount double, key string, topic string"
     )
-    avro = {"avro_schema": AVRO} if format == "avro" else {}
+    avro_schema = AVRO if format == "avro" else None
     mq.register_schema(AVRO)
 
-    to_value(frame, format=format, **avro).write.format("flintmq").mode("append").option(
-        "servers", broker.url
-    ).save()
+    to_value(frame, format=format, avro_schema=avro_schema).write.format("flintmq").mode(
+        "append"
+    ).option("servers", broker.url).save()
 
     with mq.reader(topic) as reader:
         (message,) = reader.read_batch(10, timeout=0.5)

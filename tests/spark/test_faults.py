@@ -19,7 +19,7 @@ def test_what_goes_in_comes_out_exactly_once_whatever_is_killed(
     outcome = run_rounds(
         tmp_path,
         delivery="exactly_once",
-        messages=4_000,
+        messages=2_400,
         per_trigger=200,
         kills=4,
         broker_kills=1,
@@ -27,5 +27,5 @@ def test_what_goes_in_comes_out_exactly_once_whatever_is_killed(
         environment=environment_without_java,
     )
 
-    assert (outcome.came, outcome.lost, outcome.doubled) == (4_000, 0, 0), outcome
+    assert (outcome.came, outcome.lost, outcome.doubled) == (2_400, 0, 0), outcome
     assert (outcome.driver_kills, outcome.broker_kills) == (4, 1), outcome

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import flintmq
+import flintmq.spark
 from flintmq.blocking.client import BlockingClient
 from tests.spark.conftest import BrokerProcess
 
@@ -136,3 +140,147 @@ def test_a_stream_goes_on_where_its_checkpoint_says(
 
     assert sorted(seen) == list(range(110))
     assert mq.group_stats(topic, f"{topic}-q").position >= 80
+
+
+class Boom(Exception):
+    pass
+
+
+def test_a_first_batch_that_fails_is_run_again_over_the_same_messages(
+    spark: Any, broker: BrokerProcess, mq: BlockingClient, topic: str, tmp_path: Path
+) -> None:
+    """Batch 0 is in Spark's log and never done: Spark asks anew where a stream of 'latest' starts,
+    and a start that had moved would lose what lies between, without an error."""
+    seen: list[list[int]] = []
+
+    def run(each: Callable[[Any, int], None]) -> Any:
+        return (
+            stream(spark, broker, topic, startingOffsets="latest", group=f"{topic}-q")
+            .load()
+            .writeStream.foreachBatch(each)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+
+    def fails(table: Any, number: int) -> None:
+        if table.count():
+            raise Boom
+
+    def works(table: Any, number: int) -> None:
+        seen.append(sorted(row.offset for row in table.select("offset").collect()))
+
+    mq.publish_batch(topic, [b"old"] * 10)
+    query = run(fails)
+    _until(lambda: f"{topic}-q.pinned-start" in {group.name for group in mq.groups(topic)})
+    mq.publish_batch(topic, [b"new"] * 5)
+    with pytest.raises(Exception, match="Boom"):
+        query.awaitTermination(60)
+    mq.publish_batch(topic, [b"newer"] * 7)
+
+    query = run(works)
+    _until(lambda: sum(map(len, seen)) >= 12)
+    query.stop()
+
+    assert [offset for batch in seen for offset in batch] == list(range(10, 22))
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    done = threading.Event()
+    for _ in range(1200):
+        if is_so():
+            return
+        done.wait(0.05)
+    raise AssertionError("it did not happen within a minute")
+
+
+def test_an_idle_stream_makes_no_batches(
+    spark: Any, broker: BrokerProcess, mq: BlockingClient, topic: str, tmp_path: Path
+) -> None:
+    mq.create_topic(topic, partitions=12)
+    for number in (11, 2):
+        mq.publish(topic, b"x", partition=number)
+    query = (
+        stream(spark, broker, topic, group=f"{topic}-q")
+        .load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    query.processAllAvailable()
+    first = query.lastProgress
+
+    for _ in range(3):  # each of them looks at least once more for something new
+        query.processAllAvailable()
+    mq.publish(topic, b"y", partition=2)
+    query.processAllAvailable()
+
+    progress = [one for one in query.recentProgress if one["numInputRows"]]
+    query.stop()
+    assert first["batchId"] == 0
+    assert [(one["batchId"], one["numInputRows"]) for one in progress] == [(0, 2), (1, 1)]
+
+
+def test_a_broker_that_is_killed_under_a_stream_is_waited_for(spark: Any, tmp_path: Path) -> None:
+    seen: list[int] = []
+    killed = BrokerProcess(tmp_path / "data").start()
+    try:
+        with flintmq.connect_sync(killed.url) as mq:
+            mq.publish_batch("orders", [b"x"] * 100)
+        query = (
+            stream(spark, killed, "orders", maxOffsetsPerTrigger="30", group="q")
+            .load()
+            .writeStream.foreachBatch(
+                lambda table, _: seen.extend(row.offset for row in table.collect())
+            )
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        _until(lambda: len(seen) >= 30)
+        killed.kill()
+        killed.start()
+        with flintmq.connect_sync(killed.url) as mq:
+            mq.publish_batch("orders", [b"y"] * 50)
+        query.processAllAvailable()
+        query.stop()
+    finally:
+        killed.stop()
+
+    assert sorted(seen) == list(range(150))
+
+
+def test_a_new_topic_of_a_pattern_is_picked_up_while_the_query_runs(
+    spark: Any, broker: BrokerProcess, mq: BlockingClient, topic: str, tmp_path: Path
+) -> None:
+    seen: list[tuple[str, int]] = []
+    mq.publish(f"{topic}.a", b"1")
+    query = (
+        spark.readStream.format("flintmq")
+        .options(servers=broker.url, subscribePattern=f"{topic}.*", startingOffsets="earliest")
+        .load()
+        .writeStream.foreachBatch(
+            lambda table, _: seen.extend((row.topic, row.offset) for row in table.collect())
+        )
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    query.processAllAvailable()
+
+    mq.publish(f"{topic}.b", b"2")
+    _until(lambda: len(seen) == 2)
+    query.stop()
+
+    assert sorted(seen) == [(f"{topic}.a", 0), (f"{topic}.b", 0)]
+
+
+def test_segments_are_read_without_the_broker(spark: Any, tmp_path: Path) -> None:
+    stopped = BrokerProcess(tmp_path / "data").start()
+    with flintmq.connect_sync(stopped.url) as mq:
+        mq.publish_batch("orders", [b"%d" % n for n in range(5000)])
+    stopped.stop()  # a clean end writes what is in the journal into segments
+
+    table = (
+        spark.read.format("flintmq").options(path=str(tmp_path / "data"), subscribe="orders").load()
+    )
+
+    assert table.count() == 5000
+    assert flintmq.spark.direct_bounds(str(tmp_path / "data")) == {"orders": {0: (0, 5000)}}

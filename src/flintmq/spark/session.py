@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PYSPARK = (4, 3)
+SCALA = "2.13"
+LOCAL = r"local(\[|$)"
+"""Masters that run everything in the driver's own Java."""
 SOCKET_PATH_MAX = 60
 """A Unix socket's path has room for 108 bytes; Spark adds up to 48 to the directory."""
 
@@ -147,8 +150,9 @@ def _call_jvm(pyspark: Any, master: str, settings: Mapping[str, str]) -> None:
     # With it, workers would import PySpark from an archive, which takes a second more each time.
     # Only executors that Spark starts by itself need it, to find their jars.
     environment.pop("SPARK_HOME", None)
-    if not re.match(r"local(\[|$)", master):
+    if not re.match(LOCAL, master):
         environment["SPARK_HOME"] = str(spark_home)
+        environment["SPARK_SCALA_VERSION"] = SCALA  # which its shell scripts would say
     if is_local(master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = environment["PYSPARK_PYTHON"]
@@ -165,6 +169,12 @@ def _call_jvm(pyspark: Any, master: str, settings: Mapping[str, str]) -> None:
 
 def _end_jvm(jvm: Jvm, gateway: Any) -> None:
     if gateway is not None and jvm.is_alive():
+        from pyspark import SparkContext
+
+        # Executors, and threads of this process, would complain that they lost each other.
+        with contextlib.suppress(Exception):
+            if SparkContext._active_spark_context is not None:
+                SparkContext._active_spark_context.stop()
         # Else what is left of Python objects would call a Java that is not there any more.
         with contextlib.suppress(Exception):
             gateway.shutdown()

@@ -14,6 +14,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ...access import Access
+from ...logs import event
 from .answers import problem
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class HttpConnection(HttpToolsProtocol):
                 self.cycle.keep_alive = False
             return
         except httptools.HttpParserError as error:
-            _log.debug("%s sent no HTTP: %s", self.client, error)
+            event(_log, logging.DEBUG, "http_not_understood", f"this is no HTTP: {error}")
             self.send_400_response("this is no HTTP request that can be understood")
             return
         if self._phase == "headers" and self._header_bytes > self._http.limits.header_bytes:

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from ...errors import FlintError
+from ...logs import limited
 from .answers import problem_of, too_large
 from .connection import HttpConnection
 from .faults import HttpRefusal
@@ -80,7 +81,15 @@ class Pages:
                 return
             # It has begun and cannot be taken back: the client sees that it is not whole.
             if not isinstance(error, TimeoutError):  # else the client does not read
-                _log.exception("an answer to %s broke off", scope["path"])
+                limited(
+                    _log,
+                    logging.ERROR,
+                    "http_answer_broke_off",
+                    scope["path"],
+                    "an HTTP answer broke off by a fault of the broker; please report it",
+                    exc_info=error,
+                    path=scope["path"],
+                )
             connection = scope.get("flintmq.connection")
             if isinstance(connection, HttpConnection):
                 connection.transport.abort()
@@ -118,7 +127,16 @@ class Pages:
             )
         answer = problem_of(error)
         if answer.status_code == 500:
-            _log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+            limited(
+                _log,
+                logging.ERROR,
+                "http_request_failed",
+                type(error).__name__,
+                "an HTTP request failed by a fault of the broker; please report it",
+                exc_info=error,
+                method=scope["method"],
+                path=scope["path"],
+            )
         await answer(scope, _nothing, sending)
 
 

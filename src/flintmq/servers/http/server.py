@@ -20,6 +20,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from ...errors import Disconnected, InvalidRequest
+from ...logs import limited
 from .collectors import (
     ConnectionCollector,
     HttpCollector,
@@ -169,7 +170,13 @@ class HttpServer:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             pass  # gone again
         except OSError as error:
-            _log.warning("no connection can be accepted for HTTP: %s", error.strerror or error)
+            limited(
+                _log,
+                logging.WARNING,
+                "http_cannot_accept",
+                "",
+                f"no connection can be accepted for HTTP: {error.strerror or error}",
+            )
             asyncio.get_running_loop().call_later(
                 ACCEPT_AGAIN_SECONDS, self._listen_on, listening, context
             )
@@ -198,7 +205,13 @@ class HttpServer:
                 ssl_handshake_timeout=None if context is None else self.limits.header_seconds,
             )
         except (OSError, TimeoutError) as error:  # of TLS, above all
-            _log.info("an HTTP connection was not made: %s", error)
+            limited(
+                _log,
+                logging.INFO,
+                "http_connection_failed",
+                "",
+                f"an HTTP connection was not made: {error}",
+            )
             accepted.close()
         except BaseException:
             accepted.close()
