@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
@@ -106,6 +105,7 @@ class Daemon:
             self._broker,
             limits=fitted_to_files(limits_of(config), files_of(config)),
             gate=self.gate,
+            backup_dir=config.backup_dir,
             tls=self.tls,
         )
         self._is_listening = self._is_closed = False
@@ -151,6 +151,9 @@ class Daemon:
                     notify(READY)
                 await self._stopping.wait()
                 notify(STOPPING)
+            except BaseException as error:
+                self._reason = str(error) or type(error).__name__
+                raise
             finally:
                 await self._shut_down()
         finally:
@@ -354,8 +357,8 @@ class Daemon:
             _log,
             logging.INFO,
             "starting",
-            f"FlintMQ {our_version()} starts",
-            version=our_version(),
+            f"FlintMQ {__version__} starts",
+            version=__version__,
             python=sys.version.split()[0],
             pid=os.getpid(),
             listen=shown_address(config.listen),
@@ -370,8 +373,9 @@ class Daemon:
             return
         noted = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "version": our_version(),
+            "version": __version__,
             **asdict(found),
+            "seconds": round(found.seconds, 3),
         }
         with suppress(FlintError):  # it is no more than a note
             filesystem = LocalFileSystem(self.config.data_dir)
@@ -405,13 +409,6 @@ class Daemon:
             samples=profiler.samples,
             overhead=round(profiler.overhead, 4),
         )
-
-
-def our_version() -> str:
-    try:
-        return version("flintmq")
-    except PackageNotFoundError:
-        return "(from source)"
 
 
 class Slowness(TypedDict):
