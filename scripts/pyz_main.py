@@ -6,9 +6,11 @@ once, and another version never meets the files of this one.
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import platform
+import py_compile
 import shutil
 import sys
 import sysconfig
@@ -73,6 +75,14 @@ def unpacked(archive: zipfile.ZipFile, place: Path) -> Path:
                 path = partly / member.filename.removeprefix(SITE)
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 path.write_bytes(archive.read(member))
+        # Here, once: whoever runs it may not be allowed to write later, or not want to.
+        compileall.compile_dir(
+            partly,
+            quiet=2,
+            stripdir=partly,
+            prependdir=done,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
         os.rename(partly, done)
     except OSError as error:
         shutil.rmtree(partly, ignore_errors=True)

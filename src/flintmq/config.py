@@ -64,6 +64,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: Path | None = None
     tls_client_ca: Path | None = None
     insecure: bool = False
+    backup_dir: Path | None = None
 
     fsync: FsyncPolicy = ALWAYS
     checkpoint_bytes: int = 32 * MIB
@@ -240,6 +241,11 @@ SETTINGS: Sequence[Setting] = (
         "tls_client_ca", FilePath(can_be_off=True),
         "Who signs the certificates that clients then have to show, as PEM.",
         "Security", reload=True,
+    ),
+    Setting(
+        "backup_dir", FilePath(can_be_off=True),
+        "Below which clients may have backups made; off: wherever the broker's user may write.",
+        "Security",
     ),
     Setting(
         "insecure", Boolean(),

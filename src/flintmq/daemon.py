@@ -12,8 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
@@ -27,16 +26,16 @@ from .logs import Logs, event
 from .notify import READY, STOPPING, notify, notify_reloading
 from .profiling import Profiler, hint
 from .serde.codec import Codec
-from .servers.http.api import api_routes
 from .servers.http.limits import HttpLimits
-from .servers.http.server import HttpServer
-from .servers.http.state import HttpState
 from .servers.key_gate import KeyGate, gate_of
 from .servers.limits import Limits
 from .servers.native import NativeServer
 from .servers.slowing import MOST_SECONDS, Slowing
 from .servers.tls import ServerTls
 from .storage.filesystem import LocalFileSystem, replace_file
+
+if TYPE_CHECKING:
+    from .servers.http.server import HttpServer
 
 _log = logging.getLogger(__name__)
 
@@ -104,8 +103,9 @@ class Daemon:
         """One for every port, so that all of them change certificates together."""
         self._server = NativeServer(
             self._broker,
-            limits=fitted_to_files(limits_of(config)),
+            limits=fitted_to_files(limits_of(config), files_of(config)),
             gate=self.gate,
+            backup_dir=config.backup_dir,
             tls=self.tls,
         )
         self._is_listening = self._is_closed = False
@@ -144,10 +144,16 @@ class Daemon:
                         "ready",
                         "clients can connect",
                         listen=shown_address(address),
+                        http=None
+                        if self.http_address is None
+                        else shown_address(self.http_address),
                     )
                     notify(READY)
                 await self._stopping.wait()
                 notify(STOPPING)
+            except BaseException as error:
+                self._reason = str(error) or type(error).__name__
+                raise
             finally:
                 await self._shut_down()
         finally:
@@ -162,6 +168,11 @@ class Daemon:
             raise self._failure
 
     def _http_server(self) -> HttpServer:
+        # Here: a broker without HTTP has no use for what this loads, and starts sooner.
+        from .servers.http.api import api_routes
+        from .servers.http.server import HttpServer
+        from .servers.http.state import HttpState
+
         tls = self.tls
         state = HttpState(
             broker=self._broker,
@@ -281,7 +292,7 @@ class Daemon:
             self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
 
     def _reload_limits(self, before: Config, after: Config) -> None:
-        self._server.set_limits(fitted_to_files(limits_of(after)))
+        self._server.set_limits(fitted_to_files(limits_of(after), files_of(after)))
         if self._http is not None:
             self._http.set_limits(http_limits_of(after))
             self._http.state.config = shown(after)
@@ -346,8 +357,8 @@ class Daemon:
             _log,
             logging.INFO,
             "starting",
-            f"FlintMQ {our_version()} starts",
-            version=our_version(),
+            f"FlintMQ {__version__} starts",
+            version=__version__,
             python=sys.version.split()[0],
             pid=os.getpid(),
             listen=shown_address(config.listen),
@@ -362,8 +373,9 @@ class Daemon:
             return
         noted = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "version": our_version(),
+            "version": __version__,
             **asdict(found),
+            "seconds": round(found.seconds, 3),
         }
         with suppress(FlintError):  # it is no more than a note
             filesystem = LocalFileSystem(self.config.data_dir)
@@ -397,13 +409,6 @@ class Daemon:
             samples=profiler.samples,
             overhead=round(profiler.overhead, 4),
         )
-
-
-def our_version() -> str:
-    try:
-        return version("flintmq")
-    except PackageNotFoundError:
-        return "(from source)"
 
 
 class Slowness(TypedDict):
@@ -464,7 +469,12 @@ def http_limits_of(config: Config) -> HttpLimits:
     )
 
 
-def fitted_to_files(limits: Limits) -> Limits:
+def files_of(config: Config) -> int:
+    """Files that are needed beside those for clients."""
+    return FILES + (0 if config.http is None else config.http_max_connections)
+
+
+def fitted_to_files(limits: Limits, files: int = FILES) -> Limits:
     """Each connection takes a file descriptor, and one that the journal lacks would stop the
     broker: have as many as we may, and take in no more clients than that leaves room for."""
     try:
@@ -472,14 +482,14 @@ def fitted_to_files(limits: Limits) -> Limits:
     except ImportError:
         return limits  # no such limit on this system
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = limits.connections + limits.backlog + limits.told + FILES
+    most = limits.connections + limits.backlog + limits.told + files
     if soft == resource.RLIM_INFINITY or soft >= most:
         return limits
     if hard == resource.RLIM_INFINITY or hard >= most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         return limits
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    room = hard - min(FILES, hard // 2)
+    room = hard - min(files, hard // 2)
     backlog, told = min(limits.backlog, max(1, room // 4)), min(limits.told, max(1, room // 20))
     connections = min(limits.connections, max(1, room - backlog - told))
     if connections < limits.connections:
@@ -507,8 +517,7 @@ def run(
     """
 
     async def main() -> None:
-        await Daemon(config, reread, logs).run(on_ready)
-        daemon = Daemon(config, reread)
+        daemon = Daemon(config, reread, logs)
         await daemon.run(lambda address: on_ready(address, daemon.http_address))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

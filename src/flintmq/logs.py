@@ -24,9 +24,12 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any, Literal, TextIO
 
 from .errors import InvalidRequest
+
+_log = logging.getLogger(__name__)
 
 Format = Literal["console", "json", "auto"]
 FORMATS: tuple[Format, ...] = ("console", "json", "auto")
@@ -440,6 +443,9 @@ class Logs:
         self._modules: set[str] = set()
         root.addHandler(handler)
         logging.captureWarnings(True)
+        self._hooks_before = sys.excepthook, threading.excepthook
+        sys.excepthook = _crashed
+        threading.excepthook = _thread_crashed
 
     def set_levels(self, level: str, levels: Mapping[str, str] | None = None) -> None:
         """One level for everything, and others by logger: `flintmq.servers` is that package."""
@@ -466,6 +472,27 @@ class Logs:
             logging.getLogger(name).setLevel(logging.NOTSET)
         self._modules.clear()
         logging.captureWarnings(False)
+        sys.excepthook, threading.excepthook = self._hooks_before
+
+
+def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, Exception):
+        event(_log, logging.CRITICAL, "crashed", "the process ends by a fault", exc_info=error)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+def _thread_crashed(told: threading.ExceptHookArgs) -> None:
+    if told.exc_value is not None and isinstance(told.exc_value, Exception):
+        name = told.thread.name if told.thread is not None else ""
+        event(
+            _log,
+            logging.CRITICAL,
+            "thread_crashed",
+            "a thread ended by a fault; please report it",
+            exc_info=told.exc_value,
+            thread=name,
+        )
 
 
 def configure(

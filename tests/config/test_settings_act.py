@@ -67,6 +67,7 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "auth": lambda d: _gate(d)._mode,
     "keys_file": _keys_file,
     "login_failures_max": lambda d: _gate(d).slowing.kept_per_address_max,
+    "backup_dir": lambda d: d._server.backup_dir,
     "login_delay": lambda d: _gate(d).slowing.first_seconds,
     "metrics": lambda d: d._http.limits.metrics,  # type: ignore[union-attr]
     "metrics_max_series": lambda d: d._http.limits.metrics_max_series,  # type: ignore[union-attr]

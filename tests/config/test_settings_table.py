@@ -40,6 +40,7 @@ CASES = {
     "tls_cert": Case(None, "/etc/cert.pem", Path("/etc/cert.pem")),
     "tls_key": Case(None, "/etc/key.pem", Path("/etc/key.pem")),
     "tls_client_ca": Case(None, "/etc/ca.pem", Path("/etc/ca.pem")),
+    "backup_dir": Case(None, "/var/backups/flint", Path("/var/backups/flint")),
     "insecure": Case(False, "yes", True),
     "fsync": Case(FsyncPolicy(), "interval:10", FsyncPolicy("interval", 10)),
     "checkpoint_bytes": Case(32 * MIB, "8MiB", 8 * MIB),

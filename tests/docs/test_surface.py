@@ -80,7 +80,18 @@ def test_the_core_needs_two_packages_and_no_more() -> None:
     assert sorted(re.split(r"[<>=!~\[ ]", line)[0] for line in required) == ["crc32c", "msgspec"]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def of_spark(path: Path) -> list[pytest.MarkDecorator]:
+    """Examples that start Spark, by their name."""
+    return [pytest.mark.spark, pytest.mark.slow] if path.name.startswith("spark_") else []
+
+
+EXAMPLES = [
+    pytest.param(path, marks=of_spark(path), id=path.name)
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
 def test_every_example_runs(path: Path) -> None:
     assert run(str(path)).strip()
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import ssl
 import zipfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import trustme
 
 import flintmq
 from flintmq.doctor import (
     Finding,
     Redactor,
     Report,
+    look_at_configuration,
     look_at_directory,
     look_at_machine,
     look_at_server,
@@ -29,9 +34,13 @@ from flintmq.doctor.data_directory import (
     probe,
 )
 from flintmq.doctor.machine import judge_clock, judge_files, judge_memory, versions
+from flintmq.doctor.server import judge_certificate, look_at_certificate
+from flintmq.settings import resolve
 from flintmq.storage.filesystem import LocalFileSystem
+from flintmq.tls.certificate import Certificate
 
 GIB = 1 << 30
+DAY = 86_400.0
 
 
 @pytest.mark.parametrize(
@@ -55,6 +64,10 @@ GIB = 1 << 30
         (judge_memory(16 * GIB, 8 * GIB, 100 << 20), "warn"),
         (judge_files(1024, 1 << 20), "ok"),
         (judge_files(1024, 1024), "warn"),
+        (judge_certificate(Certificate(1, 0.0, 100 * DAY), DAY), "ok"),
+        (judge_certificate(Certificate(1, 0.0, 100 * DAY), 99 * DAY), "warn"),
+        (judge_certificate(Certificate(1, 0.0, 100 * DAY), 101 * DAY), "bad"),
+        (judge_certificate(Certificate(1, 50 * DAY, 100 * DAY), DAY), "bad"),
         (judge_clock(0.0), "warn"),
         (judge_clock(1.8e9), "ok"),
         (next(iter(list(versions("1", {"uvloop": None}))[1:])), "warn"),
@@ -177,6 +190,26 @@ async def test_a_server_that_answers_is_well() -> None:
 
     assert finding.verdict == "ok"
     assert finding.facts["topics"] == 0
+
+
+async def test_a_certificate_is_read_from_the_file_and_from_the_server(tmp_path: Path) -> None:
+    made = trustme.CA().issue_cert("localhost", not_after=datetime.now(UTC) + timedelta(days=3))
+    made.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    file = tmp_path / "flintmq.toml"
+    file.write_text('data_dir = "x"\ntls_cert = "cert.pem"\ntls_key = "key.pem"\n')
+    found = {one.name: one for one in look_at_configuration(resolve(file=file))}
+    assert found["certificate"].verdict == "warn"
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.configure_cert(context)
+    server = await asyncio.start_server(
+        lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context
+    )
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        shown = await look_at_certificate(f"flints://127.0.0.1:{port}")
+    assert shown.verdict == "warn"
+    assert shown.facts["days"] == pytest.approx(3, abs=0.1)
 
 
 def test_hosts_addresses_and_paths_are_masked_the_same_everywhere() -> None:

@@ -6,8 +6,12 @@ import io
 import json
 import logging
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
+
+import pytest
 
 from flintmq.logs import configure, event
 
@@ -79,3 +83,29 @@ def test_closing_writes_everything_that_waits(tmp_path: Path) -> None:
         logs.close()
 
     assert len((tmp_path / "log").read_text().splitlines()) == 500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "event"),
+    [
+        ("raise ValueError('x')", "crashed"),
+        ("logs.flush(); os._exit(1)", "line"),
+        ("threading.Thread(target=lambda: 1 / 0).start()", "thread_crashed"),
+        ("pass", "line"),
+    ],
+)
+def test_whatever_way_a_process_ends_its_lines_are_written(end: str, event: str) -> None:
+    script = (
+        "import logging, os, threading\n"
+        "from flintmq.logs import configure, event\n"
+        "logs = configure(format='json')\n"
+        "for n in range(300):\n"
+        "    event(logging.getLogger('x'), logging.INFO, 'line', 'text', n=n)\n"
+        f"{end}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["n"] for line in lines[:300]] == list(range(300))
+    assert lines[-1]["event"] == event

@@ -6,6 +6,7 @@ import io
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +14,10 @@ import flintmq
 from flintmq.engine.broker import Broker
 from flintmq.logs import configure
 from flintmq.serde.codec import Codec
+from flintmq.servers.key_gate import gate_of
 from flintmq.servers.limits import Limits
 from flintmq.servers.native import NativeServer
+from flintmq.servers.slowing import Slowing
 from flintmq.wire.frames import encode_frame
 from flintmq.wire.operations import Op
 from tests.servers.test_garbage import raw
@@ -29,6 +32,28 @@ def lines() -> Iterator[io.StringIO]:
     logs = configure(format="json", level="debug", stream=stream)
     yield stream
     logs.close()
+
+
+async def test_a_key_that_is_refused_is_not_in_the_log(lines: io.StringIO, tmp_path: Path) -> None:
+    broker = Broker(None, Codec())
+    gate = gate_of("required", tmp_path / "keys.json", Slowing(first_seconds=0.0))
+    server = NativeServer(broker, gate=gate)
+    host, port = await server.start("127.0.0.1", 0)
+    try:
+        for key in (MARK, f"flint_{MARK}_{MARK}", None):
+            with pytest.raises(flintmq.NotAuthenticated):
+                await flintmq.connect(f"flint://{host}:{port}", api_key=key)
+        with pytest.raises(flintmq.FlintError):
+            await flintmq.connect(f"flint://{MARK}@{host}:{port}")
+    finally:
+        await server.close()
+        await broker.close()
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    told = lines.getvalue()
+
+    assert '"event": "login_refused"' in told
+    assert MARK not in told
 
 
 async def test_a_busy_story_leaves_no_payload_in_the_log(lines: io.StringIO) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -92,9 +93,10 @@ def test_the_single_file_serves(built: Built, tmp_path: Path) -> None:
 
 
 def serve(command: list[str | Path], python: Path, tmp_path: Path, **variables: str) -> None:
-    """Start, publish and consume from Python in that environment, stop."""
+    """Start, publish and consume from Python in that environment, ask whether it is ready, stop."""
+    local = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
     process = subprocess.Popen(
-        [*map(str, command), "serve", "--data-dir", "data", "--listen", "127.0.0.1:0"],
+        [*map(str, command), "serve", "--data-dir", "data", *local],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -106,14 +108,27 @@ def serve(command: list[str | Path], python: Path, tmp_path: Path, **variables: 
         line = process.stdout.readline()
         assert "ready at flint://" in line, process.communicate(timeout=10)
         url = line.split("ready at ")[1].split(",")[0]
+        http = line.split("http://")[1].split(",")[0]
         assert run(python, "-c", OVER_THE_NETWORK, url, cwd=tmp_path) == "synced\n42 0\n"
+        with urllib.request.urlopen(f"http://{http}/ready", timeout=10) as answer:
+            assert answer.status == 200
+        assert healthcheck(http) == 0
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=30)
     finally:
         process.kill()
         process.wait()
     assert process.returncode == 0, said
+    assert healthcheck(http) == 1
     assert not [line for line in said.splitlines() if "info" not in line], "nothing worse"
+
+
+def healthcheck(http: str) -> int:
+    """What the container asks itself."""
+    return subprocess.run(
+        [sys.executable, ROOT / "packaging" / "healthcheck.py"],
+        env={**os.environ, "FLINTMQ_HTTP": http},
+    ).returncode
 
 
 def test_many_may_start_the_single_file_at_once(built: Built, tmp_path: Path) -> None:

@@ -66,8 +66,6 @@ CASES: dict[Op, Case] = {
     Op.CLOSE_STREAM: Case(ops.CloseStream(1), ALL),
     Op.FETCH: Case(ops.Fetch("orders", 0, 1), ("consume",)),
     Op.FETCH_RANGE: Case(ops.FetchRange("orders", 0, None, 1, 0), ("consume",)),
-    Op.EXTENTS: Case(ops.Extents(["orders"]), ("consume",)),
-    Op.WAIT_BEYOND: Case(ops.WaitBeyond({"orders": 0}, 0), ("consume",)),
     Op.PUT_BACK: Case(ops.CloseStream(1), ("consume",), (Op.OPEN_READER, READER)),
     Op.EXTENTS: Case(ops.Extents(["orders"]), ALL),
     Op.WAIT_BEYOND: Case(ops.WaitBeyond({"orders": 0}, 0), ALL),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flintmq
@@ -44,6 +44,7 @@ def spread(spreader: Spreader, given: Rows) -> dict[str, list[bytes]]:
     st.lists(st.none() | st.binary(max_size=6), min_size=1, max_size=40),
     st.integers(1, 12),
 )
+@settings(deadline=None)
 def test_rows_go_to_the_partitions_that_the_client_would_choose(
     keys: list[bytes | None], partitions: int
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from pathlib import Path
@@ -240,3 +241,30 @@ def test_a_connection_that_is_damaged_on_the_way_is_ended_and_made_anew(
             assert (await mq.topic_stats("orders")).message_count == 2
 
     run(story())
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_nobody_comes_back_on_an_earlier_handshake(ca: Authority, version: ssl.TLSVersion) -> None:
+    """Else a client certificate that is not trusted any more would do for hours."""
+    secured = tls(ca.pair(), ca.file)
+    context = ssl.create_default_context(cafile=ca.file)
+    mine = ca.pair("me")
+    context.load_cert_chain(mine.cert, mine.key)
+    context.maximum_version = version
+
+    def shake_hands(session: ssl.SSLSession | None) -> ssl.SSLObject:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        ours = context.wrap_bio(incoming, outgoing, server_hostname="localhost", session=session)
+        theirs = secured.pipe()
+        for _ in range(5):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                ours.do_handshake()
+                ours.read()
+            theirs.take(outgoing.read())
+            theirs.advance()
+            incoming.write(theirs.outgoing())
+        assert theirs.is_open
+        return ours
+
+    first = shake_hands(None)
+    assert not shake_hands(first.session).session_reused

@@ -17,6 +17,7 @@ from ..doctor import (
     Finding,
     Redactor,
     Report,
+    look_at_certificate,
     look_at_configuration,
     look_at_directory,
     look_at_machine,
@@ -101,6 +102,8 @@ def command(
     if server is not None:
         target = target_of(server, None, api_key_file, tls_ca)
         found.append(run_async(look_at_server(target.url, target.connect)))
+        if server.startswith("flints://"):
+            found.append(run_async(look_at_certificate(server)))
     report = Report(found, now)
     lines = _last_lines(log_file) if log_file is not None else None
     if redact:

@@ -11,13 +11,14 @@ from .configuration import look_at_configuration
 from .data_directory import look_at_directory
 from .findings import Finding, Report, Verdict
 from .machine import look_at_machine
-from .server import look_at_server
+from .server import look_at_certificate, look_at_server
 
 __all__ = [
     "Finding",
     "Redactor",
     "Report",
     "Verdict",
+    "look_at_certificate",
     "look_at_configuration",
     "look_at_directory",
     "look_at_machine",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from ..config import SETTINGS
 from ..settings import Resolved
+from ..tls.certificate import Certificate
 from .findings import Finding, bad, ok, warn
+from .server import judge_certificate
 
 
 def look_at_configuration(resolved: Resolved) -> Iterator[Finding]:
@@ -28,5 +32,18 @@ def look_at_configuration(resolved: Resolved) -> Iterator[Finding]:
     else:
         said = ", ".join(f"{name}={value}" for name, value in shown.items())
         yield ok("configuration", said or "nothing but defaults", **facts)
+    if "tls_cert" in resolved.values:
+        yield _certificate(resolved.values["tls_cert"])
     for doubt in resolved.doubts:
         yield warn("environment", doubt, "correct the name, or unset it")
+
+
+def _certificate(path: Path) -> Finding:
+    try:
+        return judge_certificate(Certificate.of_pem(path.read_text()), time.time())
+    except (OSError, ValueError) as error:
+        return bad(
+            "certificate",
+            f"{path} cannot be read: {error}",
+            "see that it is a certificate as PEM, and that the broker's user may read it",
+        )

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from .. import __version__
 from .findings import Finding, ok, warn
 
 PACKAGES = (
@@ -25,7 +26,7 @@ BUILT = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
 
 def look_at_machine() -> Iterator[Finding]:
     installed = {name: _version(name) for name in PACKAGES}
-    yield from versions(_version("flintmq") or "(from source)", installed)
+    yield from versions(__version__, installed)
     yield ok(
         "system",
         f"{platform.system()} {platform.release()} ({platform.machine()}), {_distribution()}",

@@ -1,13 +1,17 @@
-"""Whether a broker answers, and what it answers."""
+"""Whether a broker answers, and how long its certificate is valid."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from ..client.client import Client
 from ..errors import FlintError, PermissionDenied
+from ..remote.address import parse_addresses
+from ..tls.certificate import Certificate
 from .bundle import without_userinfo
 from .findings import Finding, bad, ok, warn
 
@@ -50,3 +54,37 @@ async def look_at_server(url: str, connect: Callable[[], Client]) -> Finding:
     seen = "it shows us no topics" if topics is None else f"{topics:,} topics"
     what = f"{shown} answers, connected in {connected * 1000:.0f} ms; {seen}"
     return ok("server", what, seconds=connected, topics=topics)
+
+
+EXPIRY_DAYS_FEW = 14.0
+
+
+async def look_at_certificate(url: str) -> Finding:
+    """The certificate that the first host of a flints:// URL shows, whoever has signed it."""
+    host, port = parse_addresses(url)[0]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # it is looked at, not trusted
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            _, writer = await asyncio.open_connection(host, port, ssl=context)
+    except (OSError, TimeoutError) as error:
+        return bad("certificate", f"no TLS at {host}:{port}: {error}", "is TLS switched on there?")
+    try:
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    finally:
+        writer.transport.abort()
+    return judge_certificate(Certificate.of_der(shown), time.time())
+
+
+def judge_certificate(certificate: Certificate, now: float) -> Finding:
+    until = datetime.fromtimestamp(certificate.not_after, UTC).date().isoformat()
+    days = (certificate.not_after - now) / 86_400
+    if days < 0:
+        return bad("certificate", f"it expired on {until}: clients refuse it", "renew it")
+    if certificate.not_before > now:
+        return bad("certificate", "it is not valid yet", "see to the clocks of both sides")
+    what = f"valid until {until}, {days:,.0f} days more"
+    if days < EXPIRY_DAYS_FEW:
+        return warn("certificate", what, "renew it in time; SIGHUP has it taken up", days=days)
+    return ok("certificate", what, days=days)

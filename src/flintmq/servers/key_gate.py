@@ -74,14 +74,6 @@ class KeyGate:
         return self._mode == "required" or self.ring.is_there
 
     @property
-    def logins_ok(self) -> int:
-        return self.counters.ok
-
-    @property
-    def logins_failed(self) -> int:
-        return self.counters.failed.total()
-
-    @property
     def watch_seconds(self) -> float | None:
         return LOOK_SECONDS if self.is_closed else OPEN_LOOK_SECONDS
 

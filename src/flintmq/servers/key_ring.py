@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ..access import Access
 from ..clock import Clock, SystemClock
 from ..errors import FlintError
+from ..logs import event
 from ..storage.key_file import Key, KeyFile, Stamp, is_secret_of, parse_key
 
 _log = logging.getLogger(__name__)
@@ -61,8 +62,12 @@ class KeyRing:
         if self._stamp is not None:
             self._take(self._file.read())
             if self._file.is_read_by_others():
-                _log.warning(
-                    "%s can be read by other users of this machine: chmod 600 it", self.path
+                event(
+                    _log,
+                    logging.WARNING,
+                    "keys_readable_by_others",
+                    f"{self.path} can be read by other users of this machine: chmod 600 it",
+                    file=self.path,
                 )
 
     def refresh(self, *, at_once: bool = False) -> bool:
@@ -89,13 +94,26 @@ class KeyRing:
         self._stamp = stamp
         self._complained_of = None
         self._take(keys)
-        _log.info("%s: %d keys", self.path, len(keys))
+        event(
+            _log,
+            logging.INFO,
+            "keys_read",
+            f"{self.path}: {len(keys)} keys",
+            file=self.path,
+            keys=len(keys),
+        )
         return True
 
     def _complain(self, what: str, stamp: Stamp | None) -> None:
         if self._complained_of != (what, stamp):  # once for each state of the file
             self._complained_of = (what, stamp)
-            _log.error("%s %s; the keys stay as they were", self.path, what)
+            event(
+                _log,
+                logging.ERROR,
+                "keys_not_read",
+                f"{self.path} {what}; the keys stay as they were",
+                file=self.path,
+            )
 
     def _take(self, keys: list[Key]) -> None:
         self.is_there = True

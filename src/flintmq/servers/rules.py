@@ -189,6 +189,7 @@ RULES: dict[Op, Rule] = {
     Op.LAG: STREAM,
     Op.CLOSE_STREAM: ANYBODY,
     Op.FETCH: CONSUME,
+    Op.FETCH_RANGE: CONSUME,
     Op.PUT_BACK: STREAM,
     Op.EXTENTS: Rule(SEE, _sees_all),
     Op.WAIT_BEYOND: Rule(SEE, _sees_all_offsets),

@@ -1,6 +1,6 @@
 """Topics as tables of Spark: a data source for PySpark, and what goes with it.
 
-Nothing of PySpark is imported before it is needed.
+Importing this does not import PySpark; using it does.
 """
 
 from __future__ import annotations

@@ -74,11 +74,9 @@ class Staged:
         *,
         compression: str = "none",
         auto_create: bool = True,
-        piece_bytes: int = PIECE_BYTES,
     ) -> None:
         self._line, self._writer, self._number, self._attempt = line, writer, number, attempt
         self._compression, self._auto_create = compression, auto_create
-        self._piece_bytes = piece_bytes
         self._piece: list[tuple[str, RecordBatch]] = []
         self._bytes = 0
         self._names: list[str] = []
@@ -88,7 +86,7 @@ class Staged:
         batch = from_arrow(rows, compression=self._compression)
         self._piece.append((topic, batch))
         self._bytes += batch.byte_length
-        if self._bytes >= self._piece_bytes:
+        if self._bytes >= PIECE_BYTES:
             self._stage()
 
     def finish(self) -> list[str]:
@@ -120,11 +118,9 @@ class Numbered:
         *,
         compression: str = "none",
         auto_create: bool = True,
-        window_rows: int = WINDOW_ROWS,
     ) -> None:
         self._line, self._producer, self._first = line, producer, number * STEP
         self._compression, self._auto_create = compression, auto_create
-        self._window_rows = window_rows
         self._rows: dict[str, int] = {}
         self._under_way = UnderWay(line)
 
@@ -134,7 +130,7 @@ class Numbered:
         batch = from_arrow(
             rows,
             compression=self._compression,
-            producer=f"{self._producer}/{at // self._window_rows}",
+            producer=f"{self._producer}/{at // WINDOW_ROWS}",
             base_sequence=self._first + at,
         )
         self._under_way.begin(

@@ -88,7 +88,8 @@ def shares(backlogs: Sequence[int], limit: int, turn: int = 0) -> list[int]:
     for number in waiting:
         taken[number] = max(1, limit * backlogs[number] // total)
     over = limit - sum(taken)
-    by_fraction = sorted(waiting, key=lambda number: -(limit * backlogs[number] % total))
+    with_more = [number for number in waiting if taken[number] < backlogs[number]]
+    by_fraction = sorted(with_more, key=lambda number: -(limit * backlogs[number] % total))
     for number in by_fraction[: max(0, over)]:
         taken[number] += 1
     for number in sorted(waiting, key=lambda number: -taken[number]):

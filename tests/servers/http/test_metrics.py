@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from flintmq.serde.codec import Codec
 from flintmq.servers.gate import OpenGate
 from flintmq.servers.http.exposition import OPEN_METRICS, TEXT, Family, Page
 from flintmq.servers.http.limits import HttpLimits
+from flintmq.servers.http.metrics_docs import GROUPS, PAGE, with_metrics
 from flintmq.servers.http.state import HttpState
 from flintmq.servers.key_gate import gate_of
 from flintmq.servers.slowing import Slowing
@@ -315,3 +317,29 @@ async def test_limits_change_while_it_runs(start: Start) -> None:
     running.server.set_limits(HttpLimits(metrics=False))
 
     assert (await running.ask("/metrics")).status == 404
+
+
+def test_every_metric_is_documented() -> None:
+    page = (Path(__file__).parents[3] / PAGE).read_text()
+
+    assert with_metrics(page) == page, "run scripts/make-docs"
+
+
+def test_alerts_of_the_docs_are_about_metrics_there_are() -> None:
+    page = (Path(__file__).parents[3] / PAGE).read_text()
+    known = {family.name for families in GROUPS.values() for family in families}
+    known |= {f"{name}_bucket" for name in known}
+
+    named = set(re.findall(r"\bflintmq_[a-z_]+", page))
+
+    assert named - known == set()
+
+
+async def test_every_documented_family_is_served(start: Start) -> None:
+    running = await start()
+
+    served = {
+        family for collector in running.server.metrics.collectors for family in collector.families
+    }
+
+    assert served == {family for families in GROUPS.values() for family in families}

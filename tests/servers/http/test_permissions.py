@@ -12,6 +12,8 @@ from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.serde.codec import Codec
 from flintmq.servers.http.api import ROUTES, ApiRoute
+from flintmq.servers.rules import RULES
+from flintmq.wire.operations import Op
 
 from .conftest import Caller, KeyGate
 
@@ -57,6 +59,35 @@ def name_of(route: ApiRoute) -> str:
 def test_every_route_is_in_the_matrix() -> None:
     assert {name_of(route) for route in ROUTES} == set(NEEDS)
     assert len(ROUTES) == len(NEEDS)
+
+
+SAME_AS = {
+    "topic": Op.TOPIC_INFO,
+    "create_topic": Op.CREATE_TOPIC,
+    "configure_topic": Op.CONFIGURE_TOPIC,
+    "delete_topic": Op.DELETE_TOPIC,
+    "purge_topic": Op.PURGE_TOPIC,
+    "messages": Op.FETCH,
+    "publish": Op.PUBLISH,
+    "groups": Op.GROUPS,
+    "group": Op.GROUP_STATS,
+    "delete_group": Op.DELETE_GROUP,
+    "pause_group": Op.PAUSE_GROUP,
+    "resume_group": Op.PAUSE_GROUP,
+    "reset_group": Op.RESET_GROUP,
+    "next_messages": Op.PEEK,
+    "in_flight": Op.IN_FLIGHT,
+    "dead_letters": Op.DEAD_LETTERS,
+    "redrive": Op.REDRIVE,
+    "discard": Op.DISCARD,
+}
+
+
+def test_a_route_asks_for_what_the_native_operation_asks_for() -> None:
+    needs = {name_of(route): route.rule.text for route in ROUTES}
+    assert {name: needs[name] for name in SAME_AS} == {
+        name: RULES[op].text for name, op in SAME_AS.items()
+    }
 
 
 @pytest.fixture(autouse=True)

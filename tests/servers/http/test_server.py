@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
+import trustme
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from flintmq.errors import Disconnected, InvalidRequest, StorageFailed, TopicNotFound
+from flintmq.servers.http.budget import SAVED_SECONDS
+from flintmq.servers.http.limits import HttpLimits
 from flintmq.servers.http.server import HttpServer
 
-from .running import Running, Start
+from .running import Line, Running, Start
 
 
 async def echo(request: Request) -> Response:
@@ -336,7 +342,9 @@ async def test_draining_lets_what_is_under_way_end(start: Start) -> None:
             await asyncio.open_connection(*running.address)
 
 
-async def test_closing_ends_what_is_under_way(start: Start) -> None:
+async def test_closing_ends_what_is_under_way_and_complains_of_nothing(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     async def endless(_: Request) -> Response:
         await asyncio.Event().wait()
         raise AssertionError
@@ -348,6 +356,51 @@ async def test_closing_ends_what_is_under_way(start: Start) -> None:
         await running.server.close()
         assert await line.is_closed()
     assert running.server.pages.under_way == 0
+    assert caplog.records == []
+
+
+async def test_who_does_not_read_the_answer_is_let_go(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def endless(_: Request) -> Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            while True:
+                yield bytes(1 << 16)
+
+        return StreamingResponse(pieces())
+
+    running = await start(routes=[Route("/endless", endless)], handler_seconds=0.2)
+    async with running.line() as line:
+        line.send("GET /endless HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(5):
+            while not running.server.pages.answers:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert running.server.pages.under_way == 0
+    assert caplog.records == []
+
+
+async def test_a_client_that_leaves_before_its_answer_is_no_fault(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = await start(routes=[ECHO])
+    async with running.line() as line:
+        line.send("POST /echo HTTP/1.1\r\nHost: f\r\nContent-Length: 10\r\n\r\nabc")
+        await until_one_is_under_way(running)
+    async with asyncio.timeout(5):
+        while running.server.pages.under_way:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert caplog.records == []
+    assert (await running.ask("/health")).status == 200
+
+
+async def test_what_new_connections_cost_is_paid_for(start: Start) -> None:
+    running = await start()
+    spent = running.server.turnstile.budget.spent_seconds
+    for _ in range(20):
+        async with running.line():
+            pass
+    assert running.server.accepted == 20
+    assert running.server.turnstile.budget.spent_seconds - spent > 20 * 60e-6
 
 
 async def test_both_families_of_a_name_are_listened_at(start: Start) -> None:
@@ -360,3 +413,52 @@ async def test_both_families_of_a_name_are_listened_at(start: Start) -> None:
     assert len(server._listening) >= 1
     assert {one.family for one, _ in server._listening} <= families
     await server.close()
+
+
+async def test_those_who_hammer_wait_for_each_other_and_not_the_loop_for_them(
+    start: Start,
+) -> None:
+    share = 0.05
+    running = await start(cpu_share=share)
+    turnstile, loop = running.server.turnstile, asyncio.get_running_loop()
+    began = loop.time()
+
+    async def hammer() -> int:
+        asked = 0
+        async with running.line() as line:
+            while loop.time() < began + 0.4:
+                assert (await line.ask("/metrics")).status == 200
+                asked += 1
+        return asked
+
+    asked = await asyncio.gather(*(hammer() for _ in range(8)))
+
+    elapsed = loop.time() - began
+    overdrawn = 8 * 0.005  # each may have begun something when the others spent the rest
+    assert turnstile.budget.spent_seconds <= share * (elapsed + SAVED_SECONDS) + overdrawn
+    assert turnstile.held > 0
+    assert min(asked) * 2 + 2 >= max(asked)  # in turn: nobody is left behind
+
+
+async def test_handshakes_that_come_to_nothing_leave_room_for_others(start: Start) -> None:
+    authority = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    running = await start(connections=2, header_seconds=0.2)
+    encrypted = HttpServer(running.state, HttpLimits(connections=2, header_seconds=0.2))
+    host, port = await encrypted.start("127.0.0.1", 0, context)
+    silent = [await asyncio.open_connection(host, port) for _ in range(2)]
+    theirs = ssl.create_default_context()
+    authority.configure_trust(theirs)
+
+    async with asyncio.timeout(5):
+        reader, writer = await asyncio.open_connection(
+            host, port, ssl=theirs, server_hostname="localhost"
+        )
+        assert (await Line(reader, writer).ask("/health")).status == 200
+
+    for one in (writer, *(other for _, other in silent)):
+        one.close()
+        with suppress(OSError):
+            await one.wait_closed()
+    await encrypted.close()

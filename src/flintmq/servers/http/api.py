@@ -25,7 +25,7 @@ from .faults import HttpRefusal
 from .handlers import Call, Desk, Handler
 from .identify import access_of
 from .models import NoQuery
-from .rules import ADMINISTER, ANY_KEY, BROKER, CONSUME, LOOK, PUBLISH, SEE, Rule
+from .rules import ADMINISTER, ANY_KEY, BROKER, CONSUME, LOOK, PUBLISH, SEE, SETS, Rule
 from .state import HttpState
 
 PREFIX = "/api/v1"
@@ -66,9 +66,9 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("GET", _TOPIC, "A topic: options, figures, partitions, groups.",
              SEE, models.TopicPage, handlers.topic),
     ApiRoute("PUT", _TOPIC, "Make a topic. One that is there with these options is fine.",
-             ADMINISTER, models.Topic, handlers.create_topic, body=models.TopicChanges),
+             SETS, models.Topic, handlers.create_topic, body=models.TopicChanges),
     ApiRoute("PATCH", _TOPIC, "Change options of a topic.",
-             ADMINISTER, models.Topic, handlers.configure_topic, body=models.TopicChanges),
+             SETS, models.Topic, handlers.configure_topic, body=models.TopicChanges),
     ApiRoute("DELETE", _TOPIC, "Delete a topic and what it holds.",
              ADMINISTER, models.Done, handlers.delete_topic),
     ApiRoute("POST", f"{_TOPIC}/purge", "Drop messages: all, or those before an offset.",

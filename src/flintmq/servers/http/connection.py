@@ -14,6 +14,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ...access import Access
+from ...logs import event
 from .answers import problem
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ Phase = Literal["idle", "headers", "body"]
 class HttpConnection(HttpToolsProtocol):
     def __init__(self, server: HttpServer, config: Config, state: ServerState) -> None:
         super().__init__(config, state, {})
+        self.logger = _log
         self._http = server
         self._input = bytearray()
         self._is_in_line = False
@@ -100,7 +102,7 @@ class HttpConnection(HttpToolsProtocol):
                 self.cycle.keep_alive = False
             return
         except httptools.HttpParserError as error:
-            _log.debug("%s sent no HTTP: %s", self.client, error)
+            event(_log, logging.DEBUG, "http_not_understood", f"this is no HTTP: {error}")
             self.send_400_response("this is no HTTP request that can be understood")
             return
         if self._phase == "headers" and self._header_bytes > self._http.limits.header_bytes:

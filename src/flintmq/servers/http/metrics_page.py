@@ -71,7 +71,10 @@ class MetricsPage:
             metered = work if self.turnstile is None else _metered(self.turnstile, work)
             task = self._rendering[key] = loop.create_task(metered)
             task.add_done_callback(lambda _: self._rendering.pop(key, None))
-        return await asyncio.shield(task)  # one that leaves does not take it from the others
+        chunks = await asyncio.shield(task)  # one that leaves does not take it from the others
+        if self.turnstile is not None:
+            await self.turnstile.pause()  # all who waited are woken at once: they go in turn
+        return chunks
 
     async def _make(self, is_open: bool, is_packed: bool) -> list[bytes]:
         if is_packed:

@@ -17,7 +17,9 @@ from starlette.routing import BaseRoute, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from ...errors import FlintError
+from ...logs import limited
 from .answers import problem_of, too_large
+from .connection import HttpConnection
 from .faults import HttpRefusal
 from .limits import HttpLimits
 from .state import HttpState
@@ -48,6 +50,7 @@ class Pages:
         self.limits = limits
         self.turnstile: Turnstile | None = None
         """Of the server that serves these; without one nothing is measured."""
+        self.is_closing = False
         self.under_way = 0
         self.answers: Counter[tuple[str, int]] = Counter()
         """By page and status."""
@@ -67,13 +70,30 @@ class Pages:
             self._check(scope)
             async with asyncio.timeout(self.limits.handler_seconds):
                 await self._router(scope, bounded, sending)
-        except (asyncio.CancelledError, ClientDisconnect):
-            raise
-        except Exception as error:
-            if sending.status:
-                _log.exception("an answer to %s broke off", scope["path"])
+        except ClientDisconnect:
+            return  # nobody is there to be answered
+        except asyncio.CancelledError:
+            if not self.is_closing:
                 raise
-            await self._problem(scope, error, sending)
+        except Exception as error:
+            if not sending.status:
+                await self._problem(scope, error, sending)
+                return
+            # It has begun and cannot be taken back: the client sees that it is not whole.
+            if not isinstance(error, TimeoutError):  # else the client does not read
+                limited(
+                    _log,
+                    logging.ERROR,
+                    "http_answer_broke_off",
+                    scope["path"],
+                    "an HTTP answer broke off by a fault of the broker; please report it",
+                    exc_info=error,
+                    path=scope["path"],
+                )
+            connection = scope.get("flintmq.connection")
+            if isinstance(connection, HttpConnection):
+                connection.transport.abort()
+                await asyncio.sleep(0)  # it hears that it is lost
         finally:
             self.under_way -= 1
             self.answers[page_of(scope["path"]), sending.status] += 1
@@ -107,7 +127,16 @@ class Pages:
             )
         answer = problem_of(error)
         if answer.status_code == 500:
-            _log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+            limited(
+                _log,
+                logging.ERROR,
+                "http_request_failed",
+                type(error).__name__,
+                "an HTTP request failed by a fault of the broker; please report it",
+                exc_info=error,
+                method=scope["method"],
+                path=scope["path"],
+            )
         await answer(scope, _nothing, sending)
 
 

@@ -32,6 +32,10 @@ def _of_the_broker(access: Access, path: Mapping[str, str]) -> None:
 
 
 CONSUME, PUBLISH, ADMINISTER = on_topic("consume"), on_topic("publish"), on_topic("administer")
+SETS = Rule(
+    f"{ADMINISTER.text}, `publish` on its `dead_letter_topic` if one is set",
+    ADMINISTER.check,  # the rest is in the body: the handler asks
+)
 LOOK = on_topic("consume", "administer")
 SEE = Rule("any permission on the topic", _see)
 BROKER = Rule("`administer` on `>`", _of_the_broker)

@@ -20,6 +20,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from ...errors import Disconnected, InvalidRequest
+from ...logs import limited
 from .collectors import (
     ConnectionCollector,
     HttpCollector,
@@ -91,6 +92,7 @@ class HttpServer:
         self._connections: set[HttpConnection] = set()
         self._listening: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         self._reading: set[socket.socket] = set()
+        self._in_line: set[socket.socket] = set()  # somebody came there, and waits for a turn
         self._coming: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
@@ -144,7 +146,8 @@ class HttpServer:
             self.metrics.turnstile = self.turnstile
 
     def _listen_on(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
-        if not self._is_closing and listening not in self._reading:
+        is_awaited = listening in self._reading or listening in self._in_line
+        if not self._is_closing and not is_awaited:
             self._reading.add(listening)
             loop = asyncio.get_running_loop()
             loop.add_reader(listening, self._somebody_comes, listening, context)
@@ -157,19 +160,25 @@ class HttpServer:
     def _somebody_comes(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
         # Who comes waits in line like who is here; until then, in the system's.
         self._stop_listening_on(listening)
+        self._in_line.add(listening)
         self.turnstile.enter(partial(self._accept, listening, context))
 
     def _accept(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
-        if self._is_closing:
-            return
-        if not self._has_room():
-            return  # the next that leaves has it listened again
+        self._in_line.discard(listening)
+        if self._is_closing or not self._has_room():
+            return  # the next that leaves or falls silent has it listened again
         try:
             accepted, _ = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             pass  # gone again
         except OSError as error:
-            _log.warning("no connection can be accepted for HTTP: %s", error.strerror or error)
+            limited(
+                _log,
+                logging.WARNING,
+                "http_cannot_accept",
+                "",
+                f"no connection can be accepted for HTTP: {error.strerror or error}",
+            )
             asyncio.get_running_loop().call_later(
                 ACCEPT_AGAIN_SECONDS, self._listen_on, listening, context
             )
@@ -177,10 +186,13 @@ class HttpServer:
         else:
             accepted.setblocking(False)
             self.accepted += 1
-            task = asyncio.get_running_loop().create_task(self._take_in(accepted, context))
+            task = asyncio.get_running_loop().create_task(self._come_in(accepted, context))
             self._coming.add(task)
-            task.add_done_callback(self._coming.discard)
+            task.add_done_callback(self._has_come)
         self._listen_on(listening, context)
+
+    async def _come_in(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
+        await self.turnstile.metered(self._take_in(accepted, context))
 
     async def _take_in(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
         if context is not None:
@@ -195,11 +207,21 @@ class HttpServer:
                 ssl_handshake_timeout=None if context is None else self.limits.header_seconds,
             )
         except (OSError, TimeoutError) as error:  # of TLS, above all
-            _log.info("an HTTP connection was not made: %s", error)
+            limited(
+                _log,
+                logging.INFO,
+                "http_connection_failed",
+                "",
+                f"an HTTP connection was not made: {error}",
+            )
             accepted.close()
         except BaseException:
             accepted.close()
             raise
+
+    def _has_come(self, task: asyncio.Task[None]) -> None:
+        self._coming.discard(task)
+        self._listen_again()  # it may have come to nothing
 
     def _has_room(self) -> bool:
         """Whether one more may come; who has been silent for longest makes room for it."""
@@ -264,6 +286,8 @@ class HttpServer:
         await asyncio.sleep(0)  # what was answered is written
         for connection in list(self._connections):
             connection.transport.abort()
+        await asyncio.sleep(0)  # connections hear that they are lost
+        self.pages.is_closing = True
         tasks = [*self._coming, *self._uvicorn.tasks]
         for task in tasks:
             task.cancel()

@@ -22,7 +22,7 @@ T = TypeVar("T")
 PIECE_SECONDS = 60e-6
 """What a piece costs beside what is measured: the socket, the loop, making and ending tasks."""
 
-SLICE_SECONDS = 0.5e-3
+SLICE_SECONDS = 0.3e-3
 """How long a handler may go on before it steps aside for messages."""
 
 

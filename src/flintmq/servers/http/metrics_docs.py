@@ -1,0 +1,46 @@
+"""The metrics as a table of the docs: what `/metrics` shows and what the page says are one."""
+
+from __future__ import annotations
+
+from .collectors import (
+    ConnectionCollector,
+    HttpCollector,
+    JournalCollector,
+    ProcessCollector,
+    TopicCollector,
+)
+from .exposition import Family
+
+PAGE = "docs/operations.md"
+BEGIN, END = "<!-- made by scripts/make-docs -->", "<!-- end of what is made -->"
+
+GROUPS: dict[str, tuple[Family, ...]] = {
+    "The process": ProcessCollector.families,
+    "Connections": ConnectionCollector.families,
+    "The disk": JournalCollector.families,
+    "Topics and groups": TopicCollector.families,
+    "HTTP itself": HttpCollector.families,
+}
+
+
+def with_metrics(page: str) -> str:
+    """The page with the part between the markers made anew."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{PAGE} has lost its markers {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{tables()}\n{END}{after}"
+
+
+def tables() -> str:
+    parts = []
+    for group, families in GROUPS.items():
+        rows = [f"### {group}", "", "| metric | type | labels | what it is |", "|---|---|---|---|"]
+        rows += [_row(family) for family in families]
+        parts.append("\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def _row(family: Family) -> str:
+    labels = ", ".join(f"`{name}`" for name in family.labels)
+    return f"| `{family.name}` | {family.kind} | {labels} | {family.help} |"
