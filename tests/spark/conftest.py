@@ -27,6 +27,12 @@ TUNED: dict[str, str | int] = {
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": 2,
     "spark.task.maxFailures": 4,
+    # Only masters with executors of their own run second copies of tasks that take long.
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.minTaskRuntime": "200ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.5",
 }
 
 
