@@ -62,7 +62,7 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
         shown = f"flint{end}://{shown_address(address)}"
         if http is not None:
             shown += f", http{end}://{shown_address(http)}"
-        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir}")
+        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir.absolute()}")
 
     def reread_config() -> Config:
         return reread().config()
