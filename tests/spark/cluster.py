@@ -27,7 +27,7 @@ READY_SECONDS = 120.0
 class Cluster:
     def __init__(self, directory: Path) -> None:
         self._java = find_java()
-        self._spark_home = Path(import_module("pyspark").__file__).parent
+        self._spark_home = Path(str(import_module("pyspark").__file__)).parent
         home = self._java.home if self._java.has_vector_module else shim(self._java, directory)
         self._environment = {
             **os.environ,
