@@ -375,6 +375,7 @@ class Daemon:
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "version": __version__,
             **asdict(found),
+            "seconds": round(found.seconds, 3),
         }
         with suppress(FlintError):  # it is no more than a note
             filesystem = LocalFileSystem(self.config.data_dir)

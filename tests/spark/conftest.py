@@ -95,7 +95,7 @@ class BrokerProcess:
     """`flintmq serve` as a process of its own, which can be killed and started again."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
-        self._directory, self._arguments = directory, arguments
+        self.directory, self._arguments = directory, arguments
         self._process: subprocess.Popen[str] | None = None
         self.listen = "127.0.0.1:0"
 
@@ -111,7 +111,7 @@ class BrokerProcess:
     def start(self) -> BrokerProcess:
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(self._directory)),
+                *(sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(self.directory)),
                 *("--listen", self.listen, *self._arguments),
             ],
             stdout=subprocess.PIPE,

@@ -447,6 +447,20 @@ def test_the_broker_shows_where_the_query_is(broker: ThreadedBroker, url: str) -
     assert reported["orders"]["next"]["0"] - end["orders"]["next"]["0"] == 6
 
 
+def test_an_idle_query_shows_no_lag_although_spark_says_nothing(
+    broker: ThreadedBroker, url: str
+) -> None:
+    """Spark says that a batch is done when it begins the next; of the last one it says nothing."""
+    broker.publish("orders", *[b"x"] * 10)
+    reader = earliest(url, group="billing")
+    end, _ = next_batch(reader, as_kept(reader.initialOffset()))
+    assert broker.run(broker.client.group_stats("orders", "billing")).lag == 10
+
+    assert reader.latestOffset(end, ALL) == end
+
+    assert broker.run(broker.client.group_stats("orders", "billing")).lag == 0
+
+
 def test_a_query_without_a_group_is_seen_while_it_runs(broker: ThreadedBroker, url: str) -> None:
     broker.publish("orders", *[b"x"] * 10)
     reader = earliest(url)
