@@ -15,7 +15,6 @@ from flintmq.config_docs import sample
 from flintmq.config_kinds import Choice, Unfit
 from flintmq.settings import ConfigInvalid, resolve
 
-
 SOURCES = Path(flintmq.__file__).parent
 
 
