@@ -135,7 +135,7 @@ async def test_names_are_percent_decoded_once(call: Caller, mq: Client, name: st
     assert await mq.topics() == [name]
 
 
-@pytest.mark.parametrize("path", ["a%25b", "a%2A", "%00", "a%0Ab", "a%252Fb"])
+@pytest.mark.parametrize("path", ["a%25b", "a%2A", "%00", "a%0Ab", "a%252fb"])
 async def test_names_that_cannot_be_are_refused(call: Caller, path: str) -> None:
     assert await call.error("PUT", f"/topics/{path}") == (400, "InvalidRequest")
 
