@@ -20,6 +20,7 @@ import flintmq
 import flintmq.spark
 from flintmq.blocking.client import BlockingClient
 
+# Other masters: see cluster.py
 MASTER = os.environ.get("FLINTMQ_TEST_MASTER", "local[2,4]")
 TUNED: dict[str, str | int] = {
     # The first compiler will do for tests, and the simplest collector.
@@ -34,6 +35,8 @@ TUNED: dict[str, str | int] = {
     "spark.speculation.quantile": "0.5",
     "spark.speculation.multiplier": "1.5",
 }
+if MASTER.startswith("spark://"):
+    TUNED |= {"spark.cores.max": 2, "spark.driver.host": "127.0.0.1"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("pyspark")
 
@@ -27,6 +28,7 @@ from flintmq.errors import (
     TopicReplaced,
 )
 from flintmq.spark.connecting import close_lines
+from flintmq.spark.planning import extents
 from tests.spark.brokers import ThreadedBroker
 from tests.spark.readers import column, read_all, stream_reader
 
@@ -276,6 +278,26 @@ def test_a_head_that_goes_back_is_not_reported(broker: ThreadedBroker, url: str)
 
     assert reader.latestOffset(beyond, ALL) == beyond
     assert reader.reportLatestOffset()["orders"]["next"]["0"] == 10
+
+
+def test_a_head_that_was_seen_stays_for_the_next_look(
+    broker: ThreadedBroker, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.publish("orders", *[b"x"] * 10)
+    reader = earliest(url)
+    start = as_kept(reader.initialOffset())
+    end = reader.latestOffset(start, ALL)
+
+    def shorter(*arguments: Any) -> Any:
+        return {
+            name: [replace(part, next_offset=6) for part in parts]
+            for name, parts in extents(*arguments).items()
+        }
+
+    monkeypatch.setattr("flintmq.spark.stream_reader.extents", shorter)
+
+    assert reader.latestOffset(start, ALL) == end
+    assert reader.reportLatestOffset() == end
 
 
 def test_a_topic_made_anew_is_an_error_that_says_so(broker: ThreadedBroker, url: str) -> None:

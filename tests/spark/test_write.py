@@ -232,7 +232,9 @@ def test_keys_of_the_api_are_not_shown_in_plans(spark: Any, broker: BrokerProces
     assert "hidden-from-everybody" not in plan
 
 
-@pytest.mark.skipif(MASTER.startswith("local["), reason="local masters do not speculate")
+@pytest.mark.skipif(
+    not MASTER.startswith("spark://"), reason="Spark speculates on another host only"
+)
 @pytest.mark.parametrize("delivery", ["exactly_once", "idempotent"])
 def test_a_second_copy_of_a_slow_task_doubles_nothing(
     spark: Any, broker: BrokerProcess, mq: BlockingClient, topic: str, delivery: str
