@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.metrics import WINDOW_MS, Meter
+from flintmq.metrics import WINDOW_MS, Histogram, Meter
 
 
 def test_a_meter_that_never_moved_says_zero() -> None:
@@ -48,3 +48,25 @@ def test_a_rate_is_never_negative_nor_more_than_all_in_one_second(
     assert meter.total == total
     assert meter.per_second(now_ms + 2 * WINDOW_MS) == 0.0
     assert len(meter._marks) <= 13
+
+
+def test_a_histogram_counts_what_is_at_most_each_bound() -> None:
+    histogram = Histogram((0.1, 1.0))
+    for value in (0.0, 0.1, 0.2, 1.0, 50.0):
+        histogram.observe(value)
+
+    assert histogram.counts == [2, 2, 1]
+    assert histogram.cumulative() == [2, 4, 5]
+    assert histogram.total == pytest.approx(51.3)
+
+
+def test_histograms_of_one_kind_can_be_added_up() -> None:
+    ours, theirs, other = Histogram((0.1, 1.0)), Histogram((0.1, 1.0)), Histogram((0.5,))
+    ours.observe(0.05)
+    theirs.observe(0.5)
+
+    ours.add(theirs)
+
+    assert (ours.cumulative(), theirs.cumulative()) == ([1, 2, 2], [0, 1, 1])
+    with pytest.raises(AssertionError):
+        ours.add(other)

@@ -200,5 +200,5 @@ def test_what_the_broker_refuses_ends_the_task(broker: ThreadedBroker) -> None:
 
     for delivery in ("idempotent", "at_least_once"):
         with pytest.raises(flintmq.MessageTooLarge):
-            write(broker, batch(b"abcd"), delivery=delivery)  # type: ignore[arg-type]
+            write(broker, batch(b"abcd"), delivery=delivery)
     assert there(broker) == []

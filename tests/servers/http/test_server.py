@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
+import trustme
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from flintmq.errors import Disconnected, InvalidRequest, StorageFailed, TopicNotFound
+from flintmq.servers.http.budget import SAVED_SECONDS
+from flintmq.servers.http.limits import HttpLimits
 from flintmq.servers.http.server import HttpServer
 
-from .running import Running, Start
+from .running import Line, Running, Start
 
 
 async def echo(request: Request) -> Response:
@@ -408,3 +413,52 @@ async def test_both_families_of_a_name_are_listened_at(start: Start) -> None:
     assert len(server._listening) >= 1
     assert {one.family for one, _ in server._listening} <= families
     await server.close()
+
+
+async def test_those_who_hammer_wait_for_each_other_and_not_the_loop_for_them(
+    start: Start,
+) -> None:
+    share = 0.05
+    running = await start(cpu_share=share)
+    turnstile, loop = running.server.turnstile, asyncio.get_running_loop()
+    began = loop.time()
+
+    async def hammer() -> int:
+        asked = 0
+        async with running.line() as line:
+            while loop.time() < began + 0.4:
+                assert (await line.ask("/metrics")).status == 200
+                asked += 1
+        return asked
+
+    asked = await asyncio.gather(*(hammer() for _ in range(8)))
+
+    elapsed = loop.time() - began
+    overdrawn = 8 * 0.005  # each may have begun something when the others spent the rest
+    assert turnstile.budget.spent_seconds <= share * (elapsed + SAVED_SECONDS) + overdrawn
+    assert turnstile.held > 0
+    assert min(asked) * 2 + 2 >= max(asked)  # in turn: nobody is left behind
+
+
+async def test_handshakes_that_come_to_nothing_leave_room_for_others(start: Start) -> None:
+    authority = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    running = await start(connections=2, header_seconds=0.2)
+    encrypted = HttpServer(running.state, HttpLimits(connections=2, header_seconds=0.2))
+    host, port = await encrypted.start("127.0.0.1", 0, context)
+    silent = [await asyncio.open_connection(host, port) for _ in range(2)]
+    theirs = ssl.create_default_context()
+    authority.configure_trust(theirs)
+
+    async with asyncio.timeout(5):
+        reader, writer = await asyncio.open_connection(
+            host, port, ssl=theirs, server_hostname="localhost"
+        )
+        assert (await Line(reader, writer).ask("/health")).status == 200
+
+    for one in (writer, *(other for _, other in silent)):
+        one.close()
+        with suppress(OSError):
+            await one.wait_closed()
+    await encrypted.close()

@@ -92,6 +92,7 @@ class HttpServer:
         self._connections: set[HttpConnection] = set()
         self._listening: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         self._reading: set[socket.socket] = set()
+        self._in_line: set[socket.socket] = set()  # somebody came there, and waits for a turn
         self._coming: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
@@ -145,7 +146,8 @@ class HttpServer:
             self.metrics.turnstile = self.turnstile
 
     def _listen_on(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
-        if not self._is_closing and listening not in self._reading:
+        is_awaited = listening in self._reading or listening in self._in_line
+        if not self._is_closing and not is_awaited:
             self._reading.add(listening)
             loop = asyncio.get_running_loop()
             loop.add_reader(listening, self._somebody_comes, listening, context)
@@ -158,13 +160,13 @@ class HttpServer:
     def _somebody_comes(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
         # Who comes waits in line like who is here; until then, in the system's.
         self._stop_listening_on(listening)
+        self._in_line.add(listening)
         self.turnstile.enter(partial(self._accept, listening, context))
 
     def _accept(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
-        if self._is_closing:
-            return
-        if not self._has_room():
-            return  # the next that leaves has it listened again
+        self._in_line.discard(listening)
+        if self._is_closing or not self._has_room():
+            return  # the next that leaves or falls silent has it listened again
         try:
             accepted, _ = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -186,7 +188,7 @@ class HttpServer:
             self.accepted += 1
             task = asyncio.get_running_loop().create_task(self._come_in(accepted, context))
             self._coming.add(task)
-            task.add_done_callback(self._coming.discard)
+            task.add_done_callback(self._has_come)
         self._listen_on(listening, context)
 
     async def _come_in(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
@@ -216,6 +218,10 @@ class HttpServer:
         except BaseException:
             accepted.close()
             raise
+
+    def _has_come(self, task: asyncio.Task[None]) -> None:
+        self._coming.discard(task)
+        self._listen_again()  # it may have come to nothing
 
     def _has_room(self) -> bool:
         """Whether one more may come; who has been silent for longest makes room for it."""
