@@ -4,7 +4,7 @@ environment."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import click
@@ -95,7 +95,7 @@ OURS = {
 }
 
 
-def flags_of(given: dict[str, str | None], environment: os._Environ[str]) -> dict[str, str | bool]:
+def flags_of(given: dict[str, str | None], environment: Mapping[str, str]) -> dict[str, str | bool]:
     """HermesMQ's flags and variables as settings of ours."""
     flags: dict[str, str | bool] = {}
     for name, default in DEFAULTS.items():

@@ -55,6 +55,7 @@ async def test_a_produce_behind_a_long_poll_is_what_it_waits_for(client: HermesC
     assert (await client.read_ok()).offset == 0
 
 
+@pytest.mark.slow
 async def test_more_than_32_may_be_asked_before_anything_is_read(client: HermesClient) -> None:
     for _ in range(3000):
         client.send("stats")
@@ -165,6 +166,7 @@ async def test_who_says_nothing_at_all_is_closed(client: HermesClient) -> None:
     assert await client.is_closed()
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_is_not_read_from(
     client: HermesClient, connect: Connect, server: HermesServer
 ) -> None:
@@ -200,6 +202,7 @@ async def test_connections_beyond_the_limit_are_turned_away(
     assert (server.accepted, server.refused) == (2, 1)
 
 
+@pytest.mark.slow
 async def test_200_connections_are_served_beside_each_other(
     address: tuple[str, int], server: HermesServer
 ) -> None:

@@ -171,6 +171,7 @@ async def test_in_auto_mode_everything_is_pushed_and_done(
     assert (await client.call("stats")).messages == 0
 
 
+@pytest.mark.slow
 async def test_who_does_not_read_gets_no_more_even_in_auto_mode(
     client: HermesClient, connect: Connect
 ) -> None:

@@ -7,6 +7,7 @@ what the poll waits for. Only their replies keep the order. A Subscribe takes th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections import deque
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 WRITE_BYTES_HIGH = 1024 * 1024
+QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+"""Linux only."""
+SEE_OFF_SECONDS = 0.1
+"""How long somebody who has said goodbye and was then answered is watched: a socket that is closed
+on their side answers with a reset, which comes at once."""
 NO_KEY = rules.failed(
     FlintError(
         "this broker asks for keys, and HermesMQ's protocol has none: the operator names one for "
@@ -64,6 +70,7 @@ class HermesConnection(asyncio.Protocol):
         self._socket: Any = None
         self._holding: set[str] = set()
         self._is_over = False  # nothing more is read
+        self._has_said_goodbye = False
         self._is_new = server.native is not None
         self._subscription: Subscription | None = None
 
@@ -75,8 +82,7 @@ class HermesConnection(asyncio.Protocol):
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "local")
         set_socket_options(self._transport)
         self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
-        if hasattr(socket, "TCP_QUICKACK"):
-            self._socket = transport.get_extra_info("socket")
+        self._socket = transport.get_extra_info("socket")
         if not self.server.admit(self):
             self.abort()
 
@@ -94,13 +100,11 @@ class HermesConnection(asyncio.Protocol):
                 self._receive(body)
         if self._reader.is_broken:
             self._finish()
-        elif self._socket is not None and self._reader.is_within_frame:
+        elif QUICK_ACK is not None and self._reader.is_within_frame:
             # Clients that write length and body apart wait for our ACK in between (Nagle), and the
             # system would keep it back for 40 ms: it is sent now.
-            try:
-                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-            except OSError:
-                self._socket = None
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
 
     def _is_ours(self, data: bytes) -> bool:
         """Whether it is a client of this protocol; else it goes to the server of the native one."""
@@ -111,6 +115,7 @@ class HermesConnection(asyncio.Protocol):
         assert native is not None
         assert transport is not None
         self.server.connections.discard(self)
+        self.server.accepted -= 1
         connection = NativeConnection(native)
         transport.set_protocol(connection)
         connection.connection_made(transport)
@@ -120,6 +125,7 @@ class HermesConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """It says nothing more, and may still listen: what it asked for is answered. But nothing
         is handed out unleased any more, as it may as well be gone."""
+        self._has_said_goodbye = True
         self._requests.end_polls(auto_only=True)
         if self._subscription is not None:
             return False
@@ -135,6 +141,8 @@ class HermesConnection(asyncio.Protocol):
             self._subscription.end()
         if self._writer is not None:
             self._writer.cancel()
+        if self._has_said_goodbye and error is not None:
+            self._give_back()
         self.server.give_back_later(self.held)
         self.held = set()
 
@@ -255,8 +263,22 @@ class HermesConnection(asyncio.Protocol):
         """Everything that was asked is answered: what waited for that goes on."""
         if self._subscription is not None:
             self._subscription.begin()
+        elif self._is_over and self._has_said_goodbye and self.held and self._socket is not None:
+            self._loop.call_later(SEE_OFF_SECONDS, self._see_off)
         elif self._is_over:
             self.close()
+
+    def _see_off(self) -> None:
+        """Whether they are gone or only done with asking cannot be told before they are written to.
+        Who is gone has not read what it was leased: the next one gets that at once."""
+        if not self.is_lost and self._socket is not None:
+            if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self._give_back()
+            self.close()
+
+    def _give_back(self) -> None:
+        for delivery in list(self.held):
+            delivery.hold.give_back([delivery])
 
     def _finish(self) -> None:
         """Nothing more is read; close once everything is answered."""
