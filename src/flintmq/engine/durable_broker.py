@@ -504,6 +504,8 @@ class DurableBroker(Broker):
             checkpoint_seconds=self._checkpoint_seconds,
             checkpoint_failures=self._checkpoint_failures,
             is_full=self._journal_full is not None or self._segments_full is not None,
+            last_index=self._index,
+            applied_index=self._proposer.applied,
         )
 
     async def settled(self) -> bool:
