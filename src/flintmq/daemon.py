@@ -13,11 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-<<<<<<< HEAD
-from pathlib import Path
-=======
 from functools import partial
->>>>>>> i-ops
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
@@ -28,10 +25,7 @@ from .config_kinds import shown_address
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
 from .errors import FlintError, InvalidRequest
-<<<<<<< HEAD
-=======
 from .exposure import check_exposure
->>>>>>> i-ops
 from .logs import Logs, event
 from .notify import READY, STOPPING, notify, notify_reloading
 from .profiling import Profiler, hint
@@ -121,13 +115,9 @@ class Daemon:
             backup_dir=config.backup_dir,
             tls=self.tls,
         )
-<<<<<<< HEAD
         self._hermes = None if config.hermes is None else self._hermes_server()
         self.hermes_address: tuple[str, int] | None = None
-        self._is_listening = self._is_closed = False
-=======
         self._is_listening = self._is_closed = self._reloads_later = False
->>>>>>> i-ops
         self._http = None if config.http is None else self._http_server()
         self.http_address: tuple[str, int] | None = None
 
@@ -644,17 +634,12 @@ def run(
     """
 
     async def main() -> None:
-<<<<<<< HEAD
-        daemon = Daemon(config, reread, logs)
-        await daemon.run(lambda address: on_ready(address, daemon.other_addresses()))
-=======
         try:
             daemon = Daemon(config, reread, logs)
         except FlintError as error:  # of keys and certificates
             tell_not_started(error)
             raise
-        await daemon.run(lambda address: on_ready(address, daemon.http_address))
->>>>>>> i-ops
+        await daemon.run(lambda address: on_ready(address, daemon.other_addresses()))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(main())

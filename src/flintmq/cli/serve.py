@@ -60,15 +60,9 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
 
     def ready(address: tuple[str, int], others: dict[str, tuple[str, int]]) -> None:
         shown = f"flint{end}://{shown_address(address)}"
-<<<<<<< HEAD
         for name, other in others.items():
             shown += f", {name}{end}://{shown_address(other)}"
-        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir}")
-=======
-        if http is not None:
-            shown += f", http{end}://{shown_address(http)}"
         click.echo(f"flintmq: ready at {shown}, data in {config.data_dir.absolute()}")
->>>>>>> i-ops
 
     def reread_config() -> Config:
         return reread().config()
