@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
@@ -38,6 +39,7 @@ from .servers.tls import ServerTls
 from .storage.filesystem import LocalFileSystem, replace_file
 
 if TYPE_CHECKING:
+    from .servers.hermes.server import HermesLimits, HermesServer
     from .servers.http.server import HttpServer
 
 _log = logging.getLogger(__name__)
@@ -113,6 +115,8 @@ class Daemon:
             backup_dir=config.backup_dir,
             tls=self.tls,
         )
+        self._hermes = None if config.hermes is None else self._hermes_server()
+        self.hermes_address: tuple[str, int] | None = None
         self._is_listening = self._is_closed = self._reloads_later = False
         self._http = None if config.http is None else self._http_server()
         self.http_address: tuple[str, int] | None = None
@@ -159,6 +163,9 @@ class Daemon:
             try:
                 if not self._stopping.is_set():
                     address = await self._server.start(*self.config.listen)
+                    if self._hermes is not None and self.config.hermes is not None:
+                        context = None if self.tls is None else self.tls.context
+                        self.hermes_address = await self._hermes.start(*self.config.hermes, context)
                     self._is_listening = True
                     on_ready(address)
                     event(
@@ -170,6 +177,9 @@ class Daemon:
                         http=None
                         if self.http_address is None
                         else shown_address(self.http_address),
+                        hermes=None
+                        if self.hermes_address is None
+                        else shown_address(self.hermes_address),
                     )
                     notify(READY)
                     if self._reloads_later:
@@ -187,6 +197,20 @@ class Daemon:
                 self._end_profile(self._profiler)
             if self._http is not None:
                 await self._http.close()
+
+    def _hermes_server(self) -> HermesServer:
+        from .servers.hermes.server import HermesServer
+
+        config = self.config
+        return HermesServer(
+            self._broker,
+            gate=self.gate,
+            credential=key_in(config.hermes_key_file),
+            limits=hermes_limits_of(config, self._server.limits),
+            node_id=config.hermes_node_id,
+            native=None if self.tls is not None else self._server,
+            may_create=lambda: self.config.auto_create,
+        )
 
     def _http_server(self) -> HttpServer:
         # Here: a broker without HTTP has no use for what this loads, and starts sooner.
@@ -208,7 +232,17 @@ class Daemon:
             hosts=hosts_of(self.config),
             certificate_expires_at=(None if tls is None else lambda: tls.certificate_expires_at),
         )
-        return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
+        server = HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
+        if self._hermes is not None:
+            from .servers.hermes.metrics import HermesCollector
+
+            server.metrics.collectors.append(HermesCollector(self._hermes))
+        return server
+
+    def other_addresses(self) -> dict[str, tuple[str, int]]:
+        """Where clients of other protocols connect, by the names of these."""
+        known = {"http": self.http_address, "hermes": self.hermes_address}
+        return {name: address for name, address in known.items() if address is not None}
 
     def _why_not_ready(self) -> str | None:
         if self._failure is not None:
@@ -335,7 +369,10 @@ class Daemon:
             raise InvalidRequest("the files of tls_cert, tls_key or tls_client_ca cannot be used")
 
     def _reload_limits(self, before: Config, after: Config) -> None:
-        self._server.set_limits(fitted_to_files(limits_of(after), files_of(after)))
+        limits = fitted_to_files(limits_of(after), files_of(after))
+        self._server.set_limits(limits)
+        if self._hermes is not None:
+            self._hermes.limits = hermes_limits_of(after, limits)
         if self._http is not None:
             self._http.set_limits(http_limits_of(after))
             self._http.state.config = shown(after)
@@ -371,8 +408,13 @@ class Daemon:
             connections=len(self._server.connections),
             sessions=len(self._server.sessions),
         )
-        await self._server.drain(self.config.drain_seconds)
+        async with asyncio.TaskGroup() as draining:
+            draining.create_task(self._server.drain(self.config.drain_seconds))
+            if self._hermes is not None:
+                draining.create_task(self._hermes.drain(self.config.drain_seconds))
         unfinished = sum(session.is_busy() for session in self._server.sessions.values())
+        if self._hermes is not None:
+            await self._hermes.close()
         await self._server.close()
         self._is_closed = True
         if self._http is not None:
@@ -496,6 +538,28 @@ def limits_of(config: Config) -> Limits:
     )
 
 
+def hermes_limits_of(config: Config, limits: Limits) -> HermesLimits:
+    """The same for a client of HermesMQ's."""
+    from .servers.hermes.server import HermesLimits
+
+    return HermesLimits(
+        connections=limits.connections,
+        backlog=limits.backlog,
+        in_flight_bytes=limits.in_flight_bytes,
+        grace_seconds=config.grace_seconds,
+    )
+
+
+def key_in(file: Path | None) -> str | None:
+    """The key that a file holds; one that cannot be read stops the start."""
+    if file is None:
+        return None
+    try:
+        return file.read_text().strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"hermes_key_file {file} cannot be read: {error}") from None
+
+
 def shown(config: Config) -> dict[str, Any]:
     """The settings in force, secrets left out."""
     return {setting.name: setting.shown(getattr(config, setting.name)) for setting in SETTINGS}
@@ -560,13 +624,13 @@ def fitted_to_files(limits: Limits, files: int = FILES) -> Limits:
 
 def run(
     config: Config,
-    on_ready: Callable[[tuple[str, int], tuple[str, int] | None], None],
+    on_ready: Callable[[tuple[str, int], dict[str, tuple[str, int]]], None],
     reread: Callable[[], Config] | None = None,
     logs: Logs | None = None,
 ) -> None:
     """Run a broker in this process until SIGTERM or SIGINT; on uvloop where it is installed.
 
-    `on_ready` is told where clients connect, and where HTTP is served, if it is.
+    `on_ready` is told where clients connect, and those of other protocols, by their names.
     """
 
     async def main() -> None:
@@ -575,7 +639,7 @@ def run(
         except FlintError as error:  # of keys and certificates
             tell_not_started(error)
             raise
-        await daemon.run(lambda address: on_ready(address, daemon.http_address))
+        await daemon.run(lambda address: on_ready(address, daemon.other_addresses()))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(main())

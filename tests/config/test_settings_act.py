@@ -83,14 +83,15 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
 }
 BY_EFFECT = {
     "http", "listen", "drain_seconds", "log_level", "log_levels", "log_format", "profile",
-    "tls_cert", "tls_key", "tls_client_ca", "insecure",
+    "tls_cert", "tls_key", "tls_client_ca", "insecure", "hermes", "hermes_node_id",
+    "hermes_key_file",
 }  # fmt: skip
-"""Shown by what they do: below, and by the tests of `serve`, of HTTP and of TLS."""
+"""Shown by what they do: below, and by the tests of `serve`, HTTP, TLS and HermesMQ's clients."""
 
 
 def everything_changed(directory: Path) -> Config:
     values = {name: case.value for name, case in CASES.items()}
-    files = dict.fromkeys(("tls_cert", "tls_key", "tls_client_ca", "profile"))
+    files = dict.fromkeys(("tls_cert", "tls_key", "tls_client_ca", "profile", "hermes_key_file"))
     return Config(**{**values, **files, "data_dir": directory, "http": ("127.0.0.1", 0)})
 
 
