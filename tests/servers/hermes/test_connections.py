@@ -128,6 +128,19 @@ async def test_a_long_request_costs_no_more_than_its_beginning(client: HermesCli
     assert await client.produce("t", b"x") == 0
 
 
+@pytest.mark.parametrize("limits", [HermesLimits(frame_seconds=0.05)])
+async def test_a_request_that_does_not_go_on_ends_the_connection(
+    client: HermesClient, connect: Connect
+) -> None:
+    idle = await connect()
+    client.send("stats")
+    client.writer.write(bytes.fromhex("00000002"))
+
+    assert (await client.read()).WhichOneof("kind") == "stats"
+    assert await client.is_closed()
+    assert await idle.produce("t", b"who says nothing may stay") == 0
+
+
 async def test_bytes_may_come_one_by_one(client: HermesClient) -> None:
     for byte in frame_of(request("produce", topic="t", payload=b"hello")):
         client.writer.write(bytes((byte,)))
@@ -203,18 +216,18 @@ async def test_connections_beyond_the_limit_are_turned_away(
 
 
 @pytest.mark.slow
-async def test_200_connections_are_served_beside_each_other(
+async def test_1000_connections_are_served_beside_each_other(
     address: tuple[str, int], server: HermesServer
 ) -> None:
-    clients = await asyncio.gather(*(HermesClient.connect(address) for _ in range(200)))
+    clients = await asyncio.gather(*(HermesClient.connect(address) for _ in range(1000)))
     offsets = await asyncio.gather(*(client.produce("t", b"x") for client in clients))
     taken = await asyncio.gather(*(client.poll("t", max=1) for client in clients))
     await asyncio.gather(
         *(client.ack("t", items[0].lease_id) for client, items in zip(clients, taken, strict=True))
     )
 
-    assert sorted(offsets) == list(range(200))
-    assert sorted(items[0].offset for items in taken) == list(range(200))
+    assert sorted(offsets) == list(range(1000))
+    assert sorted(items[0].offset for items in taken) == list(range(1000))
     assert (await clients[0].call("stats")).messages == 0
     for client in clients:
         client.abort()
