@@ -348,6 +348,22 @@ async def test_a_rate_limit_is_told_with_the_time_to_wait(
     assert await client.payloads("t") == [b"b"]
 
 
+async def test_a_poll_that_waits_already_gets_its_token_when_it_is_due(
+    client: HermesClient, connect: Connect, clock: ManualClock
+) -> None:
+    await client.call("set_rate_limit", topic="t", rate_per_sec=0.5, burst=1)
+    await client.produce("t", b"a")
+    assert await client.payloads("t") == [b"a"]
+    client.send("poll", topic="t", group="g", wait_ms=10_000)
+    client.send("poll", topic="t", group="g", wait_ms=500)
+    assert await client.is_silent()
+    await (await connect()).produce("t", b"b")
+    await clock.advance(2)
+
+    assert [item.payload for item in (await client.read_ok()).items] == [b"b"]
+    assert list((await client.read_ok()).items) == []
+
+
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), 0.0004, float("-inf")])
 async def test_no_rate_is_no_limit(client: HermesClient, rate: float) -> None:
     await client.call("set_rate_limit", topic="t", rate_per_sec=1.0, burst=1)

@@ -27,7 +27,7 @@ AUTO = "auto"
 
 TOPIC_OPTIONS: dict[str, Any] = {"retention_count": RETENTION_COUNT, "max_deliveries": None}
 """Of topics that are made for them. They know no dead letters: a message comes until it is acked;
-`flintmq topic set NAME max_deliveries=5` has it otherwise."""
+`flintmq topic edit NAME --max-deliveries 5` has it otherwise."""
 
 _TYPES = {1: "text/plain", 2: "application/json", 3: "application/msgpack"}
 _NUMBERS = {name: number for number, name in _TYPES.items()}
