@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -24,6 +25,7 @@ from .config_kinds import shown_address
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
 from .errors import FlintError, InvalidRequest
+from .exposure import check_exposure
 from .logs import Logs, event
 from .notify import READY, STOPPING, notify, notify_reloading
 from .profiling import Profiler, hint
@@ -53,6 +55,7 @@ RECOVERY = "recovery.json"
 HTTP_SETTLE_SECONDS = 2.0
 """How long HTTP requests that are under way may take when the broker is about to close."""
 
+TLS_SETTINGS = ("tls_cert", "tls_key", "tls_client_ca")
 OnReload = Callable[[Config, Config], None]
 
 
@@ -73,14 +76,15 @@ class Daemon:
         self._reason = "told to"
         self._reread = reread
         self.on_reload: list[OnReload] = [
+            self._reload_tls,
             self._reload_limits,
             self._reload_broker,
             self._reload_logs,
             self._reload_keys,
-            self._reload_tls,
         ]
         """Each is called at SIGHUP with the configuration before and after, also if they are alike:
-        files that it names may have changed. What needs a restart is in both as it was."""
+        files that it names may have changed. What needs a restart is in both as it was. Where one
+        raises FlintError, those before it are called again the other way round."""
         self._stopping = asyncio.Event()
         self._is_told = False
         self._failure: FlintError | None = None
@@ -113,7 +117,7 @@ class Daemon:
         )
         self._hermes = None if config.hermes is None else self._hermes_server()
         self.hermes_address: tuple[str, int] | None = None
-        self._is_listening = self._is_closed = False
+        self._is_listening = self._is_closed = self._reloads_later = False
         self._http = None if config.http is None else self._http_server()
         self.http_address: tuple[str, int] | None = None
 
@@ -124,9 +128,27 @@ class Daemon:
         """
         loop = asyncio.get_running_loop()
         self._tell_start()
-        handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self.reload}
+        handlers: dict[signal.Signals, Callable[[], None]] = {
+            signal.SIGTERM: partial(self.stop, "SIGTERM"),
+            signal.SIGINT: partial(self.stop, "SIGINT"),
+            signal.SIGHUP: self.reload,
+        }
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
+        try:
+            await self._serve(on_ready)
+        except FlintError as error:
+            if not self._is_listening:
+                tell_not_started(error)
+            raise
+        finally:
+            for number in handlers:
+                loop.remove_signal_handler(number)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _serve(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
+        loop = asyncio.get_running_loop()
         try:
             if self._profiler is not None:
                 self._profiler.start()
@@ -160,6 +182,8 @@ class Daemon:
                         else shown_address(self.hermes_address),
                     )
                     notify(READY)
+                    if self._reloads_later:
+                        self.reload()
                 await self._stopping.wait()
                 notify(STOPPING)
             except BaseException as error:
@@ -173,10 +197,6 @@ class Daemon:
                 self._end_profile(self._profiler)
             if self._http is not None:
                 await self._http.close()
-            for number in handlers:
-                loop.remove_signal_handler(number)
-        if self._failure is not None:
-            raise self._failure
 
     def _hermes_server(self) -> HermesServer:
         from .servers.hermes.server import HermesServer
@@ -236,7 +256,7 @@ class Daemon:
         self._failure = error
         self._stopping.set()
 
-    def stop(self) -> None:
+    def stop(self, why: str = "told to") -> None:
         """Stop in good order; asked a second time, at once."""
         if self._is_told:
             if self._logs is not None:
@@ -246,14 +266,19 @@ class Daemon:
             # As kill -9 would: what is acknowledged is synced, the rest was never promised.
             os._exit(1)
         self._is_told = True
+        if not self._stopping.is_set():
+            self._reason = why
         self._stopping.set()
 
     def reload(self) -> None:
         """Take up what has changed in the configuration, as far as a running broker can.
 
-        A configuration that is wrong changes nothing.
+        A configuration that is wrong changes nothing. Before it is ready, it waits for that.
         """
         if self._stopping.is_set():
+            return
+        if not self._is_listening:
+            self._reloads_later = True  # parts of it are not there yet
             return
         notify_reloading()
         try:
@@ -273,17 +298,13 @@ class Daemon:
         try:
             wanted = self._reread()
         except FlintError as error:
-            for problem in getattr(error, "problems", [str(error)]):
-                event(
-                    _log,
-                    logging.ERROR,
-                    "config_not_reloaded",
-                    f"SIGHUP: nothing is changed: {problem}",
-                )
+            self._tell_not_reloaded(error)
             return
         before, differing = self.config, changed(self.config, wanted)
         now = [setting for setting in differing if setting.reload]
-        if later := [setting.name for setting in differing if not setting.reload]:
+        if (before.tls_cert is None) != (wanted.tls_cert is None):
+            now = [setting for setting in now if setting.name not in TLS_SETTINGS]
+        if later := [setting.name for setting in differing if setting not in now]:
             event(
                 _log,
                 logging.WARNING,
@@ -292,12 +313,13 @@ class Daemon:
             )
         values = {setting.name: getattr(wanted, setting.name) for setting in now}
         after = msgspec.structs.replace(before, **values, sources=wanted.sources)
+        try:
+            check_exposure(after, has_keys=self.gate.is_closed)
+            self._take_up(before, after)
+        except FlintError as error:
+            self._tell_not_reloaded(error)
+            return
         self.config = after
-        for tell in self.on_reload:
-            try:
-                tell(before, after)
-            except FlintError as error:
-                event(_log, logging.ERROR, "config_not_reloaded", f"SIGHUP: {error}")
         for setting in now:
             was, is_now = (setting.shown(getattr(one, setting.name)) for one in (before, after))
             event(
@@ -316,16 +338,35 @@ class Daemon:
             changed=len(now),
         )
 
-    def _reload_tls(self, before: Config, after: Config) -> None:
-        if (self.tls is None) != (after.tls_cert is None):
+    def _take_up(self, before: Config, after: Config) -> None:
+        """All of it, or nothing."""
+        told: list[OnReload] = []
+        try:
+            for tell in self.on_reload:
+                tell(before, after)
+                told.append(tell)
+        except FlintError:
+            for tell in reversed(told):
+                with suppress(FlintError):  # as far as it goes: what is wrong is told already
+                    tell(after, before)
+            raise
+
+    def _tell_not_reloaded(self, error: FlintError) -> None:
+        for problem in getattr(error, "problems", [str(error)]):
             event(
                 _log,
-                logging.WARNING,
-                "config_needs_restart",
-                "SIGHUP: to switch TLS on or off needs a restart",
+                logging.ERROR,
+                "config_not_reloaded",
+                f"SIGHUP: nothing is changed: {problem}",
             )
-        elif self.tls is not None:
-            self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
+
+    def _reload_tls(self, before: Config, after: Config) -> None:
+        if self.tls is None:
+            return
+        is_good = self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
+        is_named = any(getattr(before, name) != getattr(after, name) for name in TLS_SETTINGS)
+        if is_named and not is_good:  # else the files have changed, and no setting
+            raise InvalidRequest("the files of tls_cert, tls_key or tls_client_ca cannot be used")
 
     def _reload_limits(self, before: Config, after: Config) -> None:
         limits = fitted_to_files(limits_of(after), files_of(after))
@@ -408,7 +449,7 @@ class Daemon:
             pid=os.getpid(),
             listen=shown_address(config.listen),
             http=None if config.http is None else shown_address(config.http),
-            data_dir=config.data_dir,
+            data_dir=config.data_dir.absolute(),
             fsync=str(config.fsync),
         )
 
@@ -593,11 +634,19 @@ def run(
     """
 
     async def main() -> None:
-        daemon = Daemon(config, reread, logs)
+        try:
+            daemon = Daemon(config, reread, logs)
+        except FlintError as error:  # of keys and certificates
+            tell_not_started(error)
+            raise
         await daemon.run(lambda address: on_ready(address, daemon.other_addresses()))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(main())
+
+
+def tell_not_started(error: FlintError) -> None:
+    event(_log, logging.ERROR, "not_started", f"the broker cannot start: {error}")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

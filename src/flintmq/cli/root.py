@@ -37,6 +37,8 @@ COMMANDS = {
     "topic": ("topic", "List, look at, make, change and delete topics."),
     "group": ("group", "List, look at, pause, reset and delete groups."),
     "dlq": ("dlq", "Dead letters: show, put back, let go."),
+    "top": ("top", "Topics and groups as they move, in a terminal."),
+    "bench": ("bench", "Measure a broker: messages a second, latencies."),
     "check": ("check", "Whether a broker, a topic, a group is well, by exit code."),
     "completion": ("completion", "Completion for bash, zsh and fish."),
     "context": ("context", "Give brokers names."),

@@ -62,7 +62,7 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
         shown = f"flint{end}://{shown_address(address)}"
         for name, other in others.items():
             shown += f", {name}{end}://{shown_address(other)}"
-        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir}")
+        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir.absolute()}")
 
     def reread_config() -> Config:
         return reread().config()
