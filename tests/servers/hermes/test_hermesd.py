@@ -22,6 +22,7 @@ from flintmq.access import Grant
 from flintmq.cli import hermesd
 from flintmq.config import Config
 from flintmq.daemon import Daemon
+from flintmq.engine.durable_broker import DurableBroker
 from flintmq.errors import InvalidRequest
 from flintmq.exposure import Exposed, check_exposure
 from flintmq.storage.key_file import KeyFile, make_key
@@ -31,6 +32,11 @@ from .client import HermesClient, Refused
 NOTHING: dict[str, str | None] = dict.fromkeys(
     ("node_id", "data_dir", "client_addr", "peer_addr", "metrics_addr", "metrics_enabled")
 )
+
+
+@pytest.fixture(autouse=True)
+def small_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DurableBroker, "first_file_bytes", 16 * 1024)
 
 
 # --- flags and environment

@@ -67,6 +67,17 @@ async def test_a_producer_that_repeats_itself_gets_the_first_offset(client: Herm
     assert await client.payloads("t") == [b"a", b"b", b"c", b"d", b"e"]
 
 
+async def test_a_producer_may_have_a_long_name(client: HermesClient, broker: Broker) -> None:
+    long = "p" * 500_000
+    offsets = [
+        await client.produce("t", b"x", producer_id=name, seq=1)
+        for name in (long, long, long + "q", "p" * 256, "p" * 256)
+    ]
+
+    assert offsets == [0, 0, 1, 2, 2]
+    assert all(len(name) <= 256 for name, _ in broker._topics["t"].producers.snapshot())
+
+
 async def test_repeats_in_one_go_are_found_too(client: HermesClient) -> None:
     for _ in range(3):
         client.send("produce", topic="t", payload=b"x", producer_id="p", seq=5)

@@ -107,7 +107,7 @@ class HermesServer:
         self._timers: set[Timer] = set()
         self._sweeping: Timer | None = None
         self._watching: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.gate.on_changed(self._keys_changed)
 
     # --- listening
@@ -275,9 +275,19 @@ class HermesServer:
         return await asyncio.shield(task)
 
     async def _join(self, topic: str, group: str) -> Hold:
-        member = await self.broker.join_group(
-            topic, group, order=None, filter=None, start=None, holder="hermes", auto_create=False
-        )
+        try:
+            member = await self.broker.join_group(
+                topic,
+                group,
+                order=None,
+                filter=None,
+                start=None,
+                holder="hermes",
+                auto_create=False,
+            )
+        except (TopicNotFound, Closed):
+            self.topics.discard(topic)
+            raise
         hold = self._holds[topic, group] = Hold(topic, group, member, self._numbers)
         self._sweep_later()
         return hold
@@ -417,9 +427,13 @@ class HermesServer:
     def run(self, work: Any) -> asyncio.Task[None]:
         """Have something done beside the requests; what goes wrong there is told by the log."""
         task = asyncio.get_running_loop().create_task(_told(work))
+        self.keep(task)
+        return task
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Hold on to a task until it is over; the loop alone does not."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
 
 async def _told(work: Any) -> None:
