@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import time
 
@@ -13,7 +14,7 @@ from flintmq.servers.hermes.server import HermesLimits, HermesServer
 
 from .client import HermesClient, Refused, without_nodelay
 from .conftest import Connect
-from .schema import Response, frame_of, request
+from .schema import MESSAGES, ONE_OF, Response, frame_of, request
 
 # --- pipelining
 
@@ -64,6 +65,42 @@ async def test_more_than_32_may_be_asked_before_anything_is_read(client: HermesC
     for number in range(3000):
         assert (await client.read()).WhichOneof("kind") == "stats"
         assert (await client.read_ok()).offset == number
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_every_request_is_answered_once_whatever_it_says(
+    client: HermesClient, server: HermesServer, seed: int
+) -> None:
+    chance = random.Random(seed)
+    numbers = (0, 1, 7, 1000, 2**32 - 1)
+    texts = ("", "t", "u", "g", "auto", "manual", "a/b", "%", "x" * 70_000)
+    expected = 0
+    for _ in range(300):
+        kind, _, message = chance.choice(ONE_OF["Request"].split()[:-1]).partition(":")
+        fields: dict[str, object] = {}
+        for field in MESSAGES[message].split():
+            name, _, type_name = field.partition(":")
+            if type_name == "string":
+                fields[name] = chance.choice(texts)
+            elif type_name == "bytes":
+                fields[name] = bytes(chance.choice((0, 1, 100)))
+            elif type_name == "double":
+                fields[name] = chance.choice((0.0, -1.0, 0.5, 1e300))
+            elif name != "nodes":
+                fields[name] = chance.choice(numbers)
+        fields.pop("wait_ms", None)
+        body = bytearray(request(kind, **fields).SerializeToString())
+        if chance.random() < 0.3 and body:
+            body[chance.randrange(min(len(body), 40))] = chance.randrange(256)
+        if b"b" not in body[:1]:  # what has become a subscribe is another story
+            client.writer.write(len(body).to_bytes(4, "big") + body)
+            expected += 1
+    client.send("stats")
+    kinds = [(await client.read()).WhichOneof("kind") for _ in range(expected + 1)]
+
+    assert kinds[-1] == "stats"
+    assert await client.is_silent()
+    assert not server.connections.copy().pop().is_busy()
 
 
 async def test_polls_beyond_the_limit_wait_for_those_before(

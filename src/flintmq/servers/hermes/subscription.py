@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PUSH_BYTES = 1024 * 1024
 """About how much is taken at once; a single message may be larger."""
-PUSH_ROWS = 64
+PUSH_ROWS = 8
 """How many are taken at first, before it is known how large they are."""
 LATE_SECONDS = 600.0
 
