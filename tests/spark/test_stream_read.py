@@ -352,6 +352,18 @@ def test_retention_that_passes_the_checkpoint_is_an_error_unless_it_may(
     assert column(rows, "value") == [b"8", b"9", b"10"]
 
 
+def test_a_topic_that_is_not_subscribed_to_any_more_is_not_said_to_be_gone(
+    broker: ThreadedBroker, url: str
+) -> None:
+    broker.publish("orders", b"1")
+    broker.publish("bills", b"2")
+    reader = earliest(url, subscribe="orders,bills")
+    end, _ = next_batch(reader, as_kept(reader.initialOffset()))
+
+    with pytest.raises(InvalidRequest, match="'bills', which is not subscribed to any more"):
+        earliest(url, subscribe="orders").latestOffset(end, ALL)
+
+
 def test_a_named_topic_that_is_gone_may_come_back_where_loss_is_allowed(
     broker: ThreadedBroker, url: str
 ) -> None:

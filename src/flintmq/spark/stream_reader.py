@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 
 from ..errors import FlintError, InvalidRequest, MessagesLost, TopicNotFound, TopicReplaced
 from ..model import Extent
+from ..patterns import matches
 from .batch_reader import RangesPartition, planned, read_partition
 from .columns import arrow_schema
 from .connecting import Line, line_to
@@ -152,9 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, position in begun.items():
             if name not in known:
                 if self._options.fail_on_loss:
-                    raise TopicNotFound(
-                        name, f"it was deleted under the query. {GOES_ON.format('without it')}"
-                    )
+                    raise self._missing(name)
                 _log.warning("topic %r is gone; the query goes on without it", name)
             elif known[name][0].id != position.id:
                 replaced = TopicReplaced(name, position.id, known[name][0].id)
@@ -163,6 +162,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise replaced
                 _log.warning("%s; the query goes on in the new one from its beginning", replaced)
         return known
+
+    def _missing(self, name: str) -> FlintError:
+        options = self._options
+        if options.pattern is not None:
+            is_wanted = matches(options.pattern, name)
+        else:
+            is_wanted = name in options.topics
+        if is_wanted:
+            return TopicNotFound(
+                name, f"it was deleted under the query. {GOES_ON.format('without it')}"
+            )
+        return InvalidRequest(
+            f"the checkpoint is in topic {name!r}, which is not subscribed to any more. "
+            + GOES_ON.format("without it")
+        )
 
     def _starts(self, begun: Positions, known: Extents) -> dict[tuple[str, int], int]:
         """What a query stands in goes on; what is new since begins at its beginning."""
