@@ -31,8 +31,8 @@ ROWS_MIN = 10_000
 """Arrow batches of fewer rows cost Spark more than joining them costs us."""
 
 BYTES_ENOUGH = 16 * 1024 * 1024
-"""Of large messages fewer rows will do: ten thousand of them may be more than memory holds, and no
-column has room for more than 2 GiB."""
+"""Of large messages fewer rows will do: ten thousand of them may be more than memory holds, and
+more than 2 GiB fit into no column."""
 
 SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..batch.from_arrow import key_hashes
+
 if TYPE_CHECKING:
     import pyarrow
 
@@ -61,6 +63,9 @@ class Gatherer:
         pieces = max(-(-rows // self._rows_max), -(-size // self._bytes_max))
         each = -(-rows // pieces)
         for part in held:
+            if "key" in part.schema.names and "key_hash" not in part.schema.names:
+                # Once for all, while they are together.
+                part = part.append_column("key_hash", key_hashes(part.column("key")))
             for start in range(0, part.num_rows, each):
                 for cut in _halved(part.slice(start, each), 2 * self._bytes_max):
                     yield topic, cut
