@@ -71,7 +71,8 @@ class Job:
             click.echo(msgspec.json.encode(facts), err=self.destination == STDIO)
             return
         rate = f", {self.copied / seconds:,.0f}/s" if seconds > 0.1 else ""
-        text = f"{self.source} to {self.destination}: {self.copied:,} messages, "
+        many = "message" if self.copied == 1 else "messages"
+        text = f"{self.source} to {self.destination}: {self.copied:,} {many}, "
         text += f"{shown_size(self.bytes)} in {seconds:.2f} s{rate}"
         if self.repeated:
             text += f"; {self.repeated:,} were there already"
