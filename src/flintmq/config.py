@@ -23,6 +23,7 @@ from .config_kinds import (
     Count,
     FilePath,
     Fsync,
+    HostNames,
     HostPort,
     Kind,
     LogLevels,
@@ -54,6 +55,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path
     listen: Address = ("127.0.0.1", PORT)
     http: Address | None = None
+    hermes: Address | None = None
+    hermes_node_id: int = 1
     drain_seconds: float = 10.0
 
     auth: Auth = "auto"
@@ -65,6 +68,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     tls_client_ca: Path | None = None
     insecure: bool = False
     backup_dir: Path | None = None
+    hermes_key_file: Path | None = None
 
     fsync: FsyncPolicy = ALWAYS
     checkpoint_bytes: int = 32 * MIB
@@ -99,6 +103,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     http_timeout: float = 10.0
     http_max_connections: int = 100
     http_cpu_share: float = 0.1
+    http_hosts: tuple[str, ...] = ()
 
     log_level: Level = "info"
     log_levels: dict[str, Level] = {}
@@ -205,6 +210,14 @@ SETTINGS: Sequence[Setting] = (
         f"Where operators and their tools connect by HTTP; the usual port is {HTTP_PORT}.", "Where",
     ),
     Setting(
+        "hermes", HostPort(PORT, can_be_off=True),
+        "Where HermesMQ's clients connect; those of FlintMQ may do so there, too.", "Where",
+    ),
+    Setting(
+        "hermes_node_id", Count(1, 2**63 - 1),
+        "The number that HermesMQ's clients know this broker by.", "Where",
+    ),
+    Setting(
         "drain_seconds", Seconds(0, DAY),
         "How long what is under way may take at the end.", "Where", reload=True,
     ),
@@ -245,6 +258,11 @@ SETTINGS: Sequence[Setting] = (
     Setting(
         "backup_dir", FilePath(can_be_off=True),
         "Below which clients may have backups made; off: wherever the broker's user may write.",
+        "Security",
+    ),
+    Setting(
+        "hermes_key_file", FilePath(can_be_off=True),
+        "A file with the key whose grants HermesMQ's clients have, as they can show none.",
         "Security",
     ),
     Setting(
@@ -390,6 +408,11 @@ SETTINGS: Sequence[Setting] = (
         "http_cpu_share", Share(0.01, 1),
         "How much of the broker's time HTTP may take; who asks for more waits, messages do not.",
         "HTTP for operations", reload=True,
+    ),
+    Setting(
+        "http_hosts", HostNames(),
+        "Further names that this broker may be asked by over HTTP where it has neither keys nor "
+        "TLS.", "HTTP for operations", reload=True,
     ),
     # --- logs
     Setting(

@@ -1,11 +1,16 @@
 """Topic names and patterns: words between dots, `*` for one word, `>` for the rest.
 
+Protocols that allow any text as a name (HermesMQ, BlipMQ) have theirs escaped: what no name may
+hold becomes `%XX`, byte by byte of its UTF-8, and the empty name is `%`. Such a name is one like
+any other, so a topic of theirs can be looked at by everybody under its escaped name.
+
 Pure. `PatternIndex` finds every pattern that matches a name by walking its words once, however
 many patterns there are.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
@@ -15,6 +20,9 @@ T = TypeVar("T")
 
 NAME_BYTES_MAX = 65_535
 _FORBIDDEN = frozenset("*>%/")
+_ESCAPED = re.compile(r"%[0-9A-F]{2}")
+EMPTY = "%"
+"""How the empty name is escaped."""
 
 
 def check_name(name: str, what: str = "topic") -> str:
@@ -30,13 +38,44 @@ def check_name(name: str, what: str = "topic") -> str:
     return name
 
 
+def escape_name(name: str) -> str:
+    """Any text as a name that `check_name` lets pass, if it is not too long."""
+    if name.isascii() and name.isprintable() and not _FORBIDDEN.intersection(name):
+        return name or EMPTY
+    return "".join(
+        "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
+        if _is_forbidden(character)
+        else character
+        for character in name
+    )
+
+
+def unescape_name(name: str) -> str:
+    """The text that `escape_name` made this name of."""
+    if "%" not in name:
+        return name
+    if name == EMPTY:
+        return ""
+    data = b"".join(
+        bytes.fromhex(part[1:]) if _ESCAPED.fullmatch(part) else part.encode()
+        for part in re.split(r"(%[0-9A-F]{2})", name)
+    )
+    return data.decode("utf-8", "replace")
+
+
+def _is_forbidden(character: str) -> bool:
+    code = ord(character)
+    return code < 0x20 or 0x7F <= code < 0xA0 or character in _FORBIDDEN or 0xD800 <= code < 0xE000
+
+
 def _check_characters(name: str, what: str) -> None:
-    for character in name:
-        code = ord(character)
-        if code < 0x20 or 0x7F <= code < 0xA0 or character in _FORBIDDEN or 0xD800 <= code < 0xE000:
+    if name == EMPTY:
+        return
+    for character in _ESCAPED.sub("", name):
+        if _is_forbidden(character):
             raise InvalidRequest(
                 f"{what} name {name!r} holds {character!r}; names are UTF-8 without control "
-                "characters, '*', '>', '%' and '/'"
+                "characters, '*', '>', '%' and '/' (but for %XX, which stands for another byte)"
             )
 
 

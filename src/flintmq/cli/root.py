@@ -30,6 +30,7 @@ CONFIG_COMMANDS = {
 }
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
+    "hermesd": ("hermesd", "Run a broker as HermesMQ's daemon is run."),
     "config": ("config", "Check, show and begin a configuration."),
     "pub": ("pub", "Publish messages."),
     "sub": ("sub", "Print messages, to their end or as they come."),

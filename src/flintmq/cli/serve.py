@@ -58,11 +58,11 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
         click.echo(f"flintmq: warning: {fault}", err=True)
     end = "" if config.tls_cert is None else "s"
 
-    def ready(address: tuple[str, int], http: tuple[str, int] | None) -> None:
+    def ready(address: tuple[str, int], others: dict[str, tuple[str, int]]) -> None:
         shown = f"flint{end}://{shown_address(address)}"
-        if http is not None:
-            shown += f", http{end}://{shown_address(http)}"
-        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir}")
+        for name, other in others.items():
+            shown += f", {name}{end}://{shown_address(other)}"
+        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir.absolute()}")
 
     def reread_config() -> Config:
         return reread().config()

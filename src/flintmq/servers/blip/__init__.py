@@ -1,0 +1,1 @@
+"""BlipMQ's three protocols on one port: its clients in, BrokerApi out."""

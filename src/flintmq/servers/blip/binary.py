@@ -1,0 +1,312 @@
+"""The binary protocol's session: handshake, then requests in order. Versions 1 and 2.
+
+Order of the checks and texts are BlipMQ's own: its clients may look at them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING
+
+from ...access import Access
+from ...errors import FlintError, InvalidRequest, NotAuthenticated, PermissionDenied
+from ...wire.blip import (
+    LENGTH_MAX,
+    Frame,
+    FrameDecoder,
+    Publish,
+    Subscribe,
+    Type,
+    decode_auth,
+    decode_hello,
+    decode_number,
+    decode_publish,
+    decode_subscribe,
+    encode_ack,
+    encode_frame,
+    encode_nack,
+)
+from . import refusals
+from .leases import Acks
+from .options import LOGIN_FAILURES_MAX, UNKNOWN_BYTES_MAX
+from .publishing import Publishes
+from .pushed import PushedSubscription
+from .refusals import Refusal, publish_refusal, subscribe_refusal
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+VERSIONS = (1, 2)
+
+
+class BinarySession:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._server = connection.server
+        self.version = 0
+        self._access: Access | None = None
+        self._decoder = FrameDecoder(length_max=UNKNOWN_BYTES_MAX)
+        self._publishes = Publishes(connection)
+        self._acks = Acks(connection.server, self._refuse_tag)
+        self._pushed: dict[int, PushedSubscription] = {}
+        self._failures = 0
+        connection.set_deadline(self._server.limits.handshake_seconds)
+
+    @property
+    def protocol(self) -> str:
+        return f"blip{self.version}" if self.version else "blip"
+
+    def cut(self, data: bytes, frames: list[Frame]) -> None:
+        self._decoder.feed(data, frames)
+
+    def is_publish(self, frame: Frame) -> bool:
+        return frame.type == Type.PUBLISH
+
+    def is_busy(self) -> bool:
+        return self._publishes.is_landing
+
+    def receive(self, frame: Frame) -> Awaitable[None] | None:
+        type, id, payload = frame
+        if type == Type.PUBLISH and self._access is not None:
+            return self._publish(id, payload)
+        if self._publishes.is_gathering:
+            waits = self._publishes.flush()
+            if waits is not None:
+                return self._after(waits, frame)
+        if type == Type.HELLO:
+            return self._hello(id, payload)
+        if type == Type.AUTH:
+            return self._authenticate(id, payload)
+        if self._access is None:
+            return self._nack(id, refusals.NO_AUTH)
+        if type == Type.ACK:
+            return self._acknowledge(id, payload)
+        if type == Type.POLL:
+            return self._poll(id, payload)
+        if type == Type.SUBSCRIBE:
+            return self._subscribe(id, payload)
+        if type == Type.PING:
+            return self._pong(id)
+        return None  # PONG, NACK, DELIVER: not for us
+
+    async def _after(self, waits: Awaitable[None], frame: Frame) -> None:
+        await waits
+        more = self.receive(frame)
+        if more is not None:
+            await more
+
+    def end_turn(self) -> Awaitable[None] | None:
+        self._acks.flush()
+        return self._publishes.flush() if self._publishes.is_gathering else None
+
+    def _nack(self, id: int, refusal: Refusal) -> Awaitable[None] | None:
+        self._server.counters.refusals[refusal[0]] += 1
+        self._connection.write(encode_nack(id, *refusal))
+        return None  # nothing to wait for
+
+    # --- handshake
+
+    def _hello(self, id: int, payload: bytes) -> Awaitable[None] | None:
+        if self.version:
+            return self._nack(id, refusals.HELLO_TWICE)
+        version = decode_hello(payload)
+        if version is None:
+            return self._nack(id, refusals.HELLO_INVALID)
+        if version not in VERSIONS:
+            return self._nack(id, refusals.HELLO_VERSION)
+        self.version = version
+        self._decoder.type_max = Type.DELIVER if version > 1 else Type.POLL
+        self._connection.write(encode_ack(id))
+        return None
+
+    def _authenticate(self, id: int, payload: bytes) -> Awaitable[None] | None:
+        if not self.version:
+            return self._nack(id, refusals.AUTH_EARLY)
+        if self._access is not None:
+            return self._nack(id, refusals.AUTH_TWICE)
+        key = decode_auth(payload)
+        if key is None:
+            return self._nack(id, refusals.AUTH_INVALID)
+        try:
+            self._access = self._server.gate.judge(key, self._connection.host)
+        except NotAuthenticated:
+            return self._refuse_login(id)
+        self._decoder.length_max = LENGTH_MAX
+        self._connection.set_deadline(None)
+        self._server.watch_keys()
+        self._connection.write(encode_ack(id))
+        return None
+
+    async def _refuse_login(self, id: int) -> None:
+        gate, host = self._server.gate, self._connection.host
+        self._server.counters.login_failures += 1
+        self._failures += 1
+        seconds = gate.hold_back(host)
+        if seconds is None:
+            self._connection.abort()
+            return
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            gate.let_go(host)
+        self._nack(id, refusals.AUTH_WRONG)
+        if self._failures >= LOGIN_FAILURES_MAX:
+            self._connection.close()
+        else:
+            self._connection.set_deadline(self._server.limits.handshake_seconds)
+
+    def keys_changed(self) -> None:
+        """A key that is gone takes its connection with it; so does a permission in use."""
+        if self._access is None:
+            return
+        try:
+            self._access = self._server.gate.still(self._access)
+            for subscription in self._pushed.values():
+                self._access.require("consume", subscription.name)
+        except (NotAuthenticated, PermissionDenied):
+            self._connection.close()
+
+    # --- publishing
+
+    def _publish(self, id: int, payload: bytes) -> Awaitable[None] | None:
+        wanted = decode_publish(payload, self.version)
+        name = None if wanted is None else self._server.name_of(wanted.topic)
+        if wanted is None or name is None:
+            return self._nack(id, refusals.PUBLISH_INVALID)
+        refusal = self._check(wanted)
+        if refusal is not None:
+            return self._nack(id, refusal)
+        assert self._access is not None
+        if not self._access.may("publish", name):
+            return self._nack(id, (refusals.FORBIDDEN, str(PermissionDenied("publish", name))))
+        expiry = 0
+        if wanted.ttl_ms:
+            expiry = self._server.broker.clock.now_ms() + wanted.ttl_ms
+        return self._publishes.add(
+            id, name, wanted.qos, wanted.message, key=wanted.key, expiry=expiry
+        )
+
+    def _check(self, wanted: Publish | Subscribe) -> Refusal | None:
+        if not wanted.topic:
+            return refusals.TOPIC_EMPTY
+        if self.version > 1 and b"\0" in wanted.topic:
+            return refusals.TOPIC_NUL
+        if isinstance(wanted, Publish) and wanted.key == b"":
+            return refusals.KEY_EMPTY
+        if isinstance(wanted, Subscribe) and wanted.group == b"":
+            return refusals.GROUP_EMPTY
+        return None if wanted.qos in (0, 1) else refusals.QOS_INVALID
+
+    def refuse_publishes(self, ids: Sequence[int], qos: int, error: BaseException) -> None:
+        if qos == 0 and not isinstance(error, InvalidRequest | PermissionDenied):
+            self._server.counters.dropped += len(ids)  # at most once, as it was asked for
+            return
+        refusal = publish_refusal(error, self.version)
+        if qos == 0 and isinstance(error, InvalidRequest):
+            refusal = (refusals.BAD_REQUEST, str(error))
+        for id in ids:
+            self._nack(id, refusal)
+
+    # --- subscribing
+
+    def _subscribe(self, id: int, payload: bytes) -> Awaitable[None] | None:
+        wanted = decode_subscribe(payload, self.version)
+        name = None if wanted is None else self._server.name_of(wanted.topic)
+        group = ""
+        if wanted is not None and wanted.group:
+            group = self._server.name_of(wanted.group) or ""
+        if wanted is None or name is None or (wanted.group and not group):
+            return self._nack(id, refusals.SUBSCRIBE_INVALID)
+        refusal = self._check(wanted)
+        if refusal is not None:
+            return self._nack(id, refusal)
+        return self._open(id, wanted, name, group)
+
+    async def _open(self, id: int, wanted: Subscribe, name: str, group: str) -> None:
+        assert self._access is not None
+        await self._publishes.landed()  # what it has published before is not for it
+        try:
+            self._access.require("consume", name)
+            if self.version == 1:
+                polled = await self._server.polled.subscribe(name, wanted.topic, wanted.qos)
+                number = polled.id
+            else:
+                number = self._server.next_id()
+                pushed = PushedSubscription(self._connection, number, name, wanted, group or None)
+                await pushed.open()
+                self._pushed[number] = pushed
+        except FlintError as error:
+            self._nack(id, subscribe_refusal(error))
+            return
+        self._connection.write(encode_ack(id, number))
+        if self.version > 1:
+            pushed.begin()
+
+    # --- consuming
+
+    def _poll(self, id: int, payload: bytes) -> Awaitable[None] | None:
+        number = decode_number(payload)
+        if number is None:
+            return self._nack(id, refusals.POLL_INVALID)
+        if number == 0:
+            return self._nack(id, refusals.SUBSCRIPTION_ZERO)
+        if self.version > 1:
+            return None  # what there is comes by itself
+        return self._answer_poll(id, number)
+
+    async def _answer_poll(self, id: int, number: int) -> None:
+        """A message if there is one; else silence, which is what their clients wait for."""
+        assert self._access is not None
+        subscription = self._server.polled.find(number)
+        if subscription is None or not self._access.may("consume", subscription.name):
+            return
+        if self._publishes.is_landing:
+            await self._publishes.landed()  # what it has published itself can be polled
+        found = await subscription.poll(id)
+        if found is not None:
+            self._connection.write(found)
+
+    def _acknowledge(self, id: int, payload: bytes) -> Awaitable[None] | None:
+        number = decode_number(payload)
+        if number is None:
+            return self._nack(id, refusals.ACK_INVALID)
+        if number == 0:
+            return self._nack(id, refusals.SUBSCRIPTION_ZERO)
+        subscription = (
+            self._server.polled.find(number) if self.version == 1 else self._pushed.get(number)
+        )
+        assert self._access is not None
+        if (
+            subscription is None
+            or subscription.leases is None
+            or not self._access.may("consume", subscription.name)
+        ):
+            return self._nack(id, refusals.TAG_UNKNOWN)
+        self._acks.add(subscription.leases, id)
+        return None
+
+    def _refuse_tag(self, tag: int) -> None:
+        self._nack(tag, refusals.TAG_UNKNOWN)
+
+    def _pong(self, id: int) -> Awaitable[None] | None:
+        """Once everything before it is as safe as it will be: publishes, acknowledgements."""
+        self._acks.flush()
+        if self._publishes.is_landing or self._acks.are_under_way:
+            return self._pong_later(id)
+        self._connection.write(encode_frame(Type.PONG, id))
+        return None
+
+    async def _pong_later(self, id: int) -> None:
+        await self._publishes.landed()
+        await self._acks.settled()
+        self._connection.write(encode_frame(Type.PONG, id))
+
+    # --- the end
+
+    async def finish(self) -> None:
+        await self._publishes.landed()
+        await self._acks.settled()
+        for subscription in self._pushed.values():
+            await subscription.close()
+        self._pushed.clear()

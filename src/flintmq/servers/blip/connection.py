@@ -1,0 +1,320 @@
+"""One connection of a BlipMQ client: its protocol, its frames in order, one write per turn.
+
+What frames mean is the session's business. Frames are carried out one after the other; while one
+has to wait, nothing more is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from ...errors import FlintError, MalformedFrame
+from ...logs import limited
+from ...wire.blip import HEAD, LENGTH_BYTES, LENGTH_MIN, Type
+from ...wire.blip_flat import LENGTH, decode_command
+from ..connection import WRITE_BYTES_HIGH, set_socket_options
+from .binary import BinarySession
+from .flat import FlatSession
+
+if TYPE_CHECKING:
+    from .server import BlipServer
+
+_log = logging.getLogger(__name__)
+
+HELLO_LENGTH = 11
+"""No command of the first protocol is as short."""
+
+
+class Session(Protocol):
+    """What speaks one of the protocols."""
+
+    @property
+    def protocol(self) -> str: ...
+    def cut(self, data: bytes, frames: list[Any]) -> None:
+        """Bytes into frames. Raises MalformedFrame; what came before it is in `frames`."""
+        ...
+
+    def receive(self, frame: Any) -> Awaitable[None] | None:
+        """Carry a frame out; what comes back is to be waited for before the next."""
+        ...
+
+    def end_turn(self) -> Awaitable[None] | None:
+        """Everything that came together was received."""
+        ...
+
+    def refuse_publishes(self, ids: Sequence[int], qos: int, error: BaseException) -> None: ...
+    def keys_changed(self) -> None: ...
+    def is_publish(self, frame: Any) -> bool: ...
+    def is_busy(self) -> bool: ...
+    async def finish(self) -> None:
+        """Let go of everything it holds, once the connection is gone."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self, server: BlipServer) -> None:
+        self.server = server
+        self.session: Session | None = None
+        self.peer = self.host = "?"
+        self.bytes_received = self.bytes_sent = 0
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._first = b""
+        self._todo: deque[Any] = deque()
+        self._worker: asyncio.Task[None] | None = None
+        self._out: list[bytes] = []
+        self._flushing = False
+        self._holding: set[str] = set()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._is_ending = False
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # --- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "local")
+        self.host = str(peer[0]) if isinstance(peer, tuple) else "local"
+        set_socket_options(transport)
+        transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
+        if not self.server.admit(self):
+            transport.abort()
+            return
+        # Somebody may sit at a shell of the first protocol; but not for ever.
+        self.set_deadline(self.server.limits.idle_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        self.bytes_received += len(data)
+        if self._is_ending:
+            return
+        frames: list[Any] = []
+        try:
+            if self.session is None:
+                data = self._choose(self._first + data)
+            if self.session is not None and data:
+                self.session.cut(data, frames)
+        except FlintError as error:  # malformed, or not let in
+            self._complain(error)
+            self._is_ending = True
+        self._todo += frames
+        if self._worker is None:
+            self._work()
+
+    def eof_received(self) -> bool:
+        """What was asked for is still answered."""
+        self._is_ending = True
+        if self._worker is None:
+            self._work()
+        return True
+
+    def pause_writing(self) -> None:
+        self._room.clear()
+        self.hold("replies")  # who does not read what was asked for asks for nothing more
+
+    def resume_writing(self) -> None:
+        self._room.set()
+        self.go_on("replies")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._is_ending = True
+        self._room.set()
+        self._out.clear()
+        self.set_deadline(None)
+        self.server.left(self)
+        session = self.session
+        if session is not None:
+            # What it has published counts; what it wanted to have is nobody's any more.
+            self._todo = deque(frame for frame in self._todo if session.is_publish(frame))
+            self.server.spawn(self._finish(session))
+
+    async def _finish(self, session: Session) -> None:
+        if self._worker is not None:
+            await asyncio.wait([self._worker])
+        await session.finish()
+
+    # --- which protocol it is
+
+    def _choose(self, data: bytes) -> bytes:
+        """The first frame tells. What comes back is for the session that was made."""
+        self._first = data
+        if len(data) < LENGTH_BYTES:
+            return b""
+        (length,) = LENGTH.unpack_from(data)
+        if length == HELLO_LENGTH:
+            self.session = BinarySession(self)
+        else:
+            if not LENGTH_MIN <= length <= self.server.options.flat_bytes_max:
+                raise MalformedFrame(f"no first frame has {length:,} bytes")
+            if len(data) < LENGTH_BYTES + length:
+                return b""
+            self.session = self._session_for(data, length)
+        self._first = b""
+        return data
+
+    def _session_for(self, data: bytes, length: int) -> Session:
+        try:
+            decode_command(data[LENGTH_BYTES : LENGTH_BYTES + length])
+        except MalformedFrame:
+            _, type, _ = HEAD.unpack_from(data)
+            if type not in Type:
+                raise
+            return BinarySession(self)  # it begins with something else than HELLO, and hears so
+        return FlatSession(self)
+
+    # --- frames, one after the other
+
+    def _work(self) -> None:
+        session = self.session
+        if session is not None:
+            try:
+                waits = self._next(session)
+            except Exception as error:
+                self._fail(error)
+                return
+            if waits is not None:
+                self.hold("work")
+                self._worker = self.server.spawn(self._go_on(session, waits))
+                return
+        self.flush()
+        if self._is_ending:
+            self.close()
+
+    def _next(self, session: Session) -> Awaitable[None] | None:
+        """Carry out what can be without waiting."""
+        while self._todo:
+            try:
+                waits = session.receive(self._todo.popleft())
+            except FlintError as error:
+                # What came before it counts.
+                self._complain(error)
+                self._todo.clear()
+                self._is_ending = True
+                break
+            if waits is not None:
+                return waits
+        return session.end_turn()
+
+    async def _go_on(self, session: Session, waits: Awaitable[None] | None) -> None:
+        try:
+            while waits is not None:
+                await waits
+                waits = self._next(session)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._worker = None
+        self.go_on("work")
+        self.flush()
+        if self._is_ending:
+            self.close()
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, FlintError):
+            self._complain(error)
+        else:
+            limited(
+                _log,
+                logging.ERROR,
+                "connection_failed",
+                type(error).__name__,
+                "a connection failed by a fault of the broker; please report it",
+                exc_info=error,
+                peer=self.peer,
+            )
+        self._todo.clear()
+        self.abort()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the other side reads."""
+        return self._room.is_set()
+
+    def _complain(self, error: FlintError) -> None:
+        self.server.counters.malformed += 1
+        limited(
+            _log,
+            logging.INFO,
+            "client_disconnected",
+            self.host,
+            f"{self.peer} is disconnected: {error}",
+            peer=self.peer,
+            error=type(error).__name__,
+        )
+
+    def session_refuses(self, ids: Sequence[int], qos: int, error: BaseException) -> None:
+        if self.session is not None:
+            self.session.refuse_publishes(ids, qos, error)
+
+    # --- the session's side
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def is_busy(self) -> bool:
+        return self._worker is not None or (self.session is not None and self.session.is_busy())
+
+    def set_deadline(self, seconds: float | None) -> None:
+        """Until when something has to be heard; None: for as long as it likes."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if seconds is not None:
+            self._deadline = self._loop.call_later(seconds, self.abort)
+
+    async def room(self) -> None:
+        """Wait until the other side reads."""
+        await self._room.wait()
+
+    def write(self, data: bytes) -> None:
+        """Send what is gathered in this turn of the loop with one write at its end."""
+        self._out.append(data)
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        self._flushing = False
+        if self._out:
+            out, self._out = self._out, []
+            if self._transport is not None:
+                data = out[0] if len(out) == 1 else b"".join(out)
+                self.bytes_sent += len(data)
+                self.server.counters.writes += 1
+                self._transport.write(data)
+
+    def hold(self, why: str) -> None:
+        """Read no more for now: the other side feels it."""
+        self._holding.add(why)
+        if self.is_open:
+            assert self._transport is not None
+            with contextlib.suppress(RuntimeError):
+                self._transport.pause_reading()
+
+    def go_on(self, why: str) -> None:
+        self._holding.discard(why)
+        if self.is_open and not self._holding:
+            assert self._transport is not None
+            with contextlib.suppress(RuntimeError):
+                self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Close once everything written so far is sent."""
+        self._is_ending = True
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._is_ending = True
+        if self._transport is not None:
+            self._transport.abort()

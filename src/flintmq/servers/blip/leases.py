@@ -1,0 +1,134 @@
+"""What is out of a subscription's group and not acknowledged, and how it is acknowledged.
+
+A tag is the message's offset plus one: the same at every delivery, and the place to go on from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...broker_api import Grant, MemberApi
+from ...errors import FlintError, LeaseLost
+from ...group_model import LEASE_SECONDS_MAX, Lease, Ranges
+from ...logs import limited
+
+if TYPE_CHECKING:
+    from .server import BlipServer
+
+_log = logging.getLogger(__name__)
+
+KEPT_MAX = 131_072
+"""Of messages that were never acknowledged, the tokens of so many are kept for late answers."""
+
+
+class Leases:
+    """Tokens by offset, in the order the messages went out."""
+
+    def __init__(self, member: MemberApi, lease_seconds: float) -> None:
+        self.member = member
+        self.lease_seconds = lease_seconds
+        self._tokens: dict[int, tuple[int, float]] = {}
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    async def note(self, grant: Grant) -> None:
+        """Remember what was handed out; what was out before stays longer each time."""
+        now = asyncio.get_running_loop().time()
+        until = now + self.lease_seconds
+        tokens, token = self._tokens, grant.token
+        for run in grant.rows.runs:
+            base = run.source.base_offset
+            for row in run.rows():
+                tokens[base + row] = token, until
+        for offset, count in grant.counts.items():
+            seconds = min(LEASE_SECONDS_MAX, self.lease_seconds * 2.0 ** min(count - 1, 64))
+            del tokens[offset]
+            tokens[offset] = token, now + seconds
+            await self.member.extend([(token, [(offset, offset + 1)])], seconds)
+        while len(tokens) > KEPT_MAX:
+            del tokens[next(iter(tokens))]
+
+    def settle(self, tag: int) -> int | None:
+        """The token of a message that is acknowledged; None if it is not known to be out."""
+        found = self._tokens.pop(tag - 1, None)
+        self._changed.set()
+        return None if found is None else found[0]
+
+    async def room(self, window: int) -> None:
+        """Wait until fewer than `window` are out, or leases that nobody cares for have ended."""
+        loop = asyncio.get_running_loop()
+        while len(self._tokens) >= window:
+            oldest = next(iter(self._tokens))
+            seconds = self._tokens[oldest][1] - loop.time()
+            if seconds <= 0:
+                del self._tokens[oldest]
+                continue
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), seconds)
+
+
+class Acks:
+    """Acknowledgements of one connection, gathered within one read."""
+
+    def __init__(self, server: BlipServer, refuse: Callable[[int], None]) -> None:
+        self._server, self._refuse = server, refuse
+        self._gathered: dict[Leases, dict[int, list[int]]] = {}
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    @property
+    def are_under_way(self) -> bool:
+        return bool(self._under_way)
+
+    def add(self, leases: Leases, tag: int) -> None:
+        token = leases.settle(tag)
+        if token is None:
+            self._refuse(tag)
+        else:
+            self._gathered.setdefault(leases, {}).setdefault(token, []).append(tag - 1)
+
+    def flush(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for leases, by_token in gathered.items():
+            settled = [(token, ranges_of(offsets)) for token, offsets in by_token.items()]
+            task = self._server.spawn(self._settle(leases.member, settled))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def _settle(self, member: MemberApi, settled: list[Lease]) -> None:
+        try:
+            await member.ack(settled)
+        except LeaseLost as error:  # somebody else has them by now
+            for offset in error.offsets:
+                self._refuse(offset + 1)
+        except FlintError as error:
+            # They are delivered again; to say so would be the answer to something else.
+            limited(
+                _log,
+                logging.WARNING,
+                "blip_ack_failed",
+                type(error).__name__,
+                f"messages were acknowledged, and that could not be kept: {error}",
+            )
+
+    async def settled(self) -> None:
+        """Wait until everything acknowledged so far is."""
+        self.flush()
+        if self._under_way:
+            await asyncio.wait(list(self._under_way))
+
+
+def ranges_of(offsets: list[int]) -> Ranges:
+    ranges: Ranges = []
+    for offset in sorted(offsets):
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1] = (ranges[-1][0], offset + 1)
+        else:
+            ranges.append((offset, offset + 1))
+    return ranges

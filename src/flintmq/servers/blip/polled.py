@@ -1,0 +1,200 @@
+"""Subscriptions of version 1: known by their number alone, polled by whoever may consume the topic.
+
+One of QoS 1 is a group of its own, `blip-<number>`: it outlives connections and restarts. Messages
+of QoS 0 wait in a live queue beside it, which does not. One that nobody has polled for the stated
+time is dropped, as clients have no way to say that they are done with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from typing import TYPE_CHECKING
+
+from ...broker_api import FeedApi, MemberApi
+from ...errors import FlintError, GroupNotFound, TopicNotFound
+from ...logs import event
+from ...patterns import unescape_name
+from ...wire.blip import encode_publish
+from .leases import Leases
+from .live import UNSTORED
+from .options import BlipOptions
+
+if TYPE_CHECKING:
+    from .server import BlipServer
+
+_log = logging.getLogger(__name__)
+
+_GROUP = re.compile(r"blip-(\d{1,19})")
+_PUSHED = re.compile(r"blip-push-(\d{1,19})")
+
+
+def polled_group(number: int) -> str:
+    return f"blip-{number}"
+
+
+def pushed_group(number: int) -> str:
+    return f"blip-push-{number}"
+
+
+class PolledSubscription:
+    def __init__(
+        self,
+        id: int,
+        name: str,
+        topic: bytes,
+        feed: FeedApi,
+        member: MemberApi | None,
+        options: BlipOptions,
+    ) -> None:
+        self.id, self.name, self._topic = id, name, topic
+        self.leases = None if member is None else Leases(member, options.retry_backoff)
+        self.feed = feed
+        self.polled_at = asyncio.get_running_loop().time()
+        self.delivered = 0
+        self._is_groups_turn = True
+
+    async def poll(self, id: int) -> bytes | None:
+        """One message, in turn from the group and the live queue; as a frame."""
+        self.polled_at = asyncio.get_running_loop().time()
+        found = None
+        for _ in range(2):
+            self._is_groups_turn = not self._is_groups_turn
+            found = self._live(id) if self._is_groups_turn else await self._leased()
+            if found is not None:
+                self.delivered += 1
+                break
+        return found
+
+    def _live(self, id: int) -> bytes | None:
+        message = self.feed.take_one()
+        return None if message is None else encode_publish(id, 0, self._topic, message.value)
+
+    async def _leased(self) -> bytes | None:
+        leases = self.leases
+        if leases is None or not leases.member.is_ready():
+            return None
+        grant = await leases.member.take(1, leases.lease_seconds, 0)
+        if grant is None:
+            return None
+        await leases.note(grant)
+        (message,) = grant.rows
+        assert message.offset is not None
+        return encode_publish(message.offset + 1, 1, self._topic, message.value)
+
+    async def close(self) -> None:
+        await self.feed.close()
+        if self.leases is not None:
+            await self.leases.member.close()
+
+
+class PolledBoard:
+    """All of them, by number."""
+
+    def __init__(self, server: BlipServer) -> None:
+        self._server = server
+        self._known: dict[int, PolledSubscription] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def all(self) -> list[PolledSubscription]:
+        return list(self._known.values())
+
+    def find(self, number: int) -> PolledSubscription | None:
+        return self._known.get(number)
+
+    async def subscribe(self, name: str, topic: bytes, qos: int) -> PolledSubscription:
+        return await self._open(self._server.next_id(), name, topic, qos, is_new=True)
+
+    async def _open(
+        self, number: int, name: str, topic: bytes, qos: int, *, is_new: bool
+    ) -> PolledSubscription:
+        server = self._server
+        member = None
+        if qos:
+            member = await server.broker.join_group(
+                name,
+                polled_group(number),
+                order="log" if is_new else None,
+                filter=None,
+                start="latest" if is_new else None,
+                holder="blip",
+                auto_create=True,
+            )
+        feed = await server.broker.open_feed(
+            name,
+            capacity=server.options.queue_capacity,
+            overflow=server.options.overflow,
+            filter=UNSTORED if qos else None,
+        )
+        made = PolledSubscription(number, name, topic, feed, member, server.options)
+        self._known[number] = made
+        self._arm()
+        return made
+
+    async def restore(self) -> None:
+        """Find those of an earlier run. What was pushed then ended with its connections."""
+        broker = self._server.broker
+        for name in await broker.topics(">"):
+            for info in await broker.groups(name):
+                if found := _GROUP.fullmatch(info.name):
+                    number = int(found[1])
+                    topic = unescape_name(name).encode()
+                    await self._open(number, name, topic, 1, is_new=False)
+                    self._server.seen_id(number)
+                elif _PUSHED.fullmatch(info.name):
+                    await broker.delete_group(name, info.name)
+
+    # --- those that nobody polls
+
+    def _arm(self) -> None:
+        if self._timer is None and self._known:
+            oldest = min(one.polled_at for one in self._known.values())
+            due = oldest + self._server.options.subscription_seconds
+            self._timer = asyncio.get_running_loop().call_at(due, self._sweep)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        for one in self.all():
+            if one.polled_at + self._server.options.subscription_seconds <= now:
+                del self._known[one.id]
+                self._server.spawn(self._drop(one))
+        self._arm()
+
+    async def _drop(self, one: PolledSubscription) -> None:
+        self._server.counters.subscriptions_dropped += 1
+        event(
+            _log,
+            logging.INFO,
+            "blip_subscription_dropped",
+            f"subscription {one.id} of {one.name!r} is dropped: nobody has polled it for "
+            f"{self._server.options.subscription_seconds:g} s",
+            subscription=str(one.id),
+            topic=one.name,
+        )
+        try:
+            await one.close()
+            if one.leases is not None:
+                await self._server.broker.delete_group(one.name, polled_group(one.id))
+        except (TopicNotFound, GroupNotFound):
+            pass  # somebody was faster
+        except FlintError as error:
+            event(
+                _log,
+                logging.WARNING,
+                "blip_subscription_not_dropped",
+                f"the group of subscription {one.id} cannot be deleted: {error}",
+                subscription=str(one.id),
+                topic=one.name,
+            )
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for one in self.all():
+            await one.close()
+        self._known.clear()

@@ -1,0 +1,171 @@
+"""Publishes of one connection: gathered within one read, taken in order, watched until safe.
+
+BlipMQ's publishers hear nothing of a success, so nothing is answered; but what is not stored is
+refused by its correlation id, and PING can wait for everything before it (`landed`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from ...batch import BatchBuilder
+from ...errors import FlintError
+from ...model import Receipt
+from .refusals import ShuttingDown
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+PUBLISH_COST = 128
+"""What a publish is counted for beside its bytes."""
+
+
+class _Gathered:
+    """Publishes that become one batch."""
+
+    __slots__ = ("ids", "rows", "size")
+
+    def __init__(self) -> None:
+        self.rows = BatchBuilder()
+        self.ids: list[int] = []
+        self.size = 0
+
+
+class Publishes:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._server = connection.server
+        self._gathered: dict[tuple[str, int], _Gathered] = {}
+        self._landing: deque[tuple[Awaitable[Receipt], list[int], int]] = deque()
+        self._landing_bytes = 0
+        self._lander: asyncio.Task[None] | None = None
+        self._is_held = False
+
+    @property
+    def is_gathering(self) -> bool:
+        return bool(self._gathered)
+
+    @property
+    def is_landing(self) -> bool:
+        return bool(self._landing)
+
+    def add(
+        self,
+        id: int,
+        topic: str,
+        qos: int,
+        message: bytes,
+        *,
+        key: bytes | None = None,
+        expiry: int = 0,
+    ) -> Awaitable[None] | None:
+        """Take one up. What comes back is to be waited for before the next."""
+        waits = None
+        gathered = self._gathered.get((topic, qos))
+        if gathered is None:
+            gathered = self._gathered[topic, qos] = _Gathered()
+        elif not self._server.broker.may_gather(topic):
+            waits = self.flush()  # each may have to wait, or be refused, by itself
+            if waits is not None:
+                return self._later(waits, id, topic, qos, message, key, expiry)
+            gathered = self._gathered[topic, qos] = _Gathered()
+        if key is None and not expiry:
+            gathered.rows.append(message)
+        else:
+            gathered.rows.append_row(message, key=key, expiry=expiry)
+        gathered.ids.append(id)
+        gathered.size += len(message) + PUBLISH_COST
+        return None
+
+    async def _later(
+        self,
+        waits: Awaitable[None],
+        id: int,
+        topic: str,
+        qos: int,
+        message: bytes,
+        key: bytes | None,
+        expiry: int,
+    ) -> None:
+        await waits
+        self.add(id, topic, qos, message, key=key, expiry=expiry)
+
+    def flush(self) -> Awaitable[None] | None:
+        """Hand everything gathered to the broker; what comes back is to be waited for."""
+        gathered, self._gathered = self._gathered, {}
+        left = deque(gathered.items())
+        while left:
+            (topic, qos), some = left[0]
+            if not self._publish(topic, qos, some):
+                return self._wait_in_line(left)
+            left.popleft()
+        return None
+
+    def _publish(self, topic: str, qos: int, some: _Gathered) -> bool:
+        """False where the broker would have to wait."""
+        server = self._server
+        try:
+            if server.is_draining:
+                raise ShuttingDown("the broker is about to stop")
+            receipt = server.broker.publish_nowait(topic, some.rows, qos=qos, auto_create=True)
+        except FlintError as error:
+            self._connection.session_refuses(some.ids, qos, error)
+            return True
+        if receipt is None:
+            return False
+        self._taken(receipt, qos, some)
+        return True
+
+    def _taken(self, receipt: Receipt | Awaitable[Receipt], qos: int, some: _Gathered) -> None:
+        self._server.counters.published += len(some.ids)
+        if qos:
+            self._server.counters.stored += len(some.ids)
+            self._server.counters.stored_bytes += some.size
+        if isinstance(receipt, Receipt):
+            return
+        self._landing.append((receipt, some.ids, some.size))
+        self._landing_bytes += some.size
+        if self._lander is None:
+            self._lander = self._server.spawn(self._land())
+        if not self._is_held and self._landing_bytes > self._server.limits.in_flight_bytes:
+            self._is_held = True
+            self._connection.hold("publishes")
+
+    async def _wait_in_line(self, left: deque[tuple[tuple[str, int], _Gathered]]) -> None:
+        while left:
+            (topic, qos), some = left.popleft()
+            if self._publish(topic, qos, some):
+                continue
+            try:
+                receipt = await self._server.broker.publish(
+                    topic, some.rows, qos=qos, auto_create=True, timeout=None
+                )
+            except FlintError as error:
+                self._connection.session_refuses(some.ids, qos, error)
+            else:
+                self._taken(receipt, qos, some)
+
+    async def _land(self) -> None:
+        try:
+            while self._landing:
+                receipt, ids, size = self._landing[0]
+                try:
+                    await receipt
+                except FlintError as error:
+                    self._connection.session_refuses(ids, 1, error)
+                self._landing.popleft()
+                self._landing_bytes -= size
+                limit = self._server.limits.in_flight_bytes
+                if self._is_held and self._landing_bytes <= limit // 2:
+                    self._is_held = False
+                    self._connection.go_on("publishes")
+        finally:
+            self._lander = None
+
+    async def landed(self) -> None:
+        """Wait until everything so far is safe, or refused."""
+        if self._lander is not None:
+            await asyncio.wait([self._lander])

@@ -1,0 +1,242 @@
+"""Subscriptions of version 2: what there is goes out by itself, as fast as the client reads.
+
+What is stored comes from a group under leases (QoS 1) or from a reader (QoS 0 from an offset on);
+what is not comes through a live queue. Members of a named group share one of those, in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ...batch import key_hash
+from ...broker_api import FeedApi, MemberApi, ReaderApi
+from ...errors import FlintError, GroupNotFound, TopicNotFound
+from ...logs import limited
+from ...model import Start
+from ...rows import Rows, Run
+from ...wire.blip import Subscribe, encode_deliver
+from .leases import Leases
+from .live import UNSTORED
+from .options import PUSH_LEASE_SECONDS, WINDOW
+from .polled import pushed_group
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .server import BlipServer
+
+_log = logging.getLogger(__name__)
+
+TAKE_LIVE = 512
+"""Messages that are taken out of a live queue before others have their turn."""
+TAKE_LEASED = 64
+"""Messages leased in one step: members of a group should get alike."""
+OFFSET_MAX = 2**62
+
+
+class PushedSubscription:
+    def __init__(
+        self,
+        connection: Connection,
+        id: int,
+        name: str,
+        wanted: Subscribe,
+        group: str | None,
+    ) -> None:
+        self.connection, self.id, self.name = connection, id, name
+        self._server = connection.server
+        self._topic, self._qos, self._group = wanted.topic, wanted.qos, group
+        self._start = None if wanted.from_offset is None else min(wanted.from_offset, OFFSET_MAX)
+        self._feed: FeedApi | None = None
+        self._shared: SharedFeed | None = None
+        self._reader: ReaderApi | None = None
+        self.leases: Leases | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- the beginning
+
+    async def open(self) -> None:
+        broker, options = self._server.broker, self._server.options
+        if self._qos:
+            self.leases = Leases(await self._join(), PUSH_LEASE_SECONDS)
+        elif self._start is not None:
+            self._reader = await broker.open_reader(
+                self.name, name=None, start=self._start, filter=None, auto_create=True
+            )
+        if self._group is not None:
+            self._shared = await self._server.shared_feed(self.name, self._group, self._qos)
+            return
+        only_unstored = self._qos or self._reader is not None
+        self._feed = await broker.open_feed(
+            self.name,
+            capacity=options.queue_capacity,
+            overflow=options.overflow,
+            filter=UNSTORED if only_unstored else None,
+        )
+
+    async def _join(self) -> MemberApi:
+        broker = self._server.broker
+        group = self._group or pushed_group(self.id)
+        is_known = False
+        with contextlib.suppress(TopicNotFound):
+            is_known = any(info.name == group for info in await broker.groups(self.name))
+        start: Start = "latest" if self._start is None else self._start
+        return await broker.join_group(
+            self.name,
+            group,
+            # Of one key, one at a time, and so in order, whoever of the members gets them.
+            order=None if is_known else "key" if self._group else "log",
+            filter=None,
+            start=None if is_known else start,
+            holder=f"blip {self.connection.peer}",
+            auto_create=True,
+        )
+
+    def begin(self) -> None:
+        """From now on messages go out; the client knows the subscription."""
+        if self.leases is not None:
+            self._spawn(self._push_leased(self.leases))
+        if self._reader is not None:
+            self._spawn(self._push_live(self._reader))
+        if self._feed is not None:
+            self._spawn(self._push_live(self._feed))
+        if self._shared is not None:
+            self._shared.join(self)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(self._server.spawn(self._guarded(work)))
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """A subscription that is dead must not look idle: its connection ends."""
+        try:
+            await work
+        except FlintError as error:
+            limited(
+                _log,
+                logging.INFO,
+                "client_disconnected",
+                self.connection.host,
+                f"{self.connection.peer} is disconnected: its subscription of {self.name!r} has "
+                f"ended: {error}",
+                peer=self.connection.peer,
+            )
+            self.connection.close()
+
+    # --- messages
+
+    async def _push_live(self, source: FeedApi | ReaderApi) -> None:
+        while True:
+            await self.connection.room()
+            rows = source.take(TAKE_LIVE)
+            if rows.runs:
+                self.send_unleased(rows)
+                await asyncio.sleep(0)
+            else:
+                await source.wait(None)
+
+    def send_unleased(self, rows: Rows) -> None:
+        topic = self._topic
+        self._send([encode_deliver(0, 0, topic, value) for value in rows.values])
+
+    def _send(self, frames: list[bytes]) -> None:
+        self._server.counters.delivered += len(frames)
+        self.connection.write(b"".join(frames))
+        self.connection.flush()  # so that one who does not read is noticed
+
+    async def _push_leased(self, leases: Leases) -> None:
+        topic = self._topic
+        while True:
+            await self.connection.room()
+            await leases.room(WINDOW)
+            grant = await leases.member.take(TAKE_LEASED, leases.lease_seconds, None)
+            if grant is None:
+                continue
+            await leases.note(grant)
+            frames = []
+            for run in grant.rows.runs:
+                first = run.source.base_offset + 1
+                values = Rows([run]).values
+                frames += [
+                    encode_deliver(1, first + row, topic, value)
+                    for row, value in zip(run.rows(), values, strict=True)
+                ]
+            self._send(frames)
+
+    # --- the end
+
+    async def close(self) -> None:
+        """What it had and did not acknowledge is given back at once."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._shared is not None:
+            await self._shared.leave(self)
+        for held in (self._feed, self._reader):
+            if held is not None:
+                await held.close()
+        if self.leases is not None:
+            await self.leases.member.close()
+            if self._group is None:
+                with contextlib.suppress(TopicNotFound, GroupNotFound):
+                    await self._server.broker.delete_group(self.name, pushed_group(self.id))
+
+
+class SharedFeed:
+    """The live queue of a named group: each message to one member, those of one key to the same."""
+
+    def __init__(self, server: BlipServer, feed: FeedApi, on_empty: Any) -> None:
+        self._server, self._feed, self._on_empty = server, feed, on_empty
+        self._members: list[PushedSubscription] = []
+        self._next = 0
+        self._task: asyncio.Task[None] | None = None
+        self._is_joined = asyncio.Event()
+        self.users = 0
+
+    def join(self, member: PushedSubscription) -> None:
+        self._members.append(member)
+        self._is_joined.set()
+        if self._task is None:
+            self._task = self._server.spawn(self._deal())
+
+    async def leave(self, member: PushedSubscription) -> None:
+        if member in self._members:
+            self._members.remove(member)
+            if not self._members:
+                self._is_joined.clear()
+        self.users -= 1
+        if not self.users:
+            self._on_empty()
+            if self._task is not None:
+                self._task.cancel()
+            await self._feed.close()
+
+    async def _deal(self) -> None:
+        while True:
+            rows = self._feed.take(TAKE_LIVE)
+            if not rows.runs:
+                await self._feed.wait(None)
+                continue
+            for run in rows.runs:
+                for row in run.rows():
+                    member = await self._chosen(run, row)
+                    member.send_unleased(Rows([run._replace(start=row, stop=row + 1, picks=None)]))
+            await asyncio.sleep(0)
+
+    async def _chosen(self, run: Run, row: int) -> PushedSubscription:
+        """One that reads, if there is one; a slow one must not hold up the others."""
+        while True:
+            await self._is_joined.wait()
+            members = self._members
+            key = run.source.key(row)
+            if key is None:
+                self._next += 1
+            first = self._next if key is None else key_hash(key)
+            for turn in range(len(members)):
+                chosen = members[(first + turn) % len(members)]
+                if chosen.connection.has_room:
+                    return chosen
+            await members[first % len(members)].connection.room()
