@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +150,25 @@ def test_what_was_published_during_a_copy_is_left_for_the_next_one(server: str) 
             assert ends.reached()
 
     asyncio.run(story())
+
+
+@pytest.mark.slow
+def test_ctrl_c_tells_what_was_copied_and_how_to_go_on(server: str, tmp_path: Path) -> None:
+    with flintmq.connect_sync(server) as mq:
+        mq.publish_batch("orders", [b"1", b"2", b"3"])
+    path = tmp_path / "orders.jsonl"
+    command = [sys.executable, "-m", "flintmq.cli", "copy", "orders", str(path), "--follow"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not (
+            path.exists() and path.read_bytes().count(b"\n") == 3
+        ):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "3 messages" in err
+    assert "--resume goes on from here" in err
 
 
 @pytest.mark.parametrize(

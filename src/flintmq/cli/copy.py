@@ -50,6 +50,8 @@ class Job:
     copied: int = 0
     bytes: int = 0
     repeated: int = 0
+    missed: int = 0
+    """What retention took before it could be read."""
     read: int = 0
     """Of a file: how many of its messages are done with."""
     began: float = field(default_factory=monotonic)
@@ -63,6 +65,7 @@ class Job:
                 "count": self.copied,
                 "bytes": self.bytes,
                 "repeated": self.repeated,
+                "missed": self.missed,
                 "read": self.read,
                 "seconds": round(seconds, 3),
                 "ended": ended,
@@ -76,6 +79,8 @@ class Job:
         text += f"{shown_size(self.bytes)} in {seconds:.2f} s{rate}"
         if self.repeated:
             text += f"; {self.repeated:,} were there already"
+        if self.missed:
+            text += f"; {self.missed:,} were gone before they could be read"
         if ended != "done" and self.read:
             text += f"; --skip {self.read + self.skip} goes on behind them"
         elif ended != "done" and (self.resume or is_file(self.destination)):
@@ -169,7 +174,7 @@ def command(
     except OSError as error:
         raise InvalidRequest(f"{error.filename or destination}: {error.strerror}") from None
     job.tell(output, "done")
-    return 0
+    return 1 if job.missed else 0
 
 
 # --- reading a topic up to where it ends now
@@ -225,6 +230,7 @@ async def _rows(reader: Reader, ends: Ends, job: Job, taken: int = 0) -> AsyncIt
     while not ends.reached() and (job.count is None or taken < job.count):
         most = BATCH if job.count is None else min(BATCH, job.count - taken)
         found = await reader.read_batch(most, timeout=None if job.follow else 0)
+        job.missed += found.missed
         if not found:
             return
         rows = ends.within(found)
