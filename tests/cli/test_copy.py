@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 
 import flintmq
 from flintmq.batch import BatchBuilder
-from flintmq.cli.copy import Job, Sending, _parcels
+from flintmq.cli.copy import Bookmark, Job, Sending, _parcels
 from flintmq.cli.copy_files import copied, read_file
 from flintmq.cli.progress import ProgressBar, progress_line
 from flintmq.rows import Message
@@ -33,6 +35,24 @@ def facts(server: str, topic: str) -> list[tuple[Any, ...]]:
             (m.value, m.key, m.headers, m.priority, m.content_type, m.expires_at, m.deliver_at)
             for m in found
         ]
+
+
+@contextmanager
+def broker(directory: Path) -> Iterator[str]:
+    """A broker in a process of its own; its URL."""
+    command = [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(directory)]
+    with subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split("ready at ")[1].split(",")[0]
+        finally:
+            process.terminate()
+            process.wait(30)
 
 
 @pytest.fixture
@@ -102,6 +122,56 @@ async def test_what_was_sent_and_not_committed_is_found_to_be_there() -> None:
         assert (again.copied, again.repeated) == (63, 37)
         async with mq.reader("copy") as reader:
             assert (await reader.read_batch(1000)).values == [b"%d" % n for n in range(100)]
+
+
+async def test_what_was_handed_to_a_copy_that_was_killed_is_copied() -> None:
+    job = Job("orders", "copy", None, None, None, False, "copy.copy", 0)
+    async with flintmq.connect("memory://") as mq, AsyncExitStack() as stack:
+        await mq.publish_batch("orders", [b"%d" % number for number in range(100)])
+        first, after = await Bookmark.open(mq, job, "copy.copy", stack)
+        assert after == {0: 0}
+        await first.move(0, 20)
+        async with mq.reader("orders", name="copy.copy") as not_gone_yet:
+            await not_gone_yet.read_batch(70)
+            _, after = await Bookmark.open(mq, job, "copy.copy", stack)
+        assert after == {0: 20}
+
+
+def test_a_row_of_partitions_is_resumed_in_each_of_them(shell: Shell, server: str) -> None:
+    with flintmq.connect_sync(server) as mq:
+        for name in ("a", "b"):
+            mq.create_topic(name, partitions=3)
+        mq.publish_batch("a", [b"%d" % n for n in range(90)], key=[f"k{n}" for n in range(90)])
+    assert told(shell, "copy", "a", "b", "--resume", "--count", "50")["count"] == 50
+    assert told(shell, "copy", "a", "b", "--resume")["count"] == 40
+    for number in range(3):
+        assert facts(server, f"a/{number}") == facts(server, f"b/{number}") != []
+
+
+@pytest.mark.slow
+def test_a_copy_that_is_killed_again_and_again_is_complete_in_the_end(tmp_path: Path) -> None:
+    count = 300_000
+    with broker(tmp_path / "data") as url, flintmq.connect_sync(url) as mq:
+        values = [b"%d" % number for number in range(count)]
+        for start in range(0, count, 10_000):
+            mq.publish_batch("orders", values[start : start + 10_000])
+        mq.create_topic("copy")
+        command = [sys.executable, "-m", "flintmq.cli", "copy", "orders", "copy", "--resume"]
+        for _ in range(3):
+            before = mq.topic_stats("copy").next_offset
+            with subprocess.Popen(
+                [*command, "--server", url], stderr=subprocess.DEVNULL
+            ) as process:
+                while process.poll() is None and mq.topic_stats("copy").next_offset == before:
+                    time.sleep(0.01)
+                process.kill()
+        done = subprocess.run([*command, "--server", url], stderr=subprocess.DEVNULL, timeout=60)
+        assert done.returncode == 0
+        with mq.reader("copy") as reader:
+            found: list[bytes] = []
+            while rows := reader.read_batch(50_000, timeout=1):
+                found += rows.values
+        assert found == values
 
 
 @pytest.mark.parametrize("file", ["orders.jsonl", "orders.batches"])
