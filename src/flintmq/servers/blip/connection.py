@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
             decode_command(data[LENGTH_BYTES : LENGTH_BYTES + length])
         except MalformedFrame:
             _, type, _ = HEAD.unpack_from(data)
-            if type not in Type:
+            if not Type.HELLO <= type <= Type.DELIVER:
                 raise
             return BinarySession(self)  # it begins with something else than HELLO, and hears so
         return FlatSession(self)

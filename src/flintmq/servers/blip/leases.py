@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...broker_api import Grant, MemberApi
+from ...clock import Clock
 from ...errors import FlintError, LeaseLost
 from ...group_model import LEASE_SECONDS_MAX, Lease, Ranges
 from ...logs import limited
@@ -28,8 +29,9 @@ KEPT_MAX = 131_072
 class Leases:
     """Tokens by offset, in the order the messages went out."""
 
-    def __init__(self, member: MemberApi, lease_seconds: float) -> None:
+    def __init__(self, member: MemberApi, lease_seconds: float, clock: Clock) -> None:
         self.member = member
+        self._clock = clock
         self.lease_seconds = lease_seconds
         self._tokens: dict[int, tuple[int, float]] = {}
         self._changed = asyncio.Event()
@@ -39,7 +41,7 @@ class Leases:
 
     async def note(self, grant: Grant) -> None:
         """Remember what was handed out; what was out before stays longer each time."""
-        now = asyncio.get_running_loop().time()
+        now = self._clock.monotonic()
         until = now + self.lease_seconds
         tokens, token = self._tokens, grant.token
         for run in grant.rows.runs:
@@ -62,10 +64,9 @@ class Leases:
 
     async def room(self, window: int) -> None:
         """Wait until fewer than `window` are out, or leases that nobody cares for have ended."""
-        loop = asyncio.get_running_loop()
         while len(self._tokens) >= window:
             oldest = next(iter(self._tokens))
-            seconds = self._tokens[oldest][1] - loop.time()
+            seconds = self._tokens[oldest][1] - self._clock.monotonic()
             if seconds <= 0:
                 del self._tokens[oldest]
                 continue

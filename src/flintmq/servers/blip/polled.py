@@ -7,12 +7,12 @@ time is dropped, as clients have no way to say that they are done with it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from typing import TYPE_CHECKING
 
 from ...broker_api import FeedApi, MemberApi
+from ...clock import Clock, Timer
 from ...errors import FlintError, GroupNotFound, TopicNotFound
 from ...logs import event
 from ...patterns import unescape_name
@@ -47,17 +47,19 @@ class PolledSubscription:
         feed: FeedApi,
         member: MemberApi | None,
         options: BlipOptions,
+        clock: Clock,
     ) -> None:
         self.id, self.name, self._topic = id, name, topic
-        self.leases = None if member is None else Leases(member, options.retry_backoff)
+        self.leases = None if member is None else Leases(member, options.retry_backoff, clock)
         self.feed = feed
-        self.polled_at = asyncio.get_running_loop().time()
+        self._clock = clock
+        self.polled_at = clock.monotonic()
         self.delivered = 0
         self._is_groups_turn = True
 
     async def poll(self, id: int) -> bytes | None:
         """One message, in turn from the group and the live queue; as a frame."""
-        self.polled_at = asyncio.get_running_loop().time()
+        self.polled_at = self._clock.monotonic()
         found = None
         for _ in range(2):
             self._is_groups_turn = not self._is_groups_turn
@@ -95,7 +97,7 @@ class PolledBoard:
     def __init__(self, server: BlipServer) -> None:
         self._server = server
         self._known: dict[int, PolledSubscription] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -130,7 +132,9 @@ class PolledBoard:
             overflow=server.options.overflow,
             filter=UNSTORED if qos else None,
         )
-        made = PolledSubscription(number, name, topic, feed, member, server.options)
+        made = PolledSubscription(
+            number, name, topic, feed, member, server.options, server.broker.clock
+        )
         self._known[number] = made
         self._arm()
         return made
@@ -153,12 +157,13 @@ class PolledBoard:
     def _arm(self) -> None:
         if self._timer is None and self._known:
             oldest = min(one.polled_at for one in self._known.values())
-            due = oldest + self._server.options.subscription_seconds
-            self._timer = asyncio.get_running_loop().call_at(due, self._sweep)
+            clock = self._server.broker.clock
+            due = oldest + self._server.options.subscription_seconds - clock.monotonic()
+            self._timer = clock.call_later(max(0.0, due), self._sweep)
 
     def _sweep(self) -> None:
         self._timer = None
-        now = asyncio.get_running_loop().time()
+        now = self._server.broker.clock.monotonic()
         for one in self.all():
             if one.polled_at + self._server.options.subscription_seconds <= now:
                 del self._known[one.id]

@@ -61,7 +61,7 @@ class PushedSubscription:
     async def open(self) -> None:
         broker, options = self._server.broker, self._server.options
         if self._qos:
-            self.leases = Leases(await self._join(), PUSH_LEASE_SECONDS)
+            self.leases = Leases(await self._join(), PUSH_LEASE_SECONDS, broker.clock)
         elif self._start is not None:
             self._reader = await broker.open_reader(
                 self.name, name=None, start=self._start, filter=None, auto_create=True
