@@ -250,7 +250,7 @@ def _field(data: bytes, slot: int) -> int:
 def _number(data: bytes, slot: int) -> int:
     at = _field(data, slot)
     assert at % 8 == 0
-    number: int = struct.unpack_from("<Q", data, at)[0]
+    (number,) = struct.unpack_from("<Q", data, at)
     return number
 
 
