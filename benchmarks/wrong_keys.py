@@ -4,8 +4,9 @@
 
 A real `flintmq serve` with one key, a client that has it and publishes at a steady pace, and a
 process beside it that tries wrong keys. The client's latency before, during and after; the broker's
-memory (RSS, so Linux only) likewise. One table and one JSON line. Look at the ratio: the flood, the
-client and the broker share the machine.
+memory (RSS, so Linux only) likewise. One table and one JSON line. Look at the ratios: flood, client
+and broker share the machine. So there is a phase in which the same flood runs against a bare
+server of its own: what that costs the client is the machine's, the rest is the broker's.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from .report import machine, machine_line
 from .server_footprint import Process
 
 PACE_SECONDS = 0.005
+BARE = "bare"
 ANSWER_SECONDS = 10.0
 
 
@@ -95,6 +97,21 @@ async def _attempt(host: str, port: int, key: str, outcomes: Counter[str]) -> No
         writer.transport.abort()
 
 
+async def _hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A server that does nothing: what the flood costs without a broker."""
+    await reader.read(4096)
+    writer.transport.abort()
+
+
+async def run_flood(url: str, key: str, rate: float, seconds: float) -> Counter[str]:
+    if url != BARE:
+        host, _, port = url.removeprefix("flint://").rpartition(":")
+        return await flood(host, int(port), key, rate, seconds)
+    async with await asyncio.start_server(_hang_up, "127.0.0.1", 0) as server:
+        address = server.sockets[0].getsockname()
+        return await flood(address[0], address[1], key, rate, seconds)
+
+
 # --- everybody else
 
 
@@ -130,39 +147,54 @@ async def _measured(process: Process, key: str, rate: float, seconds: float) -> 
         await latencies(mq, 1.0)  # warm
         memory = [process.memory_mib()]
         phases = {"before": await latencies(mq, seconds / 2)}
-        attacker = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "benchmarks.wrong_keys", "--flood", process.url),
-            *("--rate", str(rate), "--seconds", str(seconds)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert attacker.stdout is not None
-        assert attacker.stdin is not None
-        # Not as an argument: those are seen by everybody.
-        attacker.stdin.write(f"{key}\n".encode())
-        attacker.stdin.close()
-        assert await attacker.stdout.readline() == b"begins\n"
-        phases["during"] = await latencies(mq, seconds)
+        phases["bare"], _ = await _beside(mq, BARE, key, rate, seconds)
         memory.append(process.memory_mib())
-        figures["flood"] = json.loads(await attacker.stdout.readline())
-        await attacker.wait()
+        phases["during"], figures["flood"] = await _beside(mq, process.url, key, rate, seconds)
+        memory.append(process.memory_mib())
         phases["after"] = await latencies(mq, seconds / 2)
         memory.append(process.memory_mib())
     for name, taken in phases.items():
         figures[f"{name}_p50_ms"] = round(percentile(taken, 0.5), 3)
         figures[f"{name}_p99_ms"] = round(percentile(taken, 0.99), 3)
+    figures["p99_to_bare"] = round(figures["during_p99_ms"] / figures["bare_p99_ms"], 2)
+    figures["p50_to_bare"] = round(figures["during_p50_ms"] / figures["bare_p50_ms"], 2)
     figures["p99_ratio"] = round(figures["during_p99_ms"] / figures["before_p99_ms"], 2)
     figures["p50_ratio"] = round(figures["during_p50_ms"] / figures["before_p50_ms"], 2)
     figures["memory_mib"] = [round(one, 1) for one in memory]
     return figures
 
 
+async def _beside(
+    mq: flintmq.Client, url: str, key: str, rate: float, seconds: float
+) -> tuple[list[float], dict[str, int]]:
+    """Latencies while a process of its own floods that place; and what became of the flood."""
+    attacker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "benchmarks.wrong_keys", "--flood", url),
+        *("--rate", str(rate), "--seconds", str(seconds)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert attacker.stdout is not None
+    assert attacker.stdin is not None
+    # Not as an argument: those are seen by everybody.
+    attacker.stdin.write(f"{key}\n".encode())
+    attacker.stdin.close()
+    assert await attacker.stdout.readline() == b"begins\n"
+    taken = await latencies(mq, seconds)
+    outcomes: dict[str, int] = json.loads(await attacker.stdout.readline())
+    await attacker.wait()
+    return taken, outcomes
+
+
 def show(figures: dict[str, Any]) -> None:
     print(f"{'':10} {'p50 ms':>10} {'p99 ms':>10} {'memory MiB':>12}")
-    for name, memory in zip(("before", "during", "after"), figures["memory_mib"], strict=True):
+    for name, memory in zip(
+        ("before", "bare", "during", "after"), figures["memory_mib"], strict=True
+    ):
         p50, p99 = figures[f"{name}_p50_ms"], figures[f"{name}_p99_ms"]
         print(f"{name:10} {p50:10.3f} {p99:10.3f} {memory:12.1f}")
     print(f"during / before: p50 {figures['p50_ratio']:.2f}, p99 {figures['p99_ratio']:.2f} (<= 2)")
+    print(f"during / bare: p50 {figures['p50_to_bare']:.2f}, p99 {figures['p99_to_bare']:.2f}")
     print(f"of the flood: {figures['flood']}")
 
 
@@ -174,10 +206,11 @@ def main() -> None:
     arguments = parser.parse_args()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         if arguments.flood:
-            host, _, port = arguments.flood.removeprefix("flint://").rpartition(":")
             key = sys.stdin.readline().strip()
             print("begins", flush=True)
-            outcomes = runner.run(flood(host, int(port), key, arguments.rate, arguments.seconds))
+            outcomes = runner.run(
+                run_flood(arguments.flood, key, arguments.rate, arguments.seconds)
+            )
             print(json.dumps(outcomes), flush=True)
             return
         facts = machine()

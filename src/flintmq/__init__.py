@@ -8,56 +8,12 @@ async with flintmq.connect("memory://") as mq:
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .api import connect
-from .batch import BatchBuilder, RecordBatch
-from .client.client import Client
-from .client.dead_letters import DeadLetter
-from .client.delivery import Deliveries, Delivery
-from .client.feed import Feed
-from .client.publisher import Publisher
-from .client.reader import Reader
-from .client.subscription import Subscription
-from .errors import (
-    Closed,
-    Corrupt,
-    DataDirectoryInUse,
-    DecodeFailed,
-    Disconnected,
-    EncodeFailed,
-    FilterFailed,
-    FlintError,
-    GroupExists,
-    GroupNotFound,
-    InvalidRequest,
-    LeaseLost,
-    MalformedFrame,
-    MessagesLost,
-    MessageTooLarge,
-    MissingExtra,
-    NotAuthenticated,
-    NotStaged,
-    OutcomeUnknown,
-    PermissionDenied,
-    QueueFull,
-    RoutingFailed,
-    SparkUnavailable,
-    StorageFailed,
-    StorageFull,
-    TlsFailed,
-    TopicDeleted,
-    TopicExists,
-    TopicFull,
-    TopicNotFound,
-    TopicReplaced,
-    UnsupportedFormat,
-)
-from .group_model import GroupInfo, GroupStats, InFlight
-from .model import Missed, Receipt, TopicInfo, TopicOptions, TopicStats
-from .rows import Message, Metadata, Rows
-
 if TYPE_CHECKING:
+    from .api import connect
+    from .batch import BatchBuilder, RecordBatch
     from .blocking import (
         BlockingClient,
         BlockingDeliveries,
@@ -68,6 +24,50 @@ if TYPE_CHECKING:
         BlockingSubscription,
         connect_sync,
     )
+    from .client.client import Client
+    from .client.dead_letters import DeadLetter
+    from .client.delivery import Deliveries, Delivery
+    from .client.feed import Feed
+    from .client.publisher import Publisher
+    from .client.reader import Reader
+    from .client.subscription import Subscription
+    from .errors import (
+        Closed,
+        Corrupt,
+        DataDirectoryInUse,
+        DecodeFailed,
+        Disconnected,
+        EncodeFailed,
+        FilterFailed,
+        FlintError,
+        GroupExists,
+        GroupNotFound,
+        InvalidRequest,
+        LeaseLost,
+        MalformedFrame,
+        MessagesLost,
+        MessageTooLarge,
+        MissingExtra,
+        NotAuthenticated,
+        NotStaged,
+        OutcomeUnknown,
+        PermissionDenied,
+        QueueFull,
+        RoutingFailed,
+        SparkUnavailable,
+        StorageFailed,
+        StorageFull,
+        TlsFailed,
+        TopicDeleted,
+        TopicExists,
+        TopicFull,
+        TopicNotFound,
+        TopicReplaced,
+        UnsupportedFormat,
+    )
+    from .group_model import GroupInfo, GroupStats, InFlight
+    from .model import Missed, Receipt, TopicInfo, TopicOptions, TopicStats
+    from .rows import Message, Metadata, Rows
 
 __version__ = "0.1.0"
 
@@ -138,11 +138,30 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # type checkers see the imports above, and still find misspelt names
+    _HOMES = {
+        "api": "connect",
+        "batch": "BatchBuilder RecordBatch",
+        "client.client": "Client",
+        "client.dead_letters": "DeadLetter",
+        "client.delivery": "Deliveries Delivery",
+        "client.feed": "Feed",
+        "client.publisher": "Publisher",
+        "client.reader": "Reader",
+        "client.subscription": "Subscription",
+        "group_model": "GroupInfo GroupStats InFlight",
+        "model": "Missed Receipt TopicInfo TopicOptions TopicStats",
+        "rows": "Message Metadata Rows",
+    }
+    _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
     def __getattr__(name: str) -> Any:
-        """The blocking API is loaded when it is first asked for."""
-        if name == "connect_sync" or (name.startswith("Blocking") and name in __all__):
-            from . import blocking
+        """A part is loaded when it is first asked for: `flintmq --help` waits for none of them."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        is_blocking = name == "connect_sync" or name.startswith("Blocking")
+        home = _HOME_OF.get(name, "blocking" if is_blocking else "errors")
+        found = globals()[name] = getattr(import_module(f".{home}", __name__), name)
+        return found
 
-            return getattr(blocking, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

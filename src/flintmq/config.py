@@ -23,6 +23,7 @@ from .config_kinds import (
     Count,
     FilePath,
     Fsync,
+    HostNames,
     HostPort,
     Kind,
     LogLevels,
@@ -99,6 +100,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     http_timeout: float = 10.0
     http_max_connections: int = 100
     http_cpu_share: float = 0.1
+    http_hosts: tuple[str, ...] = ()
 
     log_level: Level = "info"
     log_levels: dict[str, Level] = {}
@@ -390,6 +392,11 @@ SETTINGS: Sequence[Setting] = (
         "http_cpu_share", Share(0.01, 1),
         "How much of the broker's time HTTP may take; who asks for more waits, messages do not.",
         "HTTP for operations", reload=True,
+    ),
+    Setting(
+        "http_hosts", HostNames(),
+        "Further names that this broker may be asked by over HTTP where it has neither keys nor "
+        "TLS.", "HTTP for operations", reload=True,
     ),
     # --- logs
     Setting(

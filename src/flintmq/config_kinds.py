@@ -263,6 +263,38 @@ class HostPort(Kind):
 
 
 @dataclass(frozen=True, slots=True)
+class HostNames(Kind):
+    """Names of hosts: a list in a file, with commas between them as text."""
+
+    metavar: ClassVar[str] = "NAME,..."
+
+    @property
+    def allowed(self) -> str:
+        return "names of hosts, without ports"
+
+    def from_text(self, text: str) -> tuple[str, ...]:
+        return self.from_value([name for part in text.split(",") if (name := part.strip())])
+
+    def from_value(self, value: Any) -> tuple[str, ...]:
+        if isinstance(value, str):
+            return self.from_text(value)
+        if not isinstance(value, list):
+            raise Unfit(self.allowed)
+        if not all(isinstance(name, str) and _HOST_NAME.fullmatch(name) for name in value):
+            raise Unfit(self.allowed)
+        return tuple(name.lower() for name in value)
+
+    def to_plain(self, value: Any) -> Any:
+        return list(value)
+
+    def to_text(self, value: Any) -> str:
+        return ",".join(value)
+
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,63}")
+
+
+@dataclass(frozen=True, slots=True)
 class FilePath(Kind):
     can_be_off: bool = False
     metavar: ClassVar[str] = "PATH"

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -184,6 +185,7 @@ class Daemon:
             failure=lambda: self._failure,
             config=shown(self.config),
             keys=self.gate.keys_shown,
+            hosts=hosts_of(self.config),
             certificate_expires_at=(None if tls is None else lambda: tls.certificate_expires_at),
         )
         return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
@@ -296,6 +298,7 @@ class Daemon:
         if self._http is not None:
             self._http.set_limits(http_limits_of(after))
             self._http.state.config = shown(after)
+            self._http.state.hosts = hosts_of(after)
 
     def _reload_keys(self, before: Config, after: Config) -> None:
         if isinstance(self.gate, KeyGate):
@@ -375,6 +378,7 @@ class Daemon:
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "version": __version__,
             **asdict(found),
+            "seconds": round(found.seconds, 3),
         }
         with suppress(FlintError):  # it is no more than a note
             filesystem = LocalFileSystem(self.config.data_dir)
@@ -466,6 +470,15 @@ def http_limits_of(config: Config) -> HttpLimits:
         metrics=config.metrics,
         metrics_max_series=config.metrics_max_series,
     )
+
+
+def hosts_of(config: Config) -> frozenset[str] | None:
+    """The names HTTP may be asked by without a key; None: by any, as TLS sees to it."""
+    if config.tls_cert is not None:
+        return None
+    configured = [config.listen[0], *(() if config.http is None else config.http[:1])]
+    names = [*config.http_hosts, *configured, socket.gethostname()]
+    return frozenset(name.lower().rstrip(".") for name in names)
 
 
 def files_of(config: Config) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -37,6 +38,8 @@ def _keys_file(daemon: Daemon) -> Path | None:
     path = Path(_gate(daemon).ring.path)
     return None if path == daemon.config.data_dir / "keys.json" else path
 
+
+OWN_HOSTS = {"127.0.0.1", "::1", socket.gethostname().lower()}
 
 ACTS: dict[str, Callable[[Daemon], Any]] = {
     "data_dir": lambda d: d._broker._filesystem.root,  # type: ignore[attr-defined]
@@ -75,6 +78,7 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "http_timeout": lambda d: d._http.limits.handler_seconds,  # type: ignore[union-attr]
     "http_max_connections": lambda d: d._http.limits.connections,  # type: ignore[union-attr]
     "http_cpu_share": lambda d: d._http.limits.cpu_share,  # type: ignore[union-attr]
+    "http_hosts": lambda d: tuple(sorted(d._http.state.hosts - OWN_HOSTS)),  # type: ignore
 }
 BY_EFFECT = {
     "http", "listen", "drain_seconds", "log_level", "log_levels", "log_format", "profile",

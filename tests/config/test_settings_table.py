@@ -72,6 +72,7 @@ CASES = {
     "http_timeout": Case(10.0, "0.5", 0.5),
     "http_max_connections": Case(100, "5", 5),
     "http_cpu_share": Case(0.1, "0.25", 0.25),
+    "http_hosts": Case((), "a.example, B.example", ("a.example", "b.example")),
     "log_level": Case("info", "debug", "debug"),
     "log_levels": Case({}, "a.b=info,x=error", {"a.b": "info", "x": "error"}),
     "log_format": Case("auto", "json", "json"),

@@ -84,11 +84,14 @@ def test_the_image_runs_as_nobody_special_and_stops_by_sigterm() -> None:
     assert by_word["VOLUME"] == ["/var/lib/flintmq"]
     assert by_word["EXPOSE"] == ["7600 7601"]
     assert by_word["ENTRYPOINT"] == ['["flintmq"]']
+    let_in = (PACKAGING / "Containerfile.dockerignore").read_text()
+    assert let_in == (ROOT / ".containerignore").read_text(), "of docker, and of podman"
     for sources in by_word["COPY"]:
         *names, _ = sources.split()
-        for name in names:
-            if not name.startswith(("--from", "/", "dist/")):
-                assert (ROOT / name).exists(), name
+        if not names[0].startswith("--from"):
+            for name in names:
+                assert name.startswith("dist/") or (ROOT / name).exists(), name
+                assert f"!{name}\n" in let_in, name
 
 
 def test_the_compose_file_opens_nothing_to_other_machines() -> None:

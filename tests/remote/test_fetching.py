@@ -8,11 +8,13 @@ import pytest
 
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
-from flintmq.errors import TopicNotFound, TopicReplaced
+from flintmq.errors import FlintError, TopicNotFound, TopicReplaced
 from flintmq.remote.broker import RemoteBroker
 from flintmq.serde.codec import Codec
 from flintmq.servers.limits import Limits
 from flintmq.servers.native import NativeServer
+from flintmq.servers.rules import RULES
+from flintmq.wire.operations import Op
 
 
 class Far:
@@ -118,3 +120,16 @@ async def test_waiting_beyond_an_offset_over_the_network(far: Far) -> None:
 
     assert await far.broker.wait_beyond({"a": 0}, 5) is True
     assert await far.broker.wait_beyond({"a": 1}, 0.01) is False
+
+
+async def test_a_fault_of_the_broker_is_heard_and_not_waited_for_for_ever(
+    far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that was received and never answered would not be sent again after a resume."""
+    monkeypatch.delitem(RULES, Op.WAIT_BEYOND)
+
+    with pytest.raises(FlintError, match="the server failed: KeyError"):
+        await far.broker.wait_beyond({"a": 0}, 0)
+
+    await far.mq.publish("a", b"x")
+    assert (await far.broker.extents("a", None))[0].next_offset == 1, "the connection is fine"

@@ -67,8 +67,8 @@ CASES: dict[Op, Case] = {
     Op.FETCH: Case(ops.Fetch("orders", 0, 1), ("consume",)),
     Op.FETCH_RANGE: Case(ops.FetchRange("orders", 0, None, 1, 0), ("consume",)),
     Op.PUT_BACK: Case(ops.CloseStream(1), ("consume",), (Op.OPEN_READER, READER)),
-    Op.EXTENTS: Case(ops.Extents(["orders"]), ALL),
-    Op.WAIT_BEYOND: Case(ops.WaitBeyond({"orders": 0}, 0), ALL),
+    Op.EXTENTS: Case(ops.Extents(["orders"]), ("consume",)),
+    Op.WAIT_BEYOND: Case(ops.WaitBeyond({"orders": 0}, 0), ("consume",)),
     Op.JOIN_GROUP: Case(MEMBER, ("consume",)),
     Op.TAKE_LEASED: Case(ops.TakeLeased(1, 1, 30.0, 0), ("consume",), (Op.JOIN_GROUP, MEMBER)),
     Op.SETTLE: Case(ops.Settle(1, "ack", []), ("consume",), (Op.JOIN_GROUP, MEMBER)),
@@ -87,7 +87,7 @@ CASES: dict[Op, Case] = {
 UNANSWERED = {Op.CANCEL}
 """Has no answer of its own, and concerns requests of the same session only."""
 
-SEEN = {Op.TOPIC_INFO, Op.TOPIC_STATS, Op.EXTENTS, Op.WAIT_BEYOND}
+SEEN = {Op.TOPIC_INFO, Op.TOPIC_STATS}
 """Any permission on the topic is enough, but one there has to be."""
 
 ASKED = sorted(CASES)

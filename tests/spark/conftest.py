@@ -20,6 +20,7 @@ import flintmq
 import flintmq.spark
 from flintmq.blocking.client import BlockingClient
 
+# Other masters: see cluster.py
 MASTER = os.environ.get("FLINTMQ_TEST_MASTER", "local[2,4]")
 TUNED: dict[str, str | int] = {
     # The first compiler will do for tests, and the simplest collector.
@@ -27,7 +28,15 @@ TUNED: dict[str, str | int] = {
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": 2,
     "spark.task.maxFailures": 4,
+    # Only masters with executors of their own run second copies of tasks that take long.
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.minTaskRuntime": "200ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.5",
 }
+if MASTER.startswith("spark://"):
+    TUNED |= {"spark.cores.max": 2, "spark.driver.host": "127.0.0.1"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -86,7 +95,7 @@ class BrokerProcess:
     """`flintmq serve` as a process of its own, which can be killed and started again."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
-        self._directory, self._arguments = directory, arguments
+        self.directory, self._arguments = directory, arguments
         self._process: subprocess.Popen[str] | None = None
         self.listen = "127.0.0.1:0"
 
@@ -102,7 +111,7 @@ class BrokerProcess:
     def start(self) -> BrokerProcess:
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(self._directory)),
+                *(sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(self.directory)),
                 *("--listen", self.listen, *self._arguments),
             ],
             stdout=subprocess.PIPE,

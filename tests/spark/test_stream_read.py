@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("pyspark")
 
@@ -27,6 +28,7 @@ from flintmq.errors import (
     TopicReplaced,
 )
 from flintmq.spark.connecting import close_lines
+from flintmq.spark.planning import extents
 from tests.spark.brokers import ThreadedBroker
 from tests.spark.readers import column, read_all, stream_reader
 
@@ -278,6 +280,26 @@ def test_a_head_that_goes_back_is_not_reported(broker: ThreadedBroker, url: str)
     assert reader.reportLatestOffset()["orders"]["next"]["0"] == 10
 
 
+def test_a_head_that_was_seen_stays_for_the_next_look(
+    broker: ThreadedBroker, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.publish("orders", *[b"x"] * 10)
+    reader = earliest(url)
+    start = as_kept(reader.initialOffset())
+    end = reader.latestOffset(start, ALL)
+
+    def shorter(*arguments: Any) -> Any:
+        return {
+            name: [replace(part, next_offset=6) for part in parts]
+            for name, parts in extents(*arguments).items()
+        }
+
+    monkeypatch.setattr("flintmq.spark.stream_reader.extents", shorter)
+
+    assert reader.latestOffset(start, ALL) == end
+    assert reader.reportLatestOffset() == end
+
+
 def test_a_topic_made_anew_is_an_error_that_says_so(broker: ThreadedBroker, url: str) -> None:
     broker.publish("orders", b"1", b"2")
     reader = earliest(url)
@@ -445,6 +467,20 @@ def test_the_broker_shows_where_the_query_is(broker: ThreadedBroker, url: str) -
     assert (stats.kind, stats.position, stats.lag) == ("cursor", 4, 6)
     reported = reader.reportLatestOffset()
     assert reported["orders"]["next"]["0"] - end["orders"]["next"]["0"] == 6
+
+
+def test_an_idle_query_shows_no_lag_although_spark_says_nothing(
+    broker: ThreadedBroker, url: str
+) -> None:
+    """Spark says that a batch is done when it begins the next; of the last one it says nothing."""
+    broker.publish("orders", *[b"x"] * 10)
+    reader = earliest(url, group="billing")
+    end, _ = next_batch(reader, as_kept(reader.initialOffset()))
+    assert broker.run(broker.client.group_stats("orders", "billing")).lag == 10
+
+    assert reader.latestOffset(end, ALL) == end
+
+    assert broker.run(broker.client.group_stats("orders", "billing")).lag == 0
 
 
 def test_a_query_without_a_group_is_seen_while_it_runs(broker: ThreadedBroker, url: str) -> None:

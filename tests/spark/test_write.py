@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import flintmq
 from flintmq.blocking.client import BlockingClient
 
-from .conftest import BrokerProcess
+from .conftest import MASTER, BrokerProcess
 
 
 def save(frame: Any, broker: BrokerProcess, topic: str | None = None, **options: str) -> None:
@@ -229,3 +230,34 @@ def test_keys_of_the_api_are_not_shown_in_plans(spark: Any, broker: BrokerProces
     plan = frame._jdf.queryExecution().toString()
 
     assert "hidden-from-everybody" not in plan
+
+
+@pytest.mark.skipif(
+    not MASTER.startswith("spark://"), reason="Spark speculates on another host only"
+)
+@pytest.mark.parametrize("delivery", ["exactly_once", "idempotent"])
+def test_a_second_copy_of_a_slow_task_doubles_nothing(
+    spark: Any, broker: BrokerProcess, mq: BlockingClient, topic: str, delivery: str
+) -> None:
+    from pyspark import TaskContext
+    from pyspark.sql.functions import udf
+
+    def passed(value: Any) -> Any:
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 1 and context.attemptNumber() == 0 and value == "999":
+            time.sleep(6)
+        return f"{value} {context.attemptNumber()}"
+
+    numbers = spark.range(0, 1_000, 1, 2).selectExpr("cast(id as string) as value")
+
+    save(
+        numbers.select(udf(passed, "string", useArrow=False)("value").alias("value")),
+        broker,
+        topic,
+        delivery=delivery,
+    )
+
+    found = [message.value.split() for message in messages(mq, topic)]
+    assert sorted(int(value) for value, _ in found) == list(range(1_000))
+    assert {attempt for value, attempt in found if int(value) >= 500} >= {b"1"}

@@ -146,7 +146,7 @@ class BlockingClient(BlockingQueueVerbs):
     def publish_batch(
         self,
         topic: str,
-        values: Iterable[Value],
+        values: Iterable[Value] | BatchBuilder,
         *,
         key: Key | list[Key | None] | None = None,
         headers: Mapping[str, HeaderValue] | list[Mapping[str, HeaderValue] | None] | None = None,
@@ -176,7 +176,7 @@ class BlockingClient(BlockingQueueVerbs):
         return self._thread.wait_for(
             self._client.publish_batch,
             topic,
-            _made_here(values),
+            values if isinstance(values, BatchBuilder) else _made_here(values),
             key=key,
             headers=headers,
             priority=priority,

@@ -20,14 +20,15 @@ from ..rows import Message
 _TOLD = ("topic", "partition", "offset", "timestamp", "delivery_count")
 """What only the broker says; taken back in, it is passed over."""
 
-_TAKEN = ("key", "headers", "priority", "content_type", "format")
+_TAKEN = ("key", "headers", "priority", "content_type", "format", "expires_at", "deliver_at")
 
 
 class Outgoing(NamedTuple):
-    """A message to publish: its value, and the keywords of `publish`."""
+    """A message to publish: its value, and the keywords of `publish`; times since 1970."""
 
     value: Any
     keywords: dict[str, Any]
+    expires_at: float | None = None
 
 
 def envelope(message: Message, *, decode: bool = False) -> dict[str, Any]:
@@ -49,6 +50,10 @@ def envelope(message: Message, *, decode: bool = False) -> dict[str, Any]:
         found["priority"] = message.priority
     if message.content_type is not None:
         found["content_type"] = message.content_type
+    if message.expires_at is not None:
+        found["expires_at"] = message.expires_at
+    if message.deliver_at is not None:
+        found["deliver_at"] = message.deliver_at
     if decode:
         found["value"] = message.decode()
     else:
@@ -94,12 +99,23 @@ def outgoing(text: bytes) -> Outgoing:
         value = value.encode()
     elif value is None and not has_format:
         raise InvalidRequest("an envelope has a value or a value_base64")
-    keywords = {name: found[name] for name in _TAKEN[2:] if found.get(name) is not None}
+    keywords = {name: found[name] for name in _TAKEN[2:5] if found.get(name) is not None}
     if (key := _heard(found, "key")) is not None:
         keywords["key"] = key
     if found.get("headers"):
         keywords["headers"] = _headers(found["headers"])
-    return Outgoing(value, keywords)
+    if (due := _moment(found, "deliver_at")) is not None:
+        keywords["at"] = due
+    return Outgoing(value, keywords, _moment(found, "expires_at"))
+
+
+def _moment(found: Mapping[str, Any], name: str) -> float | None:
+    value = found.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 10**11:
+        raise InvalidRequest(f"{name} is a time in seconds since 1970, not {value!r}")
+    return float(value)
 
 
 def _heard(found: Mapping[str, Any], name: str) -> Any:

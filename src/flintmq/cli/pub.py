@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from itertools import islice
-from time import monotonic
+from time import monotonic, time
 from typing import Any, BinaryIO, NamedTuple
 
 import click
@@ -240,7 +240,8 @@ async def _publish(
                     part = lot[start : start + pace.batch]
                     under_way.add(loop.create_task(_send(mq, topic, part, said_of, tally)))
                     taken += len(part)
-                    if len(under_way) >= IN_FLIGHT:
+                    # The first alone: where it makes the topic, others could come before it.
+                    if len(under_way) >= IN_FLIGHT or not tally.count:
                         under_way = await _some(under_way)
                     say(f"{tally.count:,} published to {topic}")
                     if (wait := pace.due(taken, tally.began)) > 0:
@@ -260,6 +261,14 @@ async def _send(
     for name in {name for message in lot for name in message.keywords}:
         default = 0 if name == "priority" else said_of.get(name)
         keywords[name] = [message.keywords.get(name, default) for message in lot]
+    if any(message.expires_at is not None for message in lot):
+        now = time()
+        keywords["ttl"] = [
+            said_of.get("ttl")
+            if message.expires_at is None
+            else max(0.001, message.expires_at - now)
+            for message in lot
+        ]
     receipt = await mq.publish_batch(topic, [message.value for message in lot], **keywords)
     tally.add(receipt)
     return receipt

@@ -32,6 +32,7 @@ COMMANDS = {
     "config": ("config", "Check, show and begin a configuration."),
     "pub": ("pub", "Publish messages."),
     "sub": ("sub", "Print messages, to their end or as they come."),
+    "copy": ("copy", "Copy topics: to topics, brokers and files, and back."),
     "topic": ("topic", "List, look at, make, change and delete topics."),
     "group": ("group", "List, look at, pause, reset and delete groups."),
     "dlq": ("dlq", "Dead letters: show, put back, let go."),

@@ -195,7 +195,7 @@ class Client(QueueVerbs):
     async def publish_batch(
         self,
         topic: str,
-        values: Iterable[Value],
+        values: Iterable[Value] | BatchBuilder,
         *,
         key: Key | list[Key | None] | None = None,
         headers: Mapping[str, HeaderValue] | list[Mapping[str, HeaderValue] | None] | None = None,
@@ -225,6 +225,9 @@ class Client(QueueVerbs):
         `batch_compression` (lz4, zstd) compresses the batch as a whole, which gains more than
         `compression` of each message. `producer` and `sequence` are those of the first message;
         the others count on from it. Such a batch goes to one partition.
+
+        A `BatchBuilder` in place of values has rows that are encoded already: they are published
+        as they are, whatever the topic's format and compression.
         """
         row_options = {
             "key": key,
@@ -238,7 +241,11 @@ class Client(QueueVerbs):
         topic_options = self._broker.known_options(topic)
         rest = (pre_hooks, post_hooks, magic_header, schema)
         now_ms = self.clock.now_ms()
-        if isinstance(format, list) or isinstance(compression, list):
+        if isinstance(values, BatchBuilder):
+            if any((*row_options.values(), format, compression, *rest)):
+                raise InvalidRequest("a BatchBuilder says all there is to say of its messages")
+            rows = values
+        elif isinstance(format, list) or isinstance(compression, list):
             items = value_list(values)
             plans = [
                 self._encoder.plan(topic, topic_options, call_settings(one, another, *rest))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..batch import HeaderValue
+from ..batch import BatchBuilder, HeaderValue
 from ..model import Receipt
 from ..tracing import Publishing, Tracing
 from .client import Client
@@ -40,11 +40,13 @@ class TracedClient(Client):
     async def publish_batch(
         self,
         topic: str,
-        values: Iterable[Value],
+        values: Iterable[Value] | BatchBuilder,
         *,
         headers: Mapping[str, HeaderValue] | list[Mapping[str, HeaderValue] | None] | None = None,
         **options: Any,
     ) -> Receipt:
+        if isinstance(values, BatchBuilder):  # its rows carry what they carry
+            return await super().publish_batch(topic, values, headers=headers, **options)
         items = value_list(values)
         if not items:
             return await super().publish_batch(topic, items, headers=headers, **options)

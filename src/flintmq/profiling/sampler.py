@@ -87,9 +87,10 @@ class Profiler:
     def summary(self) -> list[str]:
         seconds = time.monotonic() - self._began
         what = "CPU time" if _IS_LINUX else "time, waiting included"
+        often = "a second" if self._thread is not None else "for each second of CPU time"
         return [
             f"{what} of {self.stacks.total / 1e6:,.2f} s in {seconds:,.1f} s; {self.samples:,} "
-            f"samples, {1 / self._seconds:.0f} a second; sampling took {self.overhead:.1%} of a "
+            f"samples, {1 / self._seconds:.0f} {often}; sampling took {self.overhead:.1%} of a "
             "core",
             f"pid {os.getpid()}, Python {sys.version.split()[0]}; time in C code counts for the "
             "Python function that called it",

@@ -15,6 +15,11 @@ from ..access import EVERYTHING, Access
 class Gate(Protocol):
     """What front ends know of it."""
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether a key is asked for."""
+        ...
+
     async def enter(self, credential: str | None, peer: str) -> Access:
         """What whoever brings this may do. Raises NotAuthenticated, and takes its time over it.
 
@@ -70,6 +75,7 @@ class OpenGate:
     Who brings a key is let in too, so that the same settings of a client work everywhere.
     """
 
+    is_closed: bool = False
     watch_seconds: float | None = None
 
     async def enter(self, credential: str | None, peer: str) -> Access:

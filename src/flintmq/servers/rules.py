@@ -109,14 +109,14 @@ def _sets(asker: Asker, control: SetTopic) -> None:
         asker.access.require("publish", _checked(target))
 
 
-def _sees_all(asker: Asker, control: Extents) -> None:
+def _consumes_each(asker: Asker, control: Extents) -> None:
     for topic in control.topics:
-        asker.access.require_sees(_checked(topic))
+        asker.access.require("consume", _checked(topic))
 
 
-def _sees_all_offsets(asker: Asker, control: WaitBeyond) -> None:
+def _consumes_each_offset(asker: Asker, control: WaitBeyond) -> None:
     for topic in control.offsets:
-        asker.access.require_sees(topic)
+        asker.access.require("consume", topic)
 
 
 def _everything(asker: Asker, control: Any) -> None:
@@ -191,8 +191,8 @@ RULES: dict[Op, Rule] = {
     Op.FETCH: CONSUME,
     Op.FETCH_RANGE: CONSUME,
     Op.PUT_BACK: STREAM,
-    Op.EXTENTS: Rule(SEE, _sees_all),
-    Op.WAIT_BEYOND: Rule(SEE, _sees_all_offsets),
+    Op.EXTENTS: Rule(CONSUME.text, _consumes_each),
+    Op.WAIT_BEYOND: Rule(CONSUME.text, _consumes_each_offset),
     Op.JOIN_GROUP: CONSUME,
     Op.TAKE_LEASED: STREAM,
     Op.SETTLE: STREAM,

@@ -305,6 +305,9 @@ class Session:
             if isinstance(error, MalformedFrame):
                 raise
             self.fail(frame.id, error)
+        except Exception as error:
+            # It was counted, so a client that resumes does not send it again: it has to hear.
+            self.fail(frame.id, error)
 
     def control(self, frame: Frame, kind: type[C]) -> C:
         try:

@@ -26,6 +26,8 @@ from ..serde.codec import DECODED_BYTES_MAX, Codec
 T = TypeVar("T")
 
 RETRY_SECONDS = 0.25
+API_KEY = "FLINTMQ_API_KEY"
+"""Where a process that was given no key finds one, as with `flintmq.connect`."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Settings:
 
     def credential(self) -> str | None:
         if self.api_key_file is None:
-            return self.api_key
+            return self.api_key or os.environ.get(API_KEY) or None
         try:
             return Path(self.api_key_file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:

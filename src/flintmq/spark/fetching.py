@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..batch import RecordBatch
 from ..broker_api import Fetched, Filter
-from ..errors import FlintError, InvalidRequest, MessagesLost, OutcomeUnknown
+from ..errors import Disconnected, FlintError, InvalidRequest, MessagesLost, OutcomeUnknown
 from ..serde.filters import compile_filter
 from .columns import ROWS_MIN, Columns
 from .connecting import Line, is_passing
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 UNDER_WAY = 3
 """Requests of one task at a time."""
+
+SLACK_SECONDS = 5.0
+"""How much longer than our patience an answer may take before it is asked for once more."""
 
 REPLY_BYTES = 2 * 1024 * 1024
 FIRST_ROWS = 8192
@@ -96,10 +99,18 @@ class Fetches:
 
     def _answer(self, piece: Range, future: Future[Fetched]) -> Fetched:
         """The reply. A broker that goes away while it is asked is asked again, for a while."""
-        give_up_at = time.monotonic() + self._line.settings.patience
+        patience = self._line.settings.patience
+        give_up_at = time.monotonic() + 2 * patience
         while True:
             try:
-                fetched = future.result()
+                fetched = future.result(patience + SLACK_SECONDS)
+            except TimeoutError:
+                future.cancel()
+                if time.monotonic() >= give_up_at:
+                    name = self._line.broker.link.name
+                    raise Disconnected(name, f"{piece.plain!r} was asked for in vain") from None
+                _, future = self._fetch(piece)
+                continue
             except FlintError as error:
                 if not (is_passing(error) or isinstance(error, OutcomeUnknown)):
                     raise

@@ -122,7 +122,7 @@ def start_jvm(
         stdin=subprocess.PIPE,
         env={
             **environment,
-            "JAVA_HOME": str(java.home if java.has_vector_module else _shim(java, directory)),
+            "JAVA_HOME": str(java.home if java.has_vector_module else shim(java, directory)),
             "SPARK_CONNECT_MODE": "0",
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
         },
@@ -151,7 +151,7 @@ def _class_path(
     return os.pathsep.join(part for part in parts if part)
 
 
-def _shim(java: Java, directory: Path) -> Path:
+def shim(java: Java, directory: Path) -> Path:
     """A home for a Java without the vector module, in which that is not asked for: executors that
     Spark starts by itself are started with Spark's own options."""
     script = directory / "java-home" / "bin" / "java"

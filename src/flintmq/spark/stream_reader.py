@@ -56,6 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen: dict[tuple[str, int], int] | None = None
         self._waited_since: float | None = None
         self._progress: Progress | None = None
+        self._told: Positions | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get what reading needs, and no connection."""
@@ -106,7 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = read(start)
         known = self._checked(begun, self._look())
-        self._follow().began(known, begun)
+        self._tell(known, begun)
         ends = self._ends(begun, known)
         if self._frozen is None:
             if not self._backlog(begun, known, ends) and self._wait(known):
@@ -295,9 +296,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- what is done
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done up to here. That the broker hears of it is good to have, no more."""
+        """A batch is done up to here. Spark says so only when it begins the next one."""
+        self._say_done(read(end))
+
+    def _tell(self, known: Extents, begun: Positions) -> None:
+        """Where a batch is to start, the one before is done: so an idle query shows no lag."""
+        self._follow().began(known, begun)
+        if begun != self._told and written(begun) != self._begun:
+            self._say_done(begun)
+
+    def _say_done(self, ended: Positions) -> None:
+        """That the broker hears of it is good to have, no more."""
+        if ended == self._told:
+            return
         try:
-            self._follow().done(read(end))
+            self._follow().done(ended)
+            self._told = ended
         except FlintError as error:
             _log.warning("the broker was not told how far the query is: %s", error)
 

@@ -24,6 +24,7 @@ ERRORS = {
     409: "What is there differs from what is asked for.",
     413: "The request or the message is too large.",
     415: "A request that changes something has the content type application/json.",
+    421: "A broker without keys was asked by a name that may be a web page's (http_hosts).",
     422: "A filter or a value failed on a message.",
     429: "The topic or a queue is full.",
     500: "The server failed.",

@@ -21,6 +21,7 @@ from ...logs import limited
 from .answers import problem_of, too_large
 from .connection import HttpConnection
 from .faults import HttpRefusal
+from .hosts import host_of, is_ours
 from .limits import HttpLimits
 from .state import HttpState
 from .turnstile import Turnstile
@@ -108,6 +109,7 @@ class Pages:
                 raise HttpRefusal(
                     503, "Busy", f"{limit} requests are under way; try again", retry_after="1"
                 )
+            self._check_host(scope)
         for name, value in scope["headers"]:
             if name == b"content-length" and int(value) > self.limits.body_bytes:
                 raise too_large(self.limits.body_bytes)
@@ -118,6 +120,20 @@ class Pages:
             ):
                 # A browser says that another site's page asks for a change. Nobody meant that.
                 raise HTTPException(403, "changes are not taken from pages of other sites")
+
+    def _check_host(self, scope: Scope) -> None:
+        """See hosts.py. Who sends no name is no browser."""
+        names = self._state.hosts
+        if names is None or self._state.gate.is_closed:
+            return
+        for header, value in scope["headers"]:
+            if header == b"host" and not is_ours(given := value.decode("latin-1"), names):
+                raise HttpRefusal(
+                    421,
+                    "UnknownHost",
+                    f"without keys this broker is not asked as {host_of(given)!r}: ask by its "
+                    "address, name it in http_hosts, or add keys",
+                )
 
     async def _problem(self, scope: Scope, error: Exception, sending: _Sending) -> None:
         if isinstance(error, TimeoutError) and not isinstance(error, FlintError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,8 @@ class HttpState:
     """The keys as they may be shown: name, grants, when made; never a secret or its hash."""
     certificate_expires_at: Callable[[], float] | None = None
     """Where there is TLS: when the certificate ends, in seconds since 1970."""
+    hosts: Collection[str] | None = None
+    """The names this broker may be asked by while no key is asked for; None: by any."""
     started_at: float = field(default_factory=time.time)
     """Seconds since 1970."""
     _began: float = field(default_factory=time.monotonic)

@@ -1,0 +1,446 @@
+"""`flintmq copy`: topics to topics, from broker to broker, into files and out of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import click
+import msgspec
+
+from ..batch import BatchBuilder
+from ..client.client import Client
+from ..client.reader import Reader
+from ..client.sending import halves
+from ..errors import FlintError, InvalidRequest
+from ..model import Receipt, Start, TopicStats
+from ..rows import Message, Rows, Run
+from .connecting import Target, run_async, server_options, target_of
+from .copy_files import BATCHES, STDIO, Lot, contiguous, copied, is_file, next_offsets, open_sink
+from .copy_files import read_file as lots_of_file
+from .durations import Position
+from .progress import ProgressBar
+from .shared import output_option
+from .showing import size as shown_size
+
+BATCH = 1000
+IN_FLIGHT = 8
+COMMIT_EVERY = 16
+"""Lots; what is in between is found to be there already when it is sent again."""
+
+
+@dataclass(slots=True)
+class Job:
+    """What to copy, and what was copied so far."""
+
+    source: str
+    destination: str
+    start: Start | None
+    filter: str | None
+    count: int | None
+    follow: bool
+    resume: str | None
+    """The name under which the source remembers how far we are."""
+    skip: int
+    copied: int = 0
+    bytes: int = 0
+    repeated: int = 0
+    read: int = 0
+    """Of a file: how many of its messages are done with."""
+    began: float = field(default_factory=monotonic)
+
+    def tell(self, output: str, ended: str) -> None:
+        seconds = monotonic() - self.began
+        if output == "json":
+            facts = {
+                "source": self.source,
+                "destination": self.destination,
+                "count": self.copied,
+                "bytes": self.bytes,
+                "repeated": self.repeated,
+                "read": self.read,
+                "seconds": round(seconds, 3),
+                "ended": ended,
+            }
+            # Standard output may be where the messages go.
+            click.echo(msgspec.json.encode(facts), err=self.destination == STDIO)
+            return
+        rate = f", {self.copied / seconds:,.0f}/s" if seconds > 0.1 else ""
+        text = f"{self.source} to {self.destination}: {self.copied:,} messages, "
+        text += f"{shown_size(self.bytes)} in {seconds:.2f} s{rate}"
+        if self.repeated:
+            text += f"; {self.repeated:,} were there already"
+        if ended != "done" and self.read:
+            text += f"; --skip {self.read + self.skip} goes on behind them"
+        elif ended != "done" and (self.resume or is_file(self.destination)):
+            text += "; --resume goes on from here"
+        click.echo(text, err=True)
+
+
+@click.command("copy")
+@click.argument("source")
+@click.argument("destination")
+@click.option("--to-server", metavar="URL", help="The broker to copy to, if it is another one.")
+@click.option("--to-context", metavar="NAME", help="The same by its name.")
+@click.option("--to-api-key-file", type=click.Path(dir_okay=False), metavar="FILE")
+@click.option("--to-tls-ca", type=click.Path(dir_okay=False), metavar="FILE")
+@click.option(
+    "--from", "start", type=Position(), help="earliest (default), an offset, a time, -5m."
+)
+@click.option("--filter", "filter", help="Only those an expression picks.")
+@click.option("--count", type=click.IntRange(min=1), help="So many at most.")
+@click.option("--follow", is_flag=True, help="Go on with what is published meanwhile.")
+@click.option("--resume", is_flag=True, help="Go on where an earlier copy ended; nothing doubles.")
+@click.option("--name", "resume_name", help="How --resume is remembered.  [copy.DESTINATION]")
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave so many of a file out.")
+@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@click.option("--topics", is_flag=True, help="Both are topics, however their names end.")
+@output_option
+@server_options
+def command(
+    target: Target,
+    source: str,
+    destination: str,
+    to_server: str | None,
+    to_context: str | None,
+    to_api_key_file: str | None,
+    to_tls_ca: str | None,
+    resume: bool,
+    resume_name: str | None,
+    overwrite: bool,
+    topics: bool,
+    output: str,
+    **keywords: Any,
+) -> int:
+    """Copy the messages SOURCE has now to DESTINATION: topics, or files.
+
+    A name that ends in .jsonl (an envelope a line, as of `sub -J`) or .batches (record batches, as
+    they are) is a file; `-` is standard input or output, by line. Values, keys, headers,
+    priorities, content types, expiry and due times are copied; offsets and times are the new
+    topic's. A row of partitions keeps them where both have as many. Ctrl-C ends it and tells how to
+    go on.
+
+    \b
+    Examples:
+      flintmq copy orders orders.copy
+      flintmq copy orders orders --to-server flint://mq2.example.com:7600 --resume
+      flintmq copy orders orders.jsonl
+      flintmq copy orders orders.batches --from -1h
+      flintmq copy orders.jsonl orders.restored
+      flintmq copy orders - --filter 'headers.region == "eu"' | head
+    """
+    from_file = not topics and is_file(source)
+    to_file = not topics and is_file(destination)
+    same_broker = not (to_server or to_context)
+    to = target if same_broker else target_of(to_server, to_context, to_api_key_file, to_tls_ca)
+    if from_file and to_file:
+        raise click.UsageError("one of the two is a topic; files are copied with cp")
+    if from_file and (resume or any(keywords[one] for one in ("start", "filter", "follow"))):
+        raise click.UsageError("--from, --filter, --follow and --resume are for topics; see --skip")
+    if keywords["skip"] and not from_file:
+        raise click.UsageError("--skip is for files; topics take --from")
+    if source == destination and to == target:
+        raise click.UsageError(f"{source} is copied to itself")
+    if resume and destination == STDIO:
+        raise click.UsageError("--resume needs a place that remembers: a topic or a file")
+    remembered = resume_name or f"copy.{destination}" if resume and not to_file else None
+    job = Job(source, destination, resume=remembered, **keywords)
+    if from_file:
+        work = _from_file(job, to)
+    elif to_file:
+        work = _to_file(job, target, resume, overwrite)
+    else:
+        work = _to_topic(job, target, to)
+    try:
+        run_async(work)
+    except KeyboardInterrupt:
+        job.tell(output, "interrupted")
+        raise
+    except FlintError:
+        if job.copied:
+            job.tell(output, "failed")
+        raise
+    except OSError as error:
+        raise InvalidRequest(f"{error.filename or destination}: {error.strerror}") from None
+    job.tell(output, "done")
+    return 0
+
+
+# --- reading a topic up to where it ends now
+
+
+class Ends:
+    """How far to go, by partition; None with --follow."""
+
+    def __init__(self, stats: TopicStats, follow: bool) -> None:
+        parts = stats.partitions or [stats]
+        self._ends = None if follow else {n: part.next_offset for n, part in enumerate(parts)}
+        self._open = {n for n, part in enumerate(parts) if part.message_count}
+        self.total = None if follow else stats.message_count
+
+    def within(self, rows: Rows) -> Rows:
+        """Those of the rows that were there at the beginning."""
+        if self._ends is None:
+            return rows
+        kept: list[Run] = []
+        for run in rows.runs:
+            end = self._ends.get(run.origin.partition, 0) - run.source.base_offset
+            picked = run.rows()
+            if picked and picked[-1] + 1 >= end:
+                self._open.discard(run.origin.partition)
+            if picked and picked[-1] < end:
+                kept.append(run)
+            elif inside := [row for row in picked if row < end]:
+                kept.append(run._replace(start=inside[0], stop=inside[-1] + 1, picks=inside))
+        return Rows(kept)
+
+    def reached(self) -> bool:
+        return self._ends is not None and not self._open
+
+
+@asynccontextmanager
+async def _reading(
+    mq: Client, job: Job, after: dict[int, int]
+) -> AsyncIterator[tuple[Reader, Ends]]:
+    stats = await mq.topic_stats(job.source)
+    ends = Ends(stats, job.follow)
+    plain = not stats.partitions
+    start = after.get(0, job.start) if plain else job.start
+    async with mq.reader(job.source, name=job.resume, start=start, filter=job.filter) as reader:
+        if after and not plain:
+            firsts = {number: part.first_offset for number, part in enumerate(stats.partitions)}
+            await reader.seek({**firsts, **after})
+        if ends.total is not None:
+            ends.total = min(ends.total, await reader.lag())
+        yield reader, ends
+
+
+async def _rows(reader: Reader, ends: Ends, job: Job, taken: int = 0) -> AsyncIterator[Rows]:
+    while not ends.reached() and (job.count is None or taken < job.count):
+        most = BATCH if job.count is None else min(BATCH, job.count - taken)
+        found = await reader.read_batch(most, timeout=None if job.follow else 0)
+        if not found:
+            return
+        rows = ends.within(found)
+        taken += len(rows)
+        if rows:
+            yield rows
+
+
+# --- into a file
+
+
+async def _to_file(job: Job, target: Target, resume: bool, overwrite: bool) -> None:
+    after = next_offsets(job.destination, job.source) if resume else {}
+    async with target.connect(auto_create=False) as mq, _reading(mq, job, after) as (reader, ends):
+        stats = await mq.topic_stats(job.source)
+        if resume and stats.partitions and job.destination.endswith(BATCHES):
+            raise InvalidRequest(
+                f"record batches do not say of which partition they are: copy {job.source}/0 and "
+                "so on into a file each, or all of them into a .jsonl"
+            )
+        sink = open_sink(job.destination, resume=resume, overwrite=overwrite)
+        bar = ProgressBar("copied", ends.total)
+        try:
+            async for rows in _rows(reader, ends, job):
+                sink.write(rows)
+                job.copied += len(rows)
+                job.bytes += _bytes_of(rows.runs)
+                bar.show(job.copied)
+        finally:
+            bar.clear()
+            sink.close()
+
+
+def _bytes_of(runs: Sequence[Run]) -> int:
+    return sum(
+        run.source.size(run.start, run.stop)
+        if run.picks is None
+        else sum(run.source.size(row, row + 1) for row in run.picks)
+        for run in runs
+    )
+
+
+# --- into a topic
+
+
+@dataclass(slots=True)
+class Parcel:
+    """Rows on their way to a partition, and what they are of the source."""
+
+    rows: BatchBuilder
+    partition: int | None
+    producer: str | None = None
+    sequence: int | None = None
+    last: Message | None = None
+    read: int = 0
+    bytes: int = 0
+
+
+class Sending:
+    """Parcels under way to a topic: several at once, in order, counted when they are there."""
+
+    def __init__(self, mq: Client, job: Job, bar: ProgressBar, reader: Reader | None) -> None:
+        self._mq, self._job, self._bar, self._reader = mq, job, bar, reader
+        self._under_way: deque[tuple[asyncio.Task[list[Receipt]], Parcel]] = deque()
+        self._last: dict[int, Message] = {}
+        self._since_commit = 0
+        # The first alone: it may have to make the topic, and what is sent meanwhile could come
+        # before it. Likewise while parts are there already, from an earlier copy that was ended.
+        self._at_once = 1
+
+    async def send(self, parcel: Parcel) -> None:
+        task = asyncio.ensure_future(self._publish(parcel.rows, parcel))
+        self._under_way.append((task, parcel))
+        await asyncio.sleep(0)
+        while len(self._under_way) >= self._at_once:
+            await self._settle()
+
+    async def finish(self) -> None:
+        while self._under_way:
+            await self._settle()
+        await self._commit()
+
+    async def abandon(self) -> None:
+        for task, _ in self._under_way:
+            task.cancel()
+        await asyncio.gather(*(task for task, _ in self._under_way), return_exceptions=True)
+
+    async def _settle(self) -> None:
+        task, parcel = self._under_way[0]
+        receipts = await task
+        self._under_way.popleft()
+        job = self._job
+        repeated = sum(receipt.count for receipt in receipts if receipt.duplicate)
+        job.repeated += repeated
+        job.copied += parcel.rows.row_count - repeated
+        job.bytes += parcel.bytes
+        job.read += parcel.read
+        if not repeated:
+            self._at_once = IN_FLIGHT
+        if parcel.last is not None:
+            self._last[parcel.last.partition] = parcel.last
+            self._since_commit += 1
+            if self._since_commit >= COMMIT_EVERY:
+                await self._commit()
+        self._bar.show(job.copied + job.repeated)
+
+    async def _commit(self) -> None:
+        self._since_commit = 0
+        if self._reader is not None:
+            for message in self._last.values():
+                await self._reader.commit(message)
+            self._last.clear()
+
+    async def _publish(self, rows: BatchBuilder, parcel: Parcel, skip: int = 0) -> list[Receipt]:
+        sequence = None if parcel.sequence is None else parcel.sequence + skip
+        try:
+            return [
+                await self._mq.publish_batch(
+                    self._job.destination,
+                    rows,
+                    partition=parcel.partition,
+                    producer=parcel.producer,
+                    sequence=sequence,
+                )
+            ]
+        except InvalidRequest:
+            # Some are there already and some are not: halves, down to single ones, are either.
+            if sequence is None or rows.row_count == 1:
+                raise
+            first, second = halves(rows)
+            assert isinstance(first, BatchBuilder)
+            assert isinstance(second, BatchBuilder)
+            done = await self._publish(first, parcel, skip)
+            return done + await self._publish(second, parcel, skip + first.row_count)
+
+
+async def _partitions(mq: Client, topic: str) -> int | None:
+    if "/" in topic or not await mq.topics(topic):
+        return None
+    return (await mq.topic_info(topic)).options.partitions
+
+
+async def _to_topic(job: Job, target: Target, to: Target) -> None:
+    async with AsyncExitStack() as stack:
+        mq = await stack.enter_async_context(target.connect())
+        # A directory can be opened once only.
+        other = mq if to == target else await stack.enter_async_context(to.connect())
+        reader, ends = await stack.enter_async_context(_reading(mq, job, {}))
+        ours, theirs = await _partitions(mq, job.source), await _partitions(other, job.destination)
+        if job.resume and theirs and theirs != ours:
+            raise InvalidRequest(
+                f"--resume keeps messages in their partitions; {job.source} has {ours or 'none'}, "
+                f"{job.destination} has {theirs}: name one of them, as in {job.destination}/0"
+            )
+        identity = (await mq.topic_info(job.source)).id
+        bar = ProgressBar("copied", ends.total)
+        sending = Sending(other, job, bar, reader if job.resume else None)
+        try:
+            async for rows in _rows(reader, ends, job):
+                for parcel in _parcels(rows, job, theirs if theirs == ours else None, identity):
+                    await sending.send(parcel)
+            await sending.finish()
+        finally:
+            bar.clear()
+            await sending.abandon()
+
+
+def _parcels(rows: Rows, job: Job, partitions: int | None, identity: int) -> Iterator[Parcel]:
+    """Rows for one partition each; where doubles are to be found, of offsets without a gap."""
+    for run in rows.runs:
+        number = run.origin.partition
+        for part in contiguous(run):
+            parcel = Parcel(
+                copied(part.source, range(part.start, part.stop)),
+                number if partitions else None,
+                bytes=part.source.size(part.start, part.stop),
+            )
+            if job.resume:
+                parcel.producer = f"{job.resume} {identity}/{number}"
+                parcel.sequence = part.source.base_offset + part.start
+                parcel.last = Message(part.source, part.stop - 1, part.origin)
+            yield parcel
+
+
+async def _from_file(job: Job, to: Target) -> None:
+    loop = asyncio.get_running_loop()
+    async with to.connect() as mq:
+        lots = lots_of_file(job.source, mq.clock.now_ms())
+        bar = ProgressBar("copied", job.count)
+        sending = Sending(mq, job, bar, None)
+        skip, taken = job.skip, 0
+        try:
+            # Standard input may be slow: it is read beside the loop.
+            while (lot := await loop.run_in_executor(None, next, lots, None)) is not None:
+                rows, read = _cut(lot, skip, None if job.count is None else job.count - taken)
+                skip = max(0, skip - lot.read)
+                taken += rows.row_count
+                if rows.row_count:
+                    size = rows.size(0, rows.row_count)
+                    await sending.send(Parcel(rows, None, read=read, bytes=size))
+                if job.count is not None and taken >= job.count:
+                    break
+            await sending.finish()
+        finally:
+            bar.clear()
+            await sending.abandon()
+
+
+def _cut(lot: Lot, skip: int, most: int | None) -> tuple[BatchBuilder, int]:
+    """A lot without what is to be skipped, and with no more than wanted."""
+    if skip >= lot.read:
+        return BatchBuilder(), 0
+    # What has expired is not among the rows any more; it is skipped first.
+    first = max(0, skip - (lot.read - lot.rows.row_count))
+    last = lot.rows.row_count if most is None else min(lot.rows.row_count, first + most)
+    if first == 0 and last == lot.rows.row_count:
+        return lot.rows, lot.read - skip
+    cut = BatchBuilder()
+    cut.extend(lot.rows, first, last)
+    return cut, lot.read - skip if last == lot.rows.row_count else last - first

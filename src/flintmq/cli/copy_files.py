@@ -1,0 +1,250 @@
+"""Messages in files: JSON lines, one envelope each, or record batches as they are.
+
+    orders.jsonl     {"topic": "orders", "offset": "0", ...}\\n  and so on; see `envelope`
+    orders.batches   record batches one behind the other, nothing between them; see `batch.format`
+
+Both say where each message stood, so a file that was cut short can be gone on with.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
+
+import msgspec
+
+from ..batch import BatchBuilder, RecordBatch, RowSource
+from ..batch.format import HEADER, HEADER_BYTES, MAGIC, padded
+from ..errors import Corrupt, FlintError, InvalidRequest
+from ..rows import Rows, Run
+from .envelope import line, outgoing
+
+STDIO = "-"
+JSON_LINES, BATCHES = ".jsonl", ".batches"
+READ_BYTES = 256 * 1024
+BATCH = 1000
+
+
+def is_file(name: str) -> bool:
+    return name == STDIO or name.endswith((JSON_LINES, BATCHES))
+
+
+class Lot(NamedTuple):
+    """Messages of a file, and how many of its messages come before the next lot."""
+
+    rows: BatchBuilder
+    read: int
+
+
+def copied(source: RowSource, rows: range) -> BatchBuilder:
+    """The rows as new ones: all that was said of them, but their offsets and times."""
+    builder = BatchBuilder.of(list(source.values(rows.start, rows.stop)))
+    builder.set_columns(
+        keys=[source.key(row) for row in rows],
+        headers=[source.headers(row) for row in rows],
+        priorities=[source.priority(row) for row in rows],
+        expiries=[source.expiry(row) for row in rows],
+        deliver_ats=[source.deliver_at(row) for row in rows],
+    )
+    builder.set_content_types([source.content_type(row) for row in rows])
+    return builder
+
+
+# --- out of a file
+
+
+def read_file(name: str, now_ms: int) -> Iterator[Lot]:
+    """What a file holds, but what has expired; an error says where it is damaged."""
+    if name == STDIO:
+        yield from _json_lines(sys.stdin.buffer, "standard input", now_ms)
+    elif name.endswith(JSON_LINES):
+        with Path(name).open("rb") as file:
+            yield from _json_lines(file, name, now_ms)
+    else:
+        for batch in _batches(Path(name)):
+            for start in range(0, batch.row_count, BATCH):
+                rows = range(start, min(batch.row_count, start + BATCH))
+                yield Lot(_without_expired(copied(batch, rows), now_ms), len(rows))
+
+
+def _without_expired(rows: BatchBuilder, now_ms: int) -> BatchBuilder:
+    dead = [0 < rows.expiry(row) <= now_ms for row in range(rows.row_count)]
+    if not any(dead):
+        return rows
+    left = BatchBuilder()
+    for row, is_dead in enumerate(dead):
+        if not is_dead:
+            left.extend(rows, row, row + 1)
+    return left
+
+
+def _json_lines(file: BinaryIO, name: str, now_ms: int) -> Iterator[Lot]:
+    rows, read, size = BatchBuilder(), 0, 0
+    for number, text in enumerate(file, 1):
+        if text.strip():
+            try:
+                found = outgoing(text)
+                if "format" in found.keywords:
+                    raise InvalidRequest("a value in a format is encoded by `flintmq pub -J`")
+                _append(rows, found.value, found.keywords, found.expires_at, now_ms)
+            except FlintError as error:
+                raise InvalidRequest(f"{name}, line {number:,}: {error}") from None
+            read += 1
+            size += len(text)
+        if read == BATCH or size > READ_BYTES:
+            yield Lot(rows, read)
+            rows, read, size = BatchBuilder(), 0, 0
+    if read:
+        yield Lot(rows, read)
+
+
+def _append(
+    rows: BatchBuilder,
+    value: bytes,
+    keywords: dict[str, object],
+    expires_at: float | None,
+    now_ms: int,
+) -> None:
+    expiry = 0 if expires_at is None else round(expires_at * 1000)
+    if 0 < expiry <= now_ms:
+        return
+    keywords = dict(keywords)
+    due = keywords.pop("at", 0)
+    rows.append_row(value, expiry=expiry, deliver_at=round(due * 1000), **keywords)  # type: ignore[operator, arg-type]
+
+
+def _batches(path: Path) -> Iterator[RecordBatch]:
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        position = 0
+        while position < size:
+            data = file.read(HEADER_BYTES)
+            if len(data) == HEADER_BYTES and data.startswith(MAGIC):
+                fields = HEADER.unpack(data)
+                data += file.read(min(fields[7] + padded(fields[8]), size - position))
+            try:
+                batch, _ = RecordBatch.decode_from(data, 0)
+            except (FlintError, struct.error) as error:
+                raise Corrupt(f"{path}, byte {position:,}: {error}") from None
+            yield batch
+            position += len(data)
+
+
+# --- into a file
+
+
+class Sink(Protocol):
+    def write(self, rows: Rows) -> None: ...
+    def close(self) -> None: ...
+
+
+class JsonLines:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, rows: Rows) -> None:
+        self._file.write(b"".join(line(message) + b"\n" for message in rows))
+
+    def close(self) -> None:
+        _settle(self._file)
+
+
+class Batches:
+    """Record batches as the topic has them, where whole ones were read; else parts of them."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, rows: Rows) -> None:
+        for run in rows.runs:
+            for part in contiguous(run):
+                source = part.source
+                if isinstance(source, RecordBatch) and part.row_count == source.row_count:
+                    self._file.write(source.encode())
+                    continue
+                builder = BatchBuilder(source.base_offset + part.start)
+                builder.extend(source, part.start, part.stop)
+                self._file.write(builder.seal().encode())
+
+    def close(self) -> None:
+        _settle(self._file)
+
+
+def _settle(file: BinaryIO) -> None:
+    file.flush()
+    if file is not sys.stdout.buffer:
+        os.fsync(file.fileno())
+        file.close()
+
+
+def contiguous(run: Run) -> list[Run]:
+    """The same rows as ranges without gaps."""
+    if run.picks is None:
+        return [run]
+    parts: list[Run] = []
+    for row in run.picks:
+        if parts and parts[-1].stop == row:
+            parts[-1] = parts[-1]._replace(stop=row + 1)
+        else:
+            parts.append(run._replace(start=row, stop=row + 1, picks=None))
+    return parts
+
+
+def open_sink(name: str, *, resume: bool, overwrite: bool) -> Sink:
+    if name == STDIO:
+        return JsonLines(sys.stdout.buffer)
+    path = Path(name)
+    if path.exists() and not (resume or overwrite):
+        raise InvalidRequest(f"{path} is there already; --resume goes on with it, or --overwrite")
+    file = path.open("ab" if resume else "wb")
+    return JsonLines(file) if name.endswith(JSON_LINES) else Batches(file)
+
+
+class _Told(msgspec.Struct):
+    topic: str
+    partition: str
+    offset: str
+
+
+def next_offsets(name: str, topic: str) -> dict[int, int]:
+    """Where a file ends, by partition; what was written by half at its end is cut off."""
+    path = Path(name)
+    if not path.exists():
+        return {}
+    return _after_lines(path, topic) if name.endswith(JSON_LINES) else _after_batches(path)
+
+
+def _after_lines(path: Path, topic: str) -> dict[int, int]:
+    found: dict[int, int] = {}
+    whole = 0
+    decoder = msgspec.json.Decoder(_Told)
+    with path.open("r+b") as file:
+        for text in file:
+            if not text.endswith(b"\n"):
+                break
+            try:
+                told = decoder.decode(text)
+            except msgspec.DecodeError as error:
+                raise Corrupt(f"{path}, byte {whole:,}: {error}; --overwrite begins anew") from None
+            if told.topic != topic:
+                raise InvalidRequest(f"{path} has messages of {told.topic!r}, not of {topic!r}")
+            found[int(told.partition)] = int(told.offset) + 1
+            whole += len(text)
+        file.truncate(whole)
+    return found
+
+
+def _after_batches(path: Path) -> dict[int, int]:
+    found: dict[int, int] = {}
+    whole = 0
+    try:
+        for batch in _batches(path):
+            found[0] = batch.base_offset + batch.row_count
+            whole += batch.byte_length
+    except Corrupt:
+        os.truncate(path, whole)
+    return found
