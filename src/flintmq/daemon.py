@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ import msgspec
 
 from . import __version__
 from .config import SETTINGS, Config, changed
-from .config_kinds import shown_address
+from .config_kinds import Address, shown_address
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
 from .errors import FlintError
@@ -27,6 +27,8 @@ from .logs import Logs, event
 from .notify import READY, STOPPING, notify, notify_reloading
 from .profiling import Profiler, hint
 from .serde.codec import Codec
+from .servers.front_end import FrontEnd
+from .servers.gate import WatchedGate
 from .servers.http.limits import HttpLimits
 from .servers.key_gate import KeyGate, gate_of
 from .servers.limits import Limits
@@ -99,7 +101,7 @@ class Daemon:
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._disk_failed
-        self.gate = gate_of(config.auth, config.keys_path, Slowing(**slowness_of(config)))
+        self.gate = gate_for(config)
         self.tls = tls_of(config)
         """One for every port, so that all of them change certificates together."""
         self._server = NativeServer(
@@ -112,6 +114,10 @@ class Daemon:
         self._is_listening = self._is_closed = False
         self._http = None if config.http is None else self._http_server()
         self.http_address: tuple[str, int] | None = None
+        self.front_ends = self._other_front_ends()
+        """Servers of other protocols, each with the place it was told to listen at."""
+        self.addresses: dict[str, tuple[str, int]] = {}
+        """Where those listen, by protocol."""
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
         """Serve until told to stop. `on_ready` is called once everything is recovered.
@@ -137,6 +143,8 @@ class Daemon:
             try:
                 if not self._stopping.is_set():
                     address = await self._server.start(*self.config.listen)
+                    for name, (place, front_end) in self.front_ends.items():
+                        self.addresses[name] = await front_end.start(*place)
                     self._is_listening = True
                     on_ready(address)
                     event(
@@ -148,6 +156,10 @@ class Daemon:
                         http=None
                         if self.http_address is None
                         else shown_address(self.http_address),
+                        others=", ".join(
+                            f"{name} {shown_address(at)}" for name, at in self.addresses.items()
+                        )
+                        or None,
                     )
                     notify(READY)
                 await self._stopping.wait()
@@ -167,6 +179,20 @@ class Daemon:
                 loop.remove_signal_handler(number)
         if self._failure is not None:
             raise self._failure
+
+    def _other_front_ends(self) -> dict[str, tuple[Address, FrontEnd]]:
+        """What a broker does not serve it does not load."""
+        found: dict[str, tuple[Address, FrontEnd]] = {}
+        if self.config.blip is not None:
+            from .servers.blip.assembly import blip_server
+
+            limits = fitted_to_files(limits_of(self.config), files_of(self.config))
+            blip = blip_server(self._broker, self.config, self.gate, limits, self.tls)
+            found["blip"] = self.config.blip, blip
+        if self._http is not None:
+            for _, front_end in found.values():
+                self._http.metrics.collectors += front_end.collectors()
+        return found
 
     def _http_server(self) -> HttpServer:
         # Here: a broker without HTTP has no use for what this loads, and starts sooner.
@@ -294,7 +320,10 @@ class Daemon:
             self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
 
     def _reload_limits(self, before: Config, after: Config) -> None:
-        self._server.set_limits(fitted_to_files(limits_of(after), files_of(after)))
+        limits = fitted_to_files(limits_of(after), files_of(after))
+        self._server.set_limits(limits)
+        for _, front_end in self.front_ends.values():
+            front_end.set_limits(limits)
         if self._http is not None:
             self._http.set_limits(http_limits_of(after))
             self._http.state.config = shown(after)
@@ -330,8 +359,14 @@ class Daemon:
             connections=len(self._server.connections),
             sessions=len(self._server.sessions),
         )
-        await self._server.drain(self.config.drain_seconds)
+        front_ends = [front_end for _, front_end in self.front_ends.values()]
+        seconds = self.config.drain_seconds
+        await asyncio.gather(
+            self._server.drain(seconds), *(front_end.drain(seconds) for front_end in front_ends)
+        )
         unfinished = sum(session.is_busy() for session in self._server.sessions.values())
+        for front_end in front_ends:
+            await front_end.close()
         await self._server.close()
         self._is_closed = True
         if self._http is not None:
@@ -429,6 +464,16 @@ def slowness_of(config: Config) -> Slowness:
     }
 
 
+def gate_for(config: Config) -> WatchedGate:
+    """Who comes in, and what they may do."""
+    slowing = Slowing(**slowness_of(config))
+    if config.blip_api_keys and config.auth != "off":
+        from .servers.blip.keys import listed_keys_gate
+
+        return listed_keys_gate(config.blip_api_keys, config.keys_path, slowing)
+    return gate_of(config.auth, config.keys_path, slowing)
+
+
 def tls_of(config: Config) -> ServerTls | None:
     if config.tls_cert is None or config.tls_key is None:
         return None
@@ -519,18 +564,19 @@ def fitted_to_files(limits: Limits, files: int = FILES) -> Limits:
 
 def run(
     config: Config,
-    on_ready: Callable[[tuple[str, int], tuple[str, int] | None], None],
+    on_ready: Callable[[tuple[str, int], tuple[str, int] | None, Mapping[str, Address]], None],
     reread: Callable[[], Config] | None = None,
     logs: Logs | None = None,
 ) -> None:
     """Run a broker in this process until SIGTERM or SIGINT; on uvloop where it is installed.
 
-    `on_ready` is told where clients connect, and where HTTP is served, if it is.
+    `on_ready` is told where clients connect, where HTTP is served, if it is, and where other
+    protocols are.
     """
 
     async def main() -> None:
         daemon = Daemon(config, reread, logs)
-        await daemon.run(lambda address: on_ready(address, daemon.http_address))
+        await daemon.run(lambda address: on_ready(address, daemon.http_address, daemon.addresses))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(main())

@@ -1,8 +1,8 @@
 """Topic names and patterns: words between dots, `*` for one word, `>` for the rest.
 
 Protocols that allow any text as a name (HermesMQ, BlipMQ) have theirs escaped: what no name may
-hold becomes `%XX`, byte by byte of its UTF-8, and the empty name is `%`. Such a name is one like any
-other, so a topic of theirs can be looked at by everybody under its escaped name.
+hold becomes `%XX`, byte by byte of its UTF-8, and the empty name is `%`. Such a name is one like
+any other, so a topic of theirs can be looked at by everybody under its escaped name.
 
 Pure. `PatternIndex` finds every pattern that matches a name by walking its words once, however
 many patterns there are.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 import click
 
 from ..config import Config
-from ..config_kinds import shown_address
+from ..config_kinds import Address, shown_address
 from ..daemon import run
 from ..exposure import Exposed, check_exposure
 from ..logs import configure
@@ -49,8 +49,14 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     for doubt in resolved.doubts:
         click.echo(f"flintmq: warning: {doubt}", err=True)
 
+    return serve(config, lambda: reread().config())
+
+
+def serve(config: Config, reread: Callable[[], Config]) -> int:
+    """Run a broker that was told everything."""
+    has_keys = config.keys_path.is_file() or bool(config.blip_api_keys)
     try:
-        exposed = check_exposure(config, has_keys=config.keys_path.is_file())
+        exposed = check_exposure(config, has_keys=has_keys)
     except Exposed as error:
         tell_problems([str(error)])
         return 2
@@ -58,18 +64,17 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
         click.echo(f"flintmq: warning: {fault}", err=True)
     end = "" if config.tls_cert is None else "s"
 
-    def ready(address: tuple[str, int], http: tuple[str, int] | None) -> None:
+    def ready(address: Address, http: Address | None, others: Mapping[str, Address]) -> None:
         shown = f"flint{end}://{shown_address(address)}"
         if http is not None:
             shown += f", http{end}://{shown_address(http)}"
+        for protocol, place in others.items():
+            shown += f", {protocol}{end}://{shown_address(place)}"
         click.echo(f"flintmq: ready at {shown}, data in {config.data_dir}")
-
-    def reread_config() -> Config:
-        return reread().config()
 
     logs = configure(format=config.log_format, level=config.log_level, levels=config.log_levels)
     try:
-        run(config, ready, reread_config, logs)
+        run(config, ready, reread, logs)
     finally:
         logs.close()
     return 0

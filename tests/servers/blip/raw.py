@@ -244,14 +244,13 @@ def _field(data: bytes, slot: int) -> int:
     (back,) = struct.unpack_from("<i", data, table)
     (place,) = struct.unpack_from("<H", data, table - back + 4 + 2 * slot)
     assert place
-    return table + place
+    return int(table + place)
 
 
 def _number(data: bytes, slot: int) -> int:
     at = _field(data, slot)
     assert at % 8 == 0
-    (number,) = struct.unpack_from("<Q", data, at)
-    return number
+    return int(struct.unpack_from("<Q", data, at)[0])
 
 
 def _vector(data: bytes, slot: int) -> bytes:

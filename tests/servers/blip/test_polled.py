@@ -360,7 +360,7 @@ async def test_a_full_live_queue_may_hold_its_publisher_back_instead(address: Ad
         for n in range(6):
             publisher.publish("demo", b"%d" % n)
         publisher.send(PING)
-        got = []
+        got: list[bytes] = []
         while len(got) < 6:
             one = await client.poll(number)
             got += [] if one is None else [one.message]

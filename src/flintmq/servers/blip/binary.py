@@ -265,6 +265,7 @@ class BinarySession:
             await self._publishes.landed()  # what it has published itself can be polled
         found = await subscription.poll(id)
         if found is not None:
+            self._server.counters.delivered += 1
             self._connection.write(found)
 
     def _acknowledge(self, id: int, payload: bytes) -> Awaitable[None] | None:

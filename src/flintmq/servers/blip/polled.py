@@ -54,7 +54,6 @@ class PolledSubscription:
         self.feed = feed
         self._clock = clock
         self.polled_at = clock.monotonic()
-        self.delivered = 0
         self._is_groups_turn = True
 
     async def poll(self, id: int) -> bytes | None:
@@ -62,10 +61,9 @@ class PolledSubscription:
         self.polled_at = self._clock.monotonic()
         found = None
         for _ in range(2):
+            found = await self._leased() if self._is_groups_turn else self._live(id)
             self._is_groups_turn = not self._is_groups_turn
-            found = self._live(id) if self._is_groups_turn else await self._leased()
             if found is not None:
-                self.delivered += 1
                 break
         return found
 
@@ -181,6 +179,7 @@ class PolledBoard:
             subscription=str(one.id),
             topic=one.name,
         )
+        self._server.counters.live_dropped += one.feed.dropped
         try:
             await one.close()
             if one.leases is not None:
