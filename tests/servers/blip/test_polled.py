@@ -397,3 +397,46 @@ async def test_a_large_backlog_is_polled_without_loss(address: Address) -> None:
             client.send(POLL, poll)
         got = [await client.next() for _ in range(3000)]
         assert [one.payload[7:] for one in got] == [b"%d" % n for n in range(3000)]
+
+
+async def test_what_was_leased_ahead_and_is_not_polled_counts_as_not_delivered(
+    address: Address, clock: ManualClock, broker: Broker
+) -> None:
+    async with RawBlip(address) as client:
+        await client.login()
+        number = await client.subscribe("demo", 1)
+        for n in range(5):
+            client.publish("demo", b"%d" % n, 1)
+        got = await client.poll(number)
+        assert got is not None
+        client.ack(number, got.tag)
+        await client.ping()
+        assert (await broker.group_stats("demo", f"blip-{number}")).in_flight == 4
+
+        for _ in range(4):  # more often than a message may be delivered
+            await clock.advance(1.1)
+            assert (await broker.group_stats("demo", f"blip-{number}")).in_flight == 0
+            await client.poll(number)
+            await clock.advance(0.05)
+        stats = await broker.group_stats("demo", f"blip-{number}")
+        assert stats.dead_lettered == 1  # the one that was polled and never acknowledged
+        assert stats.lag == 3
+
+
+async def test_what_expires_while_it_is_leased_ahead_is_not_handed_out(
+    address: Address, clock: ManualClock
+) -> None:
+    async with RawBlip(address) as client, RawBlip(address) as publisher:
+        await client.login(1)
+        await publisher.login(2)
+        number = await client.subscribe("demo", 1)
+        publisher.publish("demo", b"a", 1)
+        publisher.publish("demo", b"short", 1, ttl=300)
+        publisher.publish("demo", b"long", 1, ttl=60_000)
+        await publisher.ping()
+        first = await client.poll(number)
+        assert first is not None
+        assert first.message == b"a"
+        await clock.advance(0.5)
+        got = [await client.poll(number), await client.poll(number)]
+        assert {one.message for one in got if one} == {b"a", b"long"}

@@ -56,6 +56,16 @@ class Leases:
         while len(tokens) > KEPT_MAX:
             del tokens[next(iter(tokens))]
 
+    async def note_one(self, grant: Grant, offset: int) -> None:
+        """As `note`, for one of those that were leased together; its time begins now."""
+        count = grant.counts.get(offset, 1)
+        seconds = min(LEASE_SECONDS_MAX, self.lease_seconds * 2.0 ** min(count - 1, 64))
+        self._tokens.pop(offset, None)
+        self._tokens[offset] = grant.token, self._clock.monotonic() + seconds
+        await self.member.extend([(grant.token, [(offset, offset + 1)])], seconds)
+        while len(self._tokens) > KEPT_MAX:
+            del self._tokens[next(iter(self._tokens))]
+
     def settle(self, tag: int) -> int | None:
         """The token of a message that is acknowledged; None if it is not known to be out."""
         found = self._tokens.pop(tag - 1, None)
