@@ -113,7 +113,8 @@ class Connection(asyncio.Protocol):
         self._is_ending = True
         if self._worker is None:
             self._work()
-        return True
+        # TLS knows no half-closed connections.
+        return self._transport is not None and not self._transport.get_extra_info("sslcontext")
 
     def pause_writing(self) -> None:
         self._room.clear()
