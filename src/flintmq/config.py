@@ -65,6 +65,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path
     listen: Address = ("127.0.0.1", PORT)
     http: Address | None = None
+    hermes: Address | None = None
+    hermes_node_id: int = 1
     drain_seconds: float = 10.0
 
     auth: Auth = "auto"
@@ -76,6 +78,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     tls_client_ca: Path | None = None
     insecure: bool = False
     backup_dir: Path | None = None
+    hermes_key_file: Path | None = None
 
     fsync: FsyncPolicy = ALWAYS
     checkpoint_bytes: int = 32 * MIB
@@ -225,6 +228,14 @@ SETTINGS: Sequence[Setting] = (
         f"Where operators and their tools connect by HTTP; the usual port is {HTTP_PORT}.", "Where",
     ),
     Setting(
+        "hermes", HostPort(PORT, can_be_off=True),
+        "Where HermesMQ's clients connect; those of FlintMQ may do so there, too.", "Where",
+    ),
+    Setting(
+        "hermes_node_id", Count(1, 2**63 - 1),
+        "The number that HermesMQ's clients know this broker by.", "Where",
+    ),
+    Setting(
         "drain_seconds", Seconds(0, DAY),
         "How long what is under way may take at the end.", "Where", reload=True,
     ),
@@ -265,6 +276,11 @@ SETTINGS: Sequence[Setting] = (
     Setting(
         "backup_dir", FilePath(can_be_off=True),
         "Below which clients may have backups made; off: wherever the broker's user may write.",
+        "Security",
+    ),
+    Setting(
+        "hermes_key_file", FilePath(can_be_off=True),
+        "A file with the key whose grants HermesMQ's clients have, as they can show none.",
         "Security",
     ),
     Setting(

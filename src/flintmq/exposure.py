@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ipaddress
 
+import msgspec
+
 from .config import BY_NAME, Config
 from .config_kinds import Address, shown_address
 from .errors import InvalidRequest
@@ -40,6 +42,11 @@ def check_exposure(config: Config, has_keys: bool) -> list[str]:
     ):
         if address is not None and not is_loopback(address[0]):
             faults += _faults(config, has_keys, name, address)
+    if config.hermes is not None and not is_loopback(config.hermes[0]):
+        # A key of the front end does not help: it asks nobody, and acts for everybody.
+        faults += _faults(
+            msgspec.structs.replace(config, auth="off"), False, "hermes", config.hermes
+        )
     if faults and not config.insecure:
         raise Exposed(faults)
     return faults

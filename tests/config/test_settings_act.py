@@ -32,6 +32,7 @@ from flintmq.servers.limits import Limits
 from flintmq.settings import ConfigInvalid
 from flintmq.storage.journal import FILE_BYTES
 from tests.config.test_settings_table import CASES
+from tests.tls.throw_away import Authority
 
 
 def _gate(daemon: Daemon) -> KeyGate:
@@ -112,14 +113,15 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
 }
 BY_EFFECT = {
     "http", "listen", "drain_seconds", "log_level", "log_levels", "log_format", "profile",
-    "tls_cert", "tls_key", "tls_client_ca", "insecure",
+    "tls_cert", "tls_key", "tls_client_ca", "insecure", "hermes", "hermes_node_id",
+    "hermes_key_file",
 }  # fmt: skip
-"""Shown by what they do: below, and by the tests of `serve`, of HTTP and of TLS."""
+"""Shown by what they do: below, and by the tests of `serve`, HTTP, TLS and HermesMQ's clients."""
 
 
 def everything_changed(directory: Path) -> Config:
     values = {name: case.value for name, case in CASES.items()}
-    files = dict.fromkeys(("tls_cert", "tls_key", "tls_client_ca", "profile"))
+    files = dict.fromkeys(("tls_cert", "tls_key", "tls_client_ca", "profile", "hermes_key_file"))
     return Config(**{**values, **files, "data_dir": directory, "http": ("127.0.0.1", 0)})
 
 
@@ -162,6 +164,11 @@ def test_clients_ping_in_time_whatever_the_idle_timeout(tmp_path: Path) -> None:
 
 
 # --- while running
+
+
+@pytest.fixture
+def ca(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
 
 
 class Told:
@@ -246,21 +253,82 @@ async def test_a_configuration_with_faults_changes_nothing_and_they_are_logged(
     ]
 
 
-async def test_other_parts_hear_of_it_and_one_that_fails_stops_no_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_sighup_before_it_is_ready_waits_for_that(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.change(max_away=7)
+    assert told.daemon.config.max_away == 1000
+
+    running = asyncio.ensure_future(told.daemon.run(lambda address: None))
+    while told.daemon.config.max_away != 7:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    told.daemon.stop()
+    await running
+
+
+async def test_other_parts_hear_of_it(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
-
-    def fail(before: Config, after: Config) -> None:
-        raise flintmq.FlintError("the certificate cannot be read")
-
     async with running(tmp_path) as told:
-        told.daemon.on_reload += [fail, lambda a, b: heard.append((a.max_away, b.max_away))]
+        told.daemon.on_reload.append(lambda a, b: heard.append((a.max_away, b.max_away)))
         told.change(max_away=7)
         told.change()
 
     assert heard == [(1000, 7), (7, 7)]
-    assert "SIGHUP: the certificate cannot be read" in caplog.text
+
+
+async def test_where_one_part_cannot_take_it_up_none_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(before: Config, after: Config) -> None:
+        raise flintmq.FlintError("the certificate cannot be read")
+
+    async with running(tmp_path, http=("127.0.0.1", 0)) as told:
+        told.daemon.on_reload.append(fail)
+        told.change(max_away=7, http_hosts=("x.example",))
+
+        assert told.daemon.config.max_away == 1000
+        assert told.daemon._server.limits.away == 1000
+        assert ACTS["http_hosts"](told.daemon) == ()
+    assert "SIGHUP: nothing is changed: the certificate cannot be read" in caplog.text
+
+
+async def test_a_reload_opens_no_broker_to_other_machines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ca: Authority
+) -> None:
+    pair = ca.pair()
+    secured = {"tls_cert": pair.cert, "tls_key": pair.key, "tls_client_ca": ca.file}
+    async with running(tmp_path, **secured) as told:
+        elsewhere = msgspec.structs.replace(told.config, listen=("0.0.0.0", 0))
+        told.config = told.daemon.config = elsewhere
+        told.change(tls_client_ca=None, max_away=7)
+
+        assert told.daemon.config == elsewhere
+    assert "SIGHUP: nothing is changed: listen 0.0.0.0:0 can be reached" in caplog.text
+
+
+async def test_certificates_that_cannot_be_used_change_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ca: Authority
+) -> None:
+    pair, other = ca.pair(), ca.pair()
+    async with running(tmp_path, tls_cert=pair.cert, tls_key=pair.key) as told:
+        told.change(tls_key=other.key, max_away=7)
+
+        assert told.daemon.config.tls_key == pair.key
+        assert told.daemon.config.max_away == 1000
+        assert told.daemon.tls is not None
+        assert told.daemon.tls.reload()
+    assert "does not belong to the certificate" in caplog.text
+
+
+async def test_tls_is_switched_by_a_restart_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ca: Authority
+) -> None:
+    pair = ca.pair()
+    async with running(tmp_path, tls_cert=pair.cert, tls_key=pair.key) as told:
+        told.change(tls_cert=None, tls_key=None, max_away=7)
+
+        assert told.daemon.config.tls_cert == pair.cert
+        assert told.daemon.config.max_away == 7
+    assert "needs a restart to be heeded: tls_cert, tls_key" in caplog.text
 
 
 async def test_limits_hold_at_once_for_those_who_are_connected(tmp_path: Path) -> None:

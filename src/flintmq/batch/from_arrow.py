@@ -17,16 +17,14 @@ Needs pyarrow, which is imported when first used.
 
 from __future__ import annotations
 
-from array import array
 from functools import lru_cache
 from importlib import import_module
-from itertools import pairwise
 from struct import unpack_from
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidRequest, MissingExtra
-from .checksum import crc32c
+from .arrow_checksums import checksums
 from .compression import compress_payload
 from .format import (
     ABSENT,
@@ -104,11 +102,8 @@ def key_hashes(keys: pyarrow.Array) -> pyarrow.Array:
     if keys.null_count == len(keys):
         return _zeros(len(keys), pa.uint32())
     offsets, data = _spans(keys)
-    starts = memoryview(offsets).cast("i").tolist()
-    text = bytes(data)
-    crcs = pa.array(
-        array("Q", [crc32c(text[start:stop]) for start, stop in pairwise(starts)]), pa.uint64()
-    )
+    starts = pa.Array.from_buffers(pa.int32(), len(keys) + 1, [None, pa.py_buffer(offsets)])
+    crcs = checksums(starts, data).cast(pa.uint64())
     whole = compute.multiply(crcs, pa.scalar(_SPREAD, pa.uint64()))  # modulo 2**64
     hashes = compute.shift_right(whole, pa.scalar(32, pa.uint64())).cast(pa.uint32())
     hashes = compute.max_element_wise(hashes, pa.scalar(1, pa.uint32()))

@@ -29,6 +29,7 @@ CONFIG_COMMANDS = {
 }
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
+    "hermesd": ("hermesd", "Run a broker as HermesMQ's daemon is run."),
     "config": ("config", "Check, show and begin a configuration."),
     "pub": ("pub", "Publish messages."),
     "sub": ("sub", "Print messages, to their end or as they come."),
@@ -36,6 +37,8 @@ COMMANDS = {
     "topic": ("topic", "List, look at, make, change and delete topics."),
     "group": ("group", "List, look at, pause, reset and delete groups."),
     "dlq": ("dlq", "Dead letters: show, put back, let go."),
+    "top": ("top", "Topics and groups as they move, in a terminal."),
+    "bench": ("bench", "Measure a broker: messages a second, latencies."),
     "check": ("check", "Whether a broker, a topic, a group is well, by exit code."),
     "completion": ("completion", "Completion for bash, zsh and fish."),
     "context": ("context", "Give brokers names."),

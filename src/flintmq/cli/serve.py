@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import click
 
 from ..config import Config
-from ..config_kinds import Address, shown_address
+from ..config_kinds import shown_address
 from ..daemon import run
 from ..exposure import Exposed, check_exposure
 from ..logs import configure
@@ -64,13 +64,11 @@ def serve(config: Config, reread: Callable[[], Config]) -> int:
         click.echo(f"flintmq: warning: {fault}", err=True)
     end = "" if config.tls_cert is None else "s"
 
-    def ready(address: Address, http: Address | None, others: Mapping[str, Address]) -> None:
+    def ready(address: tuple[str, int], others: dict[str, tuple[str, int]]) -> None:
         shown = f"flint{end}://{shown_address(address)}"
-        if http is not None:
-            shown += f", http{end}://{shown_address(http)}"
-        for protocol, place in others.items():
-            shown += f", {protocol}{end}://{shown_address(place)}"
-        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir}")
+        for name, other in others.items():
+            shown += f", {name}{end}://{shown_address(other)}"
+        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir.absolute()}")
 
     logs = configure(format=config.log_format, level=config.log_level, levels=config.log_levels)
     try:

@@ -39,6 +39,7 @@ from .options import ReadOptions
 from .planning import Extents, extents, offsets_at
 from .progress import Progress
 from .ranges import Range, shares
+from .telling import each_told_plainly, told_plainly
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- where to begin
 
+    @told_plainly
     def initialOffset(self) -> dict[str, Any]:
         if self._begun is None:  # Spark asks twice, and takes the second answer
             options, line = self._options, self._line
@@ -100,17 +102,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.trigger_rows_min)
         return ReadAllAvailable()
 
+    @told_plainly
     def prepareForTriggerAvailableNow(self) -> None:
         self._look()
         self._frozen = dict(self._heads)
 
+    @told_plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = read(start)
         known = self._checked(begun, self._look())
         self._tell(known, begun)
         ends = self._ends(begun, known)
         if self._frozen is None:
-            if not self._backlog(begun, known, ends) and self._wait(known):
+            backlog = self._backlog(begun, known, ends)
+            # Spark asks again at once where it is told that there is nothing to do.
+            is_early = not backlog or self._is_too_early(backlog, limit)
+            if is_early and self._wait(known):
                 known = self._checked(begun, self._look())
                 ends = self._ends(begun, known)
             if self._is_too_early(self._backlog(begun, known, ends), limit):
@@ -127,7 +134,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return written({name: TopicPosition(self._ids[name], at) for name, at in heads.items()})
 
     def _look(self) -> Extents:
-        known = extents(self._line, self._options)
+        options = self._options
+        known = extents(self._line, options, may_be_gone=not options.fail_on_loss)
         for name, parts in known.items():
             if self._ids.get(name) != parts[0].id:
                 self._ids[name] = parts[0].id
@@ -249,6 +257,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- what lies between
 
+    @told_plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begun, ended = read(start), read(end)
         known = self._checked(ended, self._look())
@@ -267,7 +276,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planned(found, self._options) or [RangesPartition(())]
 
     def _check(self, one: Range, part: Extent) -> None:
-        if one.start > one.end:
+        if one.start > one.end and one.start == part.first_offset:
+            # Where the batch began is not in the checkpoint (it is the first one, or the topic was
+            # new); what it would have read has gone with retention since.
+            if self._options.fail_on_loss:
+                raise MessagesLost(one.plain, one.end, one.start, one.start - one.end, REMEDY)
+        elif one.start > one.end:
             raise InvalidRequest(
                 f"a batch of {one.plain!r} would end at offset {one.end} before it starts at "
                 f"{one.start}: what lies between would be lost without a word. The checkpoint and "
@@ -290,11 +304,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if (gap := fetched.rows.gap) is not None:
                 raise MessagesLost(one.plain, gap.first, gap.next, gap.count, REMEDY)
 
+    @each_told_plainly
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._options, self._schema)
 
     # --- what is done
 
+    @told_plainly
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done up to here. Spark says so only when it begins the next one."""
         self._say_done(read(end))
@@ -324,6 +340,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._progress is None:
             self._progress = Progress(self._line, self._options.group)
         return self._progress
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stands for a stream that cannot be: says why, whatever Spark asks first."""
+
+    def __init__(self, error: FlintError) -> None:
+        self._error = error
+
+    def _refuse(self, *_: Any) -> Any:
+        raise self._error.with_traceback(None)
+
+    initialOffset = getDefaultReadLimit = prepareForTriggerAvailableNow = _refuse
+    latestOffset = partitions = read = commit = _refuse
 
 
 def _start(position: TopicPosition | None, id: int, part: Extent) -> int:

@@ -31,7 +31,6 @@ class Done(WriterCommitMessage):
         self.written = written
 
 
-@told_plainly
 def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> BatchWriter:
     if overwrite:
         raise InvalidRequest(
@@ -52,13 +51,16 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, names: list[str], job: Job) -> None:
         self._options, self._names, self._job = options, names, job
 
+    @told_plainly
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Done:
         partition = TaskContext.get().partitionId()
         return Done(write_rows(self._options, self._names, self._job, partition, iterator))
 
+    @told_plainly
     def commit(self, messages: Sequence[Done | None]) -> None:
         commit_all(self._options, messages)
 
+    @told_plainly
     def abort(self, messages: Sequence[Done | None]) -> None:
         abort_all(self._options, self._job)
 

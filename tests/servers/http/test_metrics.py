@@ -224,13 +224,16 @@ async def test_openmetrics_and_gzip_for_who_asks(start: Start) -> None:
     assert (headed.status, headed.body) == (200, b"")
 
 
-async def test_metrics_are_for_who_may_administer_everything(start: Start, tmp_path: Path) -> None:
+async def test_metrics_are_for_who_may_see_everything(start: Start, tmp_path: Path) -> None:
     file = KeyFile(tmp_path / "keys.json")
     shown = {}
-    for name, pattern in (("all", ">"), ("some", "orders.>")):
-        key, shown[name] = make_key(
-            name, [Grant.of(pattern, ["administer"])], now_ms=0, expires_at_ms=None
-        )
+    for name, pattern, may in (
+        ("all", ">", "administer"),
+        ("reads", ">", "consume"),
+        ("writes", ">", "publish"),
+        ("some", "orders.>", "administer"),
+    ):
+        key, shown[name] = make_key(name, [Grant.of(pattern, [may])], now_ms=0, expires_at_ms=None)
         file.add(key)
     gate = gate_of("required", tmp_path / "keys.json", Slowing(first_seconds=0))
     running = await start(state=HttpState(Broker(), gate, None, "0.1"))
@@ -239,15 +242,20 @@ async def test_metrics_are_for_who_may_administer_everything(start: Start, tmp_p
     wrong = await running.ask("/metrics", authorization="Bearer nonsense")
     basic = await running.ask("/metrics", authorization="Basic abc")
     some = await running.ask("/metrics", authorization=f"Bearer {shown['some']}")
+    writes = await running.ask("/metrics", authorization=f"Bearer {shown['writes']}")
     page = await scraped(running, authorization=f"Bearer {shown['all']}")
+    reads = await running.ask("/metrics", authorization=f"Bearer {shown['reads']}")
 
     for refused in (without, wrong, basic):
         assert (refused.status, refused.kind) == (401, "NotAuthenticated")
         assert refused.headers["www-authenticate"].startswith("Bearer")
-    assert (some.status, some.kind) == (403, "PermissionDenied")
-    assert sample(page, "flintmq_logins_total") == 2
+    for refused in (some, writes):
+        assert (refused.status, refused.kind) == (403, "PermissionDenied")
+    assert reads.status == 200
+    assert sample(page, "flintmq_logins_total") == 3
     assert sample(page, "flintmq_failed_logins_total", reason="missing") == 1
-    assert sample(page, "flintmq_failed_logins_total", reason="malformed") == 1
+    assert sample(page, "flintmq_failed_logins_total", reason="malformed") == 2
+    assert sample(page, "flintmq_failed_logins_total", reason="expired") == 0
     assert (await running.ask("/health")).status == 200
 
 

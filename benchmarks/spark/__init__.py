@@ -1,0 +1,1 @@
+"""Topics as tables of Spark, measured: `python -m benchmarks.spark --help`."""
