@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 
 import pytest
 
 from flintmq.engine.broker import Broker
 from flintmq.servers.blip.options import BlipOptions
+from flintmq.servers.blip.publishing import IN_LINE_SECONDS
 from flintmq.servers.blip.server import BlipServer
 from flintmq.testing import ManualClock
 
@@ -308,6 +310,7 @@ async def test_what_came_before_a_malformed_frame_counts(address: Address) -> No
         assert await reading.poll(number) is not None
 
 
+@pytest.mark.slow
 async def test_the_longest_frame_is_taken_and_delivered(address: Address) -> None:
     message = bytes(16 * 1024 * 1024 - 9 - 7)
     async with RawBlip(address) as client:
@@ -384,6 +387,7 @@ async def test_many_connections_are_served(address: Address) -> None:
         await client.__aexit__()
 
 
+@pytest.mark.slow
 async def test_a_large_backlog_is_polled_without_loss(address: Address) -> None:
     """BlipMQ keeps 1024 for each subscription, and drops the rest without a word."""
     async with RawBlip(address) as client:
@@ -440,3 +444,64 @@ async def test_what_expires_while_it_is_leased_ahead_is_not_handed_out(
         await clock.advance(0.5)
         got = [await client.poll(number), await client.poll(number)]
         assert {one.message for one in got if one} == {b"a", b"long"}
+
+
+async def test_a_subscription_whose_topic_is_deleted_is_not_known_any_more(
+    address: Address, broker: Broker
+) -> None:
+    async with RawBlip(address) as client:
+        await client.login()
+        number = await client.subscribe("demo", 1)
+        client.publish("demo", b"a", 1)
+        await client.ping()
+        await broker.delete_topic("demo")
+        assert await client.poll(number) is None
+        code, _ = await client.refused(ACK, number.to_bytes(8, "big"), 1)
+        assert code == 404
+
+
+@pytest.mark.parametrize(("version", "code"), [(1, 500), (2, 503)])
+async def test_a_publish_waits_for_room_and_is_refused_in_the_end(
+    address: Address, broker: Broker, clock: ManualClock, version: int, code: int
+) -> None:
+    await broker.create_topic("full", {"retention_count": 1, "overflow": "block"})
+    async with RawBlip(address) as reading, RawBlip(address) as client:
+        await reading.login(2)
+        number = await reading.subscribe("full", 1, group="g")
+        await client.login(version)
+        client.publish("full", b"a", 1)
+        assert (await reading.delivery()).tag == 1
+        waits = client.publish("full", b"b", 1)
+        await until_in_line(broker)
+        await clock.advance(IN_LINE_SECONDS + 1)
+        got = await client.next()
+        assert got.id == waits
+        assert nack_of(got)[0] == code
+
+        client.publish("full", b"c", 1)
+        await until_in_line(broker)
+        reading.ack(number, 1)
+        assert (await reading.delivery()).message == b"c"
+
+
+async def test_a_publisher_that_leaves_in_line_holds_nobody_up_for_ever(
+    address: Address, broker: Broker, clock: ManualClock
+) -> None:
+    await broker.create_topic("full", {"retention_count": 1, "overflow": "block"})
+    async with RawBlip(address) as reading:
+        await reading.login(2)
+        async with RawBlip(address) as client:
+            await client.login(2)
+            await client.subscribe("full", 1, group="g")
+            client.publish("full", b"a", 1)
+            assert (await client.delivery()).message == b"a"
+            client.publish("full", b"waits for room", 1)
+            await until_in_line(broker)
+        await reading.subscribe("full", 1, group="g")
+        await clock.advance(IN_LINE_SECONDS + 1)
+        assert (await reading.delivery()).message == b"a"
+
+
+async def until_in_line(broker: Broker) -> None:
+    while not (await broker.topic_stats("full")).publishers_waiting:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)

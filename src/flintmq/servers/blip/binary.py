@@ -10,7 +10,14 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from ...access import Access
-from ...errors import FlintError, InvalidRequest, NotAuthenticated, PermissionDenied
+from ...errors import (
+    FlintError,
+    GroupNotFound,
+    InvalidRequest,
+    NotAuthenticated,
+    PermissionDenied,
+    TopicNotFound,
+)
 from ...wire.blip import (
     LENGTH_MAX,
     Frame,
@@ -280,7 +287,12 @@ class BinarySession:
 
     async def _poll_later(self, subscription: PolledSubscription, id: int) -> None:
         await self._publishes.landed()  # what it has published itself can be polled
-        self._answer_poll(await subscription.poll(id))
+        try:
+            found = await subscription.poll(id)
+        except (TopicNotFound, GroupNotFound):
+            await self._server.polled.forget(subscription)  # somebody has deleted it
+            return
+        self._answer_poll(found)
 
     def _answer_poll(self, found: bytes | None) -> None:
         """A message if there is one; else silence, which is what their clients wait for."""

@@ -52,7 +52,8 @@ class Leases:
             seconds = min(LEASE_SECONDS_MAX, self.lease_seconds * 2.0 ** min(count - 1, 64))
             del tokens[offset]
             tokens[offset] = token, now + seconds
-            await self.member.extend([(token, [(offset, offset + 1)])], seconds)
+            with contextlib.suppress(LeaseLost):  # somebody moves the group this very moment
+                await self.member.extend([(token, [(offset, offset + 1)])], seconds)
         while len(tokens) > KEPT_MAX:
             del tokens[next(iter(tokens))]
 

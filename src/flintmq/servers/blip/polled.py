@@ -225,6 +225,11 @@ class PolledBoard:
                 elif _PUSHED.fullmatch(info.name):
                     await broker.delete_group(name, info.name)
 
+    async def forget(self, one: PolledSubscription) -> None:
+        """Its topic or group is gone: from now on it is as if it had never been."""
+        if self._known.pop(one.id, None) is not None:
+            await one.close()
+
     # --- those that nobody polls
 
     def _arm(self) -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 PUBLISH_COST = 128
 """What a publish is counted for beside its bytes."""
+IN_LINE_SECONDS = 10.0
+"""How long a publish may wait for room. Nothing else of its connection is heard meanwhile: not what
+would make room, and not that the client is gone."""
 
 
 class Gathered:
@@ -155,7 +158,7 @@ class Publishes:
                 continue
             try:
                 receipt = await self._server.broker.publish(
-                    topic, some.rows, qos=qos, auto_create=True, timeout=None
+                    topic, some.rows, qos=qos, auto_create=True, timeout=IN_LINE_SECONDS
                 )
             except FlintError as error:
                 self._connection.session_refuses(some.ids, qos, error)
