@@ -8,10 +8,14 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 
 from .columns import HEADERS, SCHEMA
+from .worker import calm_the_collector
 
 
 class FlintDataSource(DataSource):
-    """`spark.read.format("flintmq")` and `spark.readStream.format("flintmq")`."""
+    """`spark.read.format("flintmq")` and `spark.readStream.format("flintmq")`.
+
+    Each of these is asked in a worker process that plans, and for a stream once a micro-batch.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -25,6 +29,7 @@ class FlintDataSource(DataSource):
         from .batch_reader import BatchReader, NarrowedBatchReader
         from .options import read_options
 
+        calm_the_collector()
         options = read_options(self.options, streams=False)
         if options.path is not None:
             from .direct import DirectReader
@@ -36,6 +41,7 @@ class FlintDataSource(DataSource):
         from .options import read_options
         from .stream_reader import StreamReader
 
+        calm_the_collector()
         return StreamReader(read_options(self.options, streams=True), schema)
 
     # Spark passes `schema` and `overwrite` by name.
@@ -43,11 +49,13 @@ class FlintDataSource(DataSource):
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from .writer import batch_writer
 
+        calm_the_collector()
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
         from .stream_writer import stream_writer
 
+        calm_the_collector()
         return stream_writer(self.options, schema, overwrite)
 
 
