@@ -46,6 +46,8 @@ COMMANDS = {
     "doctor": ("doctor", "What looks wrong, and what a bug report needs."),
     "key": ("key", "Who may publish, consume and administer: API keys."),
     "log": ("log", "Look at a data directory, check and mend it."),
+    "blipd": ("blipd", "Run a broker with BlipMQ's configuration."),
+    "blip": ("blip", "BlipMQ's own commands: pub, pubfile, sub, unsub."),
     "backup": ("backup", "Copy a data directory."),
     "restore": ("restore", "Make a data directory from a backup."),
 }
