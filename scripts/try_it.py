@@ -56,7 +56,8 @@ def stay_up(listen: str, http: str) -> int:
     def leave(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, leave)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
     with tempfile.TemporaryDirectory(prefix="flintmq-") as place:
         arguments = ["serve", "--data-dir", place, "--listen", listen, "--http", http]
         # A session of its own: Ctrl-C is for us, and we tell the broker, once.

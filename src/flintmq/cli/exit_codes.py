@@ -23,6 +23,10 @@ MEANINGS = {
 }
 
 
+class NotStarted(FlintError):
+    """A broker cannot listen where it was told to: nobody was asked, so nobody was out of reach."""
+
+
 def code_of(error: FlintError) -> int:
     if isinstance(error, NotAuthenticated | PermissionDenied):
         return DENIED
