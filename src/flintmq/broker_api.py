@@ -168,6 +168,26 @@ class MemberApi(Protocol):
 
 
 @runtime_checkable
+class Paced(Protocol):
+    """A member of a queue that knows what the rate limit of its topic says."""
+
+    def seconds_until_token(self) -> float:
+        """How long until the rate limit lets one more message go; 0 where it does now."""
+        ...
+
+
+@runtime_checkable
+class SettlesBefore(Protocol):
+    """A broker that can settle what nobody holds: for protocols that commit a position in a
+    queue."""
+
+    async def settle_before(self, topic: str, group: str, offset: int) -> None:
+        """Everything before an offset is done for this queue, whoever holds it. What was settled
+        beyond stays so; nothing ever becomes unsettled."""
+        ...
+
+
+@runtime_checkable
 class ReadsRows(Protocol):
     """A broker that puts the partitions of a topic together itself, as it is far away."""
 

@@ -203,6 +203,8 @@ def yaml_entries(text: str, name: str) -> list[Entry]:
         mark = error.problem_mark or error.context_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise FileUnreadable(f"{name}{place}: {error.problem or error.context}") from None
+    except FileUnreadable:
+        raise
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise FileUnreadable(f"{name}: {error}".replace("\n", " ")) from None
     finally:

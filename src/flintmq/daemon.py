@@ -13,20 +13,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
 from . import __version__
 from .config import SETTINGS, Config, changed
-from .config_kinds import shown_address
+from .config_kinds import Address, shown_address
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
-from .errors import FlintError
+from .errors import FlintError, InvalidRequest
+from .exposure import check_exposure
 from .logs import Logs, event
 from .notify import READY, STOPPING, notify, notify_reloading
 from .profiling import Profiler, hint
 from .serde.codec import Codec
+from .servers.front_end import FrontEnd
+from .servers.gate import WatchedGate
 from .servers.http.limits import HttpLimits
 from .servers.key_gate import KeyGate, gate_of
 from .servers.limits import Limits
@@ -36,6 +41,7 @@ from .servers.tls import ServerTls
 from .storage.filesystem import LocalFileSystem, replace_file
 
 if TYPE_CHECKING:
+    from .servers.hermes.server import HermesLimits, HermesServer
     from .servers.http.server import HttpServer
 
 _log = logging.getLogger(__name__)
@@ -51,6 +57,7 @@ RECOVERY = "recovery.json"
 HTTP_SETTLE_SECONDS = 2.0
 """How long HTTP requests that are under way may take when the broker is about to close."""
 
+TLS_SETTINGS = ("tls_cert", "tls_key", "tls_client_ca")
 OnReload = Callable[[Config, Config], None]
 
 
@@ -71,14 +78,15 @@ class Daemon:
         self._reason = "told to"
         self._reread = reread
         self.on_reload: list[OnReload] = [
+            self._reload_tls,
             self._reload_limits,
             self._reload_broker,
             self._reload_logs,
             self._reload_keys,
-            self._reload_tls,
         ]
         """Each is called at SIGHUP with the configuration before and after, also if they are alike:
-        files that it names may have changed. What needs a restart is in both as it was."""
+        files that it names may have changed. What needs a restart is in both as it was. Where one
+        raises FlintError, those before it are called again the other way round."""
         self._stopping = asyncio.Event()
         self._is_told = False
         self._failure: FlintError | None = None
@@ -99,7 +107,7 @@ class Daemon:
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._disk_failed
-        self.gate = gate_of(config.auth, config.keys_path, Slowing(**slowness_of(config)))
+        self.gate = gate_for(config)
         self.tls = tls_of(config)
         """One for every port, so that all of them change certificates together."""
         self._server = NativeServer(
@@ -109,9 +117,15 @@ class Daemon:
             backup_dir=config.backup_dir,
             tls=self.tls,
         )
-        self._is_listening = self._is_closed = False
+        self._hermes = None if config.hermes is None else self._hermes_server()
+        self.hermes_address: tuple[str, int] | None = None
+        self._is_listening = self._is_closed = self._reloads_later = False
         self._http = None if config.http is None else self._http_server()
         self.http_address: tuple[str, int] | None = None
+        self.front_ends = self._other_front_ends()
+        """Servers of other protocols, each with the place it was told to listen at."""
+        self.addresses: dict[str, tuple[str, int]] = {}
+        """Where those listen, by protocol."""
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
         """Serve until told to stop. `on_ready` is called once everything is recovered.
@@ -120,9 +134,27 @@ class Daemon:
         """
         loop = asyncio.get_running_loop()
         self._tell_start()
-        handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self.reload}
+        handlers: dict[signal.Signals, Callable[[], None]] = {
+            signal.SIGTERM: partial(self.stop, "SIGTERM"),
+            signal.SIGINT: partial(self.stop, "SIGINT"),
+            signal.SIGHUP: self.reload,
+        }
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
+        try:
+            await self._serve(on_ready)
+        except FlintError as error:
+            if not self._is_listening:
+                tell_not_started(error)
+            raise
+        finally:
+            for number in handlers:
+                loop.remove_signal_handler(number)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _serve(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
+        loop = asyncio.get_running_loop()
         try:
             if self._profiler is not None:
                 self._profiler.start()
@@ -137,6 +169,11 @@ class Daemon:
             try:
                 if not self._stopping.is_set():
                     address = await self._server.start(*self.config.listen)
+                    for name, (place, front_end) in self.front_ends.items():
+                        self.addresses[name] = await front_end.start(*place)
+                    if self._hermes is not None and self.config.hermes is not None:
+                        context = None if self.tls is None else self.tls.context
+                        self.hermes_address = await self._hermes.start(*self.config.hermes, context)
                     self._is_listening = True
                     on_ready(address)
                     event(
@@ -148,8 +185,17 @@ class Daemon:
                         http=None
                         if self.http_address is None
                         else shown_address(self.http_address),
+                        others=", ".join(
+                            f"{name} {shown_address(at)}" for name, at in self.addresses.items()
+                        )
+                        or None,
+                        hermes=None
+                        if self.hermes_address is None
+                        else shown_address(self.hermes_address),
                     )
                     notify(READY)
+                    if self._reloads_later:
+                        self.reload()
                 await self._stopping.wait()
                 notify(STOPPING)
             except BaseException as error:
@@ -163,10 +209,34 @@ class Daemon:
                 self._end_profile(self._profiler)
             if self._http is not None:
                 await self._http.close()
-            for number in handlers:
-                loop.remove_signal_handler(number)
-        if self._failure is not None:
-            raise self._failure
+
+    def _hermes_server(self) -> HermesServer:
+        from .servers.hermes.server import HermesServer
+
+        config = self.config
+        return HermesServer(
+            self._broker,
+            gate=self.gate,
+            credential=key_in(config.hermes_key_file),
+            limits=hermes_limits_of(config, self._server.limits),
+            node_id=config.hermes_node_id,
+            native=None if self.tls is not None else self._server,
+            may_create=lambda: self.config.auto_create,
+        )
+
+    def _other_front_ends(self) -> dict[str, tuple[Address, FrontEnd]]:
+        """What a broker does not serve it does not load."""
+        found: dict[str, tuple[Address, FrontEnd]] = {}
+        if self.config.blip is not None:
+            from .servers.blip.assembly import blip_server
+
+            limits = fitted_to_files(limits_of(self.config), files_of(self.config))
+            blip = blip_server(self._broker, self.config, self.gate, limits, self.tls)
+            found["blip"] = self.config.blip, blip
+        if self._http is not None:
+            for _, front_end in found.values():
+                self._http.metrics.collectors += front_end.collectors()
+        return found
 
     def _http_server(self) -> HttpServer:
         # Here: a broker without HTTP has no use for what this loads, and starts sooner.
@@ -188,7 +258,18 @@ class Daemon:
             hosts=hosts_of(self.config),
             certificate_expires_at=(None if tls is None else lambda: tls.certificate_expires_at),
         )
-        return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
+        server = HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
+        if self._hermes is not None:
+            from .servers.hermes.metrics import HermesCollector
+
+            server.metrics.collectors.append(HermesCollector(self._hermes))
+        return server
+
+    def other_addresses(self) -> dict[str, tuple[str, int]]:
+        """Where clients of other protocols connect, by the names of these."""
+        known = {"http": self.http_address, "hermes": self.hermes_address}
+        found = {name: address for name, address in known.items() if address is not None}
+        return {**found, **self.addresses}
 
     def _why_not_ready(self) -> str | None:
         if self._failure is not None:
@@ -202,7 +283,7 @@ class Daemon:
         self._failure = error
         self._stopping.set()
 
-    def stop(self) -> None:
+    def stop(self, why: str = "told to") -> None:
         """Stop in good order; asked a second time, at once."""
         if self._is_told:
             if self._logs is not None:
@@ -212,14 +293,19 @@ class Daemon:
             # As kill -9 would: what is acknowledged is synced, the rest was never promised.
             os._exit(1)
         self._is_told = True
+        if not self._stopping.is_set():
+            self._reason = why
         self._stopping.set()
 
     def reload(self) -> None:
         """Take up what has changed in the configuration, as far as a running broker can.
 
-        A configuration that is wrong changes nothing.
+        A configuration that is wrong changes nothing. Before it is ready, it waits for that.
         """
         if self._stopping.is_set():
+            return
+        if not self._is_listening:
+            self._reloads_later = True  # parts of it are not there yet
             return
         notify_reloading()
         try:
@@ -239,17 +325,13 @@ class Daemon:
         try:
             wanted = self._reread()
         except FlintError as error:
-            for problem in getattr(error, "problems", [str(error)]):
-                event(
-                    _log,
-                    logging.ERROR,
-                    "config_not_reloaded",
-                    f"SIGHUP: nothing is changed: {problem}",
-                )
+            self._tell_not_reloaded(error)
             return
         before, differing = self.config, changed(self.config, wanted)
         now = [setting for setting in differing if setting.reload]
-        if later := [setting.name for setting in differing if not setting.reload]:
+        if (before.tls_cert is None) != (wanted.tls_cert is None):
+            now = [setting for setting in now if setting.name not in TLS_SETTINGS]
+        if later := [setting.name for setting in differing if setting not in now]:
             event(
                 _log,
                 logging.WARNING,
@@ -258,12 +340,13 @@ class Daemon:
             )
         values = {setting.name: getattr(wanted, setting.name) for setting in now}
         after = msgspec.structs.replace(before, **values, sources=wanted.sources)
+        try:
+            check_exposure(after, has_keys=self.gate.is_closed)
+            self._take_up(before, after)
+        except FlintError as error:
+            self._tell_not_reloaded(error)
+            return
         self.config = after
-        for tell in self.on_reload:
-            try:
-                tell(before, after)
-            except FlintError as error:
-                event(_log, logging.ERROR, "config_not_reloaded", f"SIGHUP: {error}")
         for setting in now:
             was, is_now = (setting.shown(getattr(one, setting.name)) for one in (before, after))
             event(
@@ -282,19 +365,43 @@ class Daemon:
             changed=len(now),
         )
 
-    def _reload_tls(self, before: Config, after: Config) -> None:
-        if (self.tls is None) != (after.tls_cert is None):
+    def _take_up(self, before: Config, after: Config) -> None:
+        """All of it, or nothing."""
+        told: list[OnReload] = []
+        try:
+            for tell in self.on_reload:
+                tell(before, after)
+                told.append(tell)
+        except FlintError:
+            for tell in reversed(told):
+                with suppress(FlintError):  # as far as it goes: what is wrong is told already
+                    tell(after, before)
+            raise
+
+    def _tell_not_reloaded(self, error: FlintError) -> None:
+        for problem in getattr(error, "problems", [str(error)]):
             event(
                 _log,
-                logging.WARNING,
-                "config_needs_restart",
-                "SIGHUP: to switch TLS on or off needs a restart",
+                logging.ERROR,
+                "config_not_reloaded",
+                f"SIGHUP: nothing is changed: {problem}",
             )
-        elif self.tls is not None:
-            self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
+
+    def _reload_tls(self, before: Config, after: Config) -> None:
+        if self.tls is None:
+            return
+        is_good = self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
+        is_named = any(getattr(before, name) != getattr(after, name) for name in TLS_SETTINGS)
+        if is_named and not is_good:  # else the files have changed, and no setting
+            raise InvalidRequest("the files of tls_cert, tls_key or tls_client_ca cannot be used")
 
     def _reload_limits(self, before: Config, after: Config) -> None:
-        self._server.set_limits(fitted_to_files(limits_of(after), files_of(after)))
+        limits = fitted_to_files(limits_of(after), files_of(after))
+        self._server.set_limits(limits)
+        for _, front_end in self.front_ends.values():
+            front_end.set_limits(limits)
+        if self._hermes is not None:
+            self._hermes.limits = hermes_limits_of(after, limits)
         if self._http is not None:
             self._http.set_limits(http_limits_of(after))
             self._http.state.config = shown(after)
@@ -330,8 +437,18 @@ class Daemon:
             connections=len(self._server.connections),
             sessions=len(self._server.sessions),
         )
-        await self._server.drain(self.config.drain_seconds)
+        front_ends = [front_end for _, front_end in self.front_ends.values()]
+        async with asyncio.TaskGroup() as draining:
+            draining.create_task(self._server.drain(self.config.drain_seconds))
+            if self._hermes is not None:
+                draining.create_task(self._hermes.drain(self.config.drain_seconds))
+            for front_end in front_ends:
+                draining.create_task(front_end.drain(self.config.drain_seconds))
         unfinished = sum(session.is_busy() for session in self._server.sessions.values())
+        if self._hermes is not None:
+            await self._hermes.close()
+        for front_end in front_ends:
+            await front_end.close()
         await self._server.close()
         self._is_closed = True
         if self._http is not None:
@@ -366,7 +483,7 @@ class Daemon:
             pid=os.getpid(),
             listen=shown_address(config.listen),
             http=None if config.http is None else shown_address(config.http),
-            data_dir=config.data_dir,
+            data_dir=config.data_dir.absolute(),
             fsync=str(config.fsync),
         )
 
@@ -429,6 +546,16 @@ def slowness_of(config: Config) -> Slowness:
     }
 
 
+def gate_for(config: Config) -> WatchedGate:
+    """Who comes in, and what they may do."""
+    slowing = Slowing(**slowness_of(config))
+    if config.blip_api_keys and config.auth != "off":
+        from .servers.blip.keys import listed_keys_gate
+
+        return listed_keys_gate(config.blip_api_keys, config.keys_path, slowing)
+    return gate_of(config.auth, config.keys_path, slowing)
+
+
 def tls_of(config: Config) -> ServerTls | None:
     if config.tls_cert is None or config.tls_key is None:
         return None
@@ -453,6 +580,28 @@ def limits_of(config: Config) -> Limits:
         away=config.max_away,
         away_bytes=config.max_away_bytes,
     )
+
+
+def hermes_limits_of(config: Config, limits: Limits) -> HermesLimits:
+    """The same for a client of HermesMQ's."""
+    from .servers.hermes.server import HermesLimits
+
+    return HermesLimits(
+        connections=limits.connections,
+        backlog=limits.backlog,
+        in_flight_bytes=limits.in_flight_bytes,
+        grace_seconds=config.grace_seconds,
+    )
+
+
+def key_in(file: Path | None) -> str | None:
+    """The key that a file holds; one that cannot be read stops the start."""
+    if file is None:
+        return None
+    try:
+        return file.read_text().strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"hermes_key_file {file} cannot be read: {error}") from None
 
 
 def shown(config: Config) -> dict[str, Any]:
@@ -519,21 +668,29 @@ def fitted_to_files(limits: Limits, files: int = FILES) -> Limits:
 
 def run(
     config: Config,
-    on_ready: Callable[[tuple[str, int], tuple[str, int] | None], None],
+    on_ready: Callable[[tuple[str, int], dict[str, tuple[str, int]]], None],
     reread: Callable[[], Config] | None = None,
     logs: Logs | None = None,
 ) -> None:
     """Run a broker in this process until SIGTERM or SIGINT; on uvloop where it is installed.
 
-    `on_ready` is told where clients connect, and where HTTP is served, if it is.
+    `on_ready` is told where clients connect, and those of other protocols, by their names.
     """
 
     async def main() -> None:
-        daemon = Daemon(config, reread, logs)
-        await daemon.run(lambda address: on_ready(address, daemon.http_address))
+        try:
+            daemon = Daemon(config, reread, logs)
+        except FlintError as error:  # of keys and certificates
+            tell_not_started(error)
+            raise
+        await daemon.run(lambda address: on_ready(address, daemon.other_addresses()))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(main())
+
+
+def tell_not_started(error: FlintError) -> None:
+    event(_log, logging.ERROR, "not_started", f"the broker cannot start: {error}")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

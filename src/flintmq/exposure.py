@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ipaddress
 
+import msgspec
+
 from .config import BY_NAME, Config
 from .config_kinds import Address, shown_address
 from .errors import InvalidRequest
@@ -33,9 +35,18 @@ def check_exposure(config: Config, has_keys: bool) -> list[str]:
     `has_keys`: whether there is a key that clients have to show, or there will be one.
     """
     faults = []
-    for name, address in (("listen", config.listen), ("http", config.http)):
+    for name, address in (
+        ("listen", config.listen),
+        ("http", config.http),
+        ("blip", config.blip),
+    ):
         if address is not None and not is_loopback(address[0]):
             faults += _faults(config, has_keys, name, address)
+    if config.hermes is not None and not is_loopback(config.hermes[0]):
+        # A key of the front end does not help: it asks nobody, and acts for everybody.
+        faults += _faults(
+            msgspec.structs.replace(config, auth="off"), False, "hermes", config.hermes
+        )
     if faults and not config.insecure:
         raise Exposed(faults)
     return faults

@@ -3,6 +3,7 @@ wins. Everything that is wrong with it is told at once, each with its place."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,16 +106,15 @@ def _take_environment(resolved: Resolved, environment: Mapping[str, str]) -> Non
         # Containers hand on variables that nobody has set as empty ones: nothing is said by that.
         if text := environment.get(setting.variable, "").strip():
             _take_text(resolved, setting, text, setting.variable)
-    # Other programs and the clients have variables with our prefix: only what looks like a slip
-    # of the pen is told, and it is no error.
+    # Others may have set what begins like this for ends of their own: it is told, and no error.
     known = {setting.variable for setting in SETTINGS}
     for variable in sorted(environment):
         if variable.startswith("FLINTMQ_") and variable not in known | OTHER_VARIABLES:
-            name = variable.removeprefix("FLINTMQ_").lower()
-            if (meant := nearest(name, cutoff=0.8)) is not None:
-                resolved.doubts.append(
-                    f"{variable} is no setting and not heeded; is {variable_of(meant)} meant?"
-                )
+            if _OF_KUBERNETES.fullmatch(variable):
+                continue
+            meant = nearest(variable.removeprefix("FLINTMQ_"))
+            remedy = "" if meant is None else f"; is {variable_of(meant)} meant?"
+            resolved.doubts.append(f"{variable} is no setting and not heeded{remedy}")
 
 
 OTHER_VARIABLES = frozenset(
@@ -125,9 +125,17 @@ OTHER_VARIABLES = frozenset(
         "FLINTMQ_CONTEXTS",
         "FLINTMQ_API_KEY",
         "FLINTMQ_API_KEY_FILE",
+        "FLINTMQ_TLS_CA",
+        "FLINTMQ_TLS_CLIENT_CERT",
+        "FLINTMQ_TLS_CLIENT_KEY",
+        "FLINTMQ_TLS_VERIFY",
+        "FLINTMQ_PYZ_CACHE",
     }
 )
-"""Those of clients and commands."""
+"""Those of clients, commands and the single file."""
+
+_OF_KUBERNETES = re.compile(r"FLINTMQ_(.*_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_\w+)?)")
+"""What it sets in every pod of a namespace that has a service named flintmq."""
 
 
 # --- files

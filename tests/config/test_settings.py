@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+import flintmq
 from flintmq.config import BY_NAME, SETTINGS, Config, Setting, changed, why_not
 from flintmq.config_docs import sample
 from flintmq.config_kinds import Choice, Unfit
 from flintmq.settings import ConfigInvalid, resolve
+
+SOURCES = Path(flintmq.__file__).parent
 
 
 def written(tmp_path: Path, text: str, name: str = "flintmq.toml") -> Path:
@@ -136,21 +139,44 @@ def test_what_can_be_off_is_off_by_the_words_of_each_language(tmp_path: Path) ->
     assert bare.values == {"auth": "off"}
 
 
-def test_only_what_looks_like_a_slip_of_the_pen_in_the_environment_is_doubted() -> None:
+def test_a_variable_that_nobody_knows_is_doubted() -> None:
     resolved = resolve(
         environment={
             "FLINTMQ_MAX_CONECTIONS": "5",
             "FLINTMQ_SERVER": "flint://x",
-            "FLINTMQ_PORT": "tcp://10.0.0.1:7600",
-            "FLINTMQ_SERVICE_HOST": "10.0.0.1",
+            "FLINTMQ_COLOUR": "red",
             "OTHER_MAX_CONNECTIONS": "x",
         }
     )
 
     assert resolved.all_problems() == []
     assert resolved.doubts == [
-        "FLINTMQ_MAX_CONECTIONS is no setting and not heeded; is FLINTMQ_MAX_CONNECTIONS meant?"
+        "FLINTMQ_COLOUR is no setting and not heeded",
+        "FLINTMQ_MAX_CONECTIONS is no setting and not heeded; is FLINTMQ_MAX_CONNECTIONS meant?",
     ]
+
+
+def test_variables_of_clients_and_of_kubernetes_are_not_doubted() -> None:
+    of_clients = [
+        name
+        for path in SOURCES.rglob("*.py")
+        for name in re.findall(r'"(FLINTMQ_[A-Z_]*[A-Z])"', path.read_text())
+    ]
+    assert {"FLINTMQ_TLS_CLIENT_CERT", "FLINTMQ_API_KEY"} <= set(of_clients)
+    of_kubernetes = [
+        "FLINTMQ_PORT",
+        "FLINTMQ_PORT_7600_TCP",
+        "FLINTMQ_PORT_7600_TCP_ADDR",
+        "FLINTMQ_SERVICE_HOST",
+        "FLINTMQ_SERVICE_PORT",
+        "FLINTMQ_SERVICE_PORT_HTTP",
+        "FLINTMQ_NODES_SERVICE_HOST",
+        "FLINTMQ_NODES_PORT_7600_TCP_PROTO",
+    ]
+    known = {setting.variable for setting in SETTINGS}
+
+    for name in {*of_clients, *of_kubernetes} - known:
+        assert resolve(environment={name: "x.toml"}).doubts == [], name
 
 
 def test_an_empty_variable_says_nothing() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,13 @@ from flintmq.config import SETTINGS, Config
 from flintmq.daemon import Daemon, http_limits_of, limits_of, slowness_of
 from flintmq.engine.proposer import QUEUE_BYTES_MAX
 from flintmq.engine.staging import STAGED_BYTES_MAX, STAGED_SECONDS, WRITER_BYTES_MAX
+from flintmq.errors import NotAuthenticated
 from flintmq.serde.codec import DECODED_BYTES_MAX
 from flintmq.servers import slowing
+from flintmq.servers.blip.assembly import blip_options_of
+from flintmq.servers.blip.keys import LISTED
+from flintmq.servers.blip.options import BlipOptions
+from flintmq.servers.blip.server import BlipServer
 from flintmq.servers.connection import Connection
 from flintmq.servers.http.limits import HttpLimits
 from flintmq.servers.key_gate import KeyGate
@@ -27,6 +32,7 @@ from flintmq.servers.limits import Limits
 from flintmq.settings import ConfigInvalid
 from flintmq.storage.journal import FILE_BYTES
 from tests.config.test_settings_table import CASES
+from tests.tls.throw_away import Authority
 
 
 def _gate(daemon: Daemon) -> KeyGate:
@@ -37,6 +43,24 @@ def _gate(daemon: Daemon) -> KeyGate:
 def _keys_file(daemon: Daemon) -> Path | None:
     path = Path(_gate(daemon).ring.path)
     return None if path == daemon.config.data_dir / "keys.json" else path
+
+
+def _blip(daemon: Daemon) -> BlipOptions:
+    if "blip" not in daemon.front_ends:
+        return BlipOptions()
+    server = daemon.front_ends["blip"][1]
+    assert isinstance(server, BlipServer)
+    return server.options
+
+
+def _shown_to(daemon: Daemon, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the keys that let somebody in."""
+    found = []
+    for key in keys:
+        with suppress(NotAuthenticated):
+            if daemon.gate.judge(key, "127.0.0.1").key == LISTED:
+                found.append(key)
+    return tuple(found)
 
 
 OWN_HOSTS = {"127.0.0.1", "::1", socket.gethostname().lower()}
@@ -78,18 +102,26 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "http_timeout": lambda d: d._http.limits.handler_seconds,  # type: ignore[union-attr]
     "http_max_connections": lambda d: d._http.limits.connections,  # type: ignore[union-attr]
     "http_cpu_share": lambda d: d._http.limits.cpu_share,  # type: ignore[union-attr]
+    "blip": lambda d: d.front_ends["blip"][0] if d.front_ends else None,
+    "blip_api_keys": lambda d: _shown_to(d, ("one", "two")),
+    "blip_retry_backoff": lambda d: _blip(d).retry_backoff,
+    "blip_subscription_seconds": lambda d: _blip(d).subscription_seconds,
+    "blip_queue_capacity": lambda d: _blip(d).queue_capacity,
+    "blip_overflow": lambda d: _blip(d).overflow,
+    "blip_max_command_bytes": lambda d: _blip(d).flat_bytes_max,
     "http_hosts": lambda d: tuple(sorted(d._http.state.hosts - OWN_HOSTS)),  # type: ignore
 }
 BY_EFFECT = {
     "http", "listen", "drain_seconds", "log_level", "log_levels", "log_format", "profile",
-    "tls_cert", "tls_key", "tls_client_ca", "insecure",
+    "tls_cert", "tls_key", "tls_client_ca", "insecure", "hermes", "hermes_node_id",
+    "hermes_key_file",
 }  # fmt: skip
-"""Shown by what they do: below, and by the tests of `serve`, of HTTP and of TLS."""
+"""Shown by what they do: below, and by the tests of `serve`, HTTP, TLS and HermesMQ's clients."""
 
 
 def everything_changed(directory: Path) -> Config:
     values = {name: case.value for name, case in CASES.items()}
-    files = dict.fromkeys(("tls_cert", "tls_key", "tls_client_ca", "profile"))
+    files = dict.fromkeys(("tls_cert", "tls_key", "tls_client_ca", "profile", "hermes_key_file"))
     return Config(**{**values, **files, "data_dir": directory, "http": ("127.0.0.1", 0)})
 
 
@@ -111,6 +143,7 @@ async def test_defaults_are_those_of_the_parts_that_heed_them(tmp_path: Path) ->
     config = Config(data_dir=tmp_path)
 
     assert limits_of(config) == Limits()
+    assert blip_options_of(config) == BlipOptions()
     assert http_limits_of(config) == HttpLimits()
     assert config.journal_file_bytes == FILE_BYTES
     assert config.max_queue_bytes == QUEUE_BYTES_MAX
@@ -131,6 +164,11 @@ def test_clients_ping_in_time_whatever_the_idle_timeout(tmp_path: Path) -> None:
 
 
 # --- while running
+
+
+@pytest.fixture
+def ca(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
 
 
 class Told:
@@ -215,21 +253,82 @@ async def test_a_configuration_with_faults_changes_nothing_and_they_are_logged(
     ]
 
 
-async def test_other_parts_hear_of_it_and_one_that_fails_stops_no_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_sighup_before_it_is_ready_waits_for_that(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.change(max_away=7)
+    assert told.daemon.config.max_away == 1000
+
+    running = asyncio.ensure_future(told.daemon.run(lambda address: None))
+    while told.daemon.config.max_away != 7:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    told.daemon.stop()
+    await running
+
+
+async def test_other_parts_hear_of_it(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
-
-    def fail(before: Config, after: Config) -> None:
-        raise flintmq.FlintError("the certificate cannot be read")
-
     async with running(tmp_path) as told:
-        told.daemon.on_reload += [fail, lambda a, b: heard.append((a.max_away, b.max_away))]
+        told.daemon.on_reload.append(lambda a, b: heard.append((a.max_away, b.max_away)))
         told.change(max_away=7)
         told.change()
 
     assert heard == [(1000, 7), (7, 7)]
-    assert "SIGHUP: the certificate cannot be read" in caplog.text
+
+
+async def test_where_one_part_cannot_take_it_up_none_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(before: Config, after: Config) -> None:
+        raise flintmq.FlintError("the certificate cannot be read")
+
+    async with running(tmp_path, http=("127.0.0.1", 0)) as told:
+        told.daemon.on_reload.append(fail)
+        told.change(max_away=7, http_hosts=("x.example",))
+
+        assert told.daemon.config.max_away == 1000
+        assert told.daemon._server.limits.away == 1000
+        assert ACTS["http_hosts"](told.daemon) == ()
+    assert "SIGHUP: nothing is changed: the certificate cannot be read" in caplog.text
+
+
+async def test_a_reload_opens_no_broker_to_other_machines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ca: Authority
+) -> None:
+    pair = ca.pair()
+    secured = {"tls_cert": pair.cert, "tls_key": pair.key, "tls_client_ca": ca.file}
+    async with running(tmp_path, **secured) as told:
+        elsewhere = msgspec.structs.replace(told.config, listen=("0.0.0.0", 0))
+        told.config = told.daemon.config = elsewhere
+        told.change(tls_client_ca=None, max_away=7)
+
+        assert told.daemon.config == elsewhere
+    assert "SIGHUP: nothing is changed: listen 0.0.0.0:0 can be reached" in caplog.text
+
+
+async def test_certificates_that_cannot_be_used_change_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ca: Authority
+) -> None:
+    pair, other = ca.pair(), ca.pair()
+    async with running(tmp_path, tls_cert=pair.cert, tls_key=pair.key) as told:
+        told.change(tls_key=other.key, max_away=7)
+
+        assert told.daemon.config.tls_key == pair.key
+        assert told.daemon.config.max_away == 1000
+        assert told.daemon.tls is not None
+        assert told.daemon.tls.reload()
+    assert "does not belong to the certificate" in caplog.text
+
+
+async def test_tls_is_switched_by_a_restart_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ca: Authority
+) -> None:
+    pair = ca.pair()
+    async with running(tmp_path, tls_cert=pair.cert, tls_key=pair.key) as told:
+        told.change(tls_cert=None, tls_key=None, max_away=7)
+
+        assert told.daemon.config.tls_cert == pair.cert
+        assert told.daemon.config.max_away == 7
+    assert "needs a restart to be heeded: tls_cert, tls_key" in caplog.text
 
 
 async def test_limits_hold_at_once_for_those_who_are_connected(tmp_path: Path) -> None:

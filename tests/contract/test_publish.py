@@ -358,3 +358,17 @@ async def test_a_timeout_that_is_no_time_is_refused(connect: Connect) -> None:
         connect(timeout=bad)
     with pytest.raises(flintmq.InvalidRequest, match="timeout"):
         connect(timeout=-1)
+
+
+async def test_publishes_keep_their_order_also_where_the_first_of_them_makes_the_topic(
+    mq: flintmq.Client,
+) -> None:
+    publishing: list[asyncio.Future[flintmq.Receipt]] = []
+    while not publishing or (not publishing[0].done() and len(publishing) < 2000):
+        publishing.append(asyncio.ensure_future(mq.publish("orders", b"%d" % len(publishing))))
+        await asyncio.sleep(0)
+    await asyncio.gather(*publishing)
+
+    async with mq.reader("orders") as reader:
+        rows = await reader.read_batch(2000, timeout=1)
+        assert rows.values == [b"%d" % number for number in range(len(publishing))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import flintmq
@@ -22,22 +23,32 @@ LAYERS = [
     {"engine"},
     {"cluster", "servers", "spark"},
     {
-        "api", "daemon", "settings", "config_files", "exposure", "testing", "blocking", "profiling",
-        "doctor", "notify",
+        "api", "blip_settings", "daemon", "settings", "config_files", "exposure", "testing",
+        "blocking", "profiling", "doctor", "notify",
     },
     {"cli"},
 ]  # fmt: skip
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}
 
 
-def modules() -> Iterator[tuple[str, Path]]:
+@cache
+def modules() -> list[tuple[str, Path]]:
+    return list(_modules())
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
     for path in sorted(SOURCE.rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
         yield ".".join(part for part in parts if part != "__init__"), path
 
 
-def imports_of(module: str, path: Path) -> Iterator[str]:
+@cache
+def imports_of(module: str, path: Path) -> list[str]:
     """The modules of this package that a module imports, wherever in the file, relative to it."""
+    return list(_imports_of(module, path))
+
+
+def _imports_of(module: str, path: Path) -> Iterator[str]:
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -185,6 +185,25 @@ async def test_a_server_that_is_not_there_is_bad_news() -> None:
     assert "secret@" not in finding.what.replace("(secret)@", "")
 
 
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (flintmq.NotAuthenticated("no"), "--api-key-file"),
+        (flintmq.TlsFailed("flints://x", "no"), "--tls-ca"),
+    ],
+)
+async def test_a_server_that_does_not_let_us_in_runs_all_the_same(
+    error: flintmq.FlintError, remedy: str
+) -> None:
+    def connect() -> flintmq.Client:
+        raise error
+
+    finding = await look_at_server("flint://x", connect)
+
+    assert finding.verdict == "bad"
+    assert remedy in finding.remedy
+
+
 async def test_a_server_that_answers_is_well() -> None:
     finding = await look_at_server("memory://", lambda: flintmq.connect("memory://"))
 

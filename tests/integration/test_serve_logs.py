@@ -61,7 +61,7 @@ async def test_start_recovery_and_stop_are_one_line_each(serve: Serve, tmp_path:
     assert starting["fsync"] == "always"
     assert (recovered["topics"], recovered["messages"]) == (1, 5)
     assert ready["listen"] == again.url.removeprefix("flint://")
-    assert stopping["reason"] == "told to"
+    assert stopping["reason"] == "SIGTERM"
     assert stopped["unfinished_sessions"] == 0
 
 

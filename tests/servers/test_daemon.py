@@ -10,6 +10,7 @@ import pytest
 import flintmq
 from flintmq.config import Config
 from flintmq.daemon import Daemon
+from flintmq.logs import event_of
 from flintmq.storage.filesystem import LocalFile
 
 
@@ -81,7 +82,9 @@ async def test_a_disk_that_fails_stops_the_broker_and_is_told(
     await running
 
 
-async def test_a_directory_or_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+async def test_a_directory_or_a_port_that_is_taken_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     daemon = _daemon(tmp_path / "data")
     running, url = await _started(daemon)
     with pytest.raises(flintmq.DataDirectoryInUse):
@@ -90,5 +93,8 @@ async def test_a_directory_or_a_port_that_is_taken_is_said(tmp_path: Path) -> No
     other = Daemon(Config(data_dir=tmp_path / "other", listen=("127.0.0.1", port)))
     with pytest.raises(flintmq.Disconnected, match=f"127.0.0.1:{port}.*in use"):
         await _started(other)
+    not_started = [r for r in caplog.records if event_of(r)[0] == "not_started"]
+    assert [record.levelname for record in not_started] == ["ERROR", "ERROR"]
+    assert "is in use by process" in not_started[0].getMessage()
     daemon.stop()
     await running

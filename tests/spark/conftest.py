@@ -73,12 +73,24 @@ def environment_without_java(tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 @pytest.fixture(scope="session")
-def spark(environment_without_java: dict[str, str]) -> Iterator[Any]:
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Spark writes down everything that happens."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="session")
+def spark(environment_without_java: dict[str, str], event_log: Path) -> Iterator[Any]:
     """The one session. It stays for all tests; streams are stopped after each."""
+    config = TUNED | {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": event_log.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("JAVA_HOME", raising=False)
         patch.setenv("PATH", environment_without_java["PATH"])
-        session = flintmq.spark.session(MASTER, app_name="tests", config=TUNED, log_level="OFF")
+        session = flintmq.spark.session(MASTER, app_name="tests", config=config, log_level="OFF")
     yield session
     session.stop()
 

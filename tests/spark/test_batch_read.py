@@ -130,6 +130,31 @@ def test_small_batches_are_joined_and_large_topics_split(broker: ThreadedBroker)
     assert column(rows, "value") == [b"%d" % number for number in range(25_000)]
 
 
+def test_large_messages_are_handed_over_before_they_fill_the_memory(broker: ThreadedBroker) -> None:
+    large = bytes(2 * 1024 * 1024)
+    for _ in range(3):
+        broker.publish("orders", *[large] * 6)
+    reader = batch_reader(broker.url, "offset", "value", subscribe="orders")
+
+    (part,) = reader.partitions()
+    batches = list(reader.read(part))
+
+    assert len(batches) >= 2
+    assert [row for batch in batches for row in batch.column("offset").to_pylist()] == [*range(18)]
+    assert all(len(value) == len(large) for value in batches[0].column("value").to_pylist())
+
+
+def test_a_message_that_is_larger_than_a_reply_comes_through(broker: ThreadedBroker) -> None:
+    sizes = [1, 9 * 1024 * 1024, 2]
+    broker.create("orders", max_message_bytes=16 * 1024 * 1024)
+    for size in sizes:
+        broker.publish("orders", bytes(size))
+
+    rows = read_all(batch_reader(broker.url, "value", subscribe="orders"))
+
+    assert [len(value) for value in column(rows, "value")] == sizes
+
+
 def test_small_topics_share_a_task(broker: ThreadedBroker) -> None:
     for number in range(20):
         broker.publish(f"orders.{number}", b"one")

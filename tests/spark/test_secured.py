@@ -155,19 +155,28 @@ def shown_by_the_pages(spark: Any) -> str:
     return "\n".join(texts)
 
 
-def test_no_key_is_in_plans_pages_and_errors(
-    spark: Any, broker: Keyed, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_no_key_is_in_plans_pages_events_checkpoints_and_errors(
+    spark: Any,
+    broker: Keyed,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    event_log: Path,
 ) -> None:
     broker.publish("orders", b"1")
-    key = broker.key("reader", consume="orders")
+    key = broker.key("reader", consume="orders", publish="copies")
     secret = key.rpartition("_")[2]
     said = {"servers": broker.url, "subscribe": "orders", "apiKey": key}
     table = spark.read.format("flintmq").options(**said).load()
     stream = spark.readStream.format("flintmq").options(**said, startingOffsets="earliest").load()
 
+    broker.create("copies")
     assert table.count() == 1
+    writing = {"servers": broker.url, "topic": "copies", "apiKey": key, "autoCreate": "false"}
+    table.select("value").write.format("flintmq").mode("append").options(**writing).save()
     query = (
-        stream.writeStream.format("noop")
+        stream.select("value")
+        .writeStream.format("flintmq")
+        .options(**writing)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()
@@ -186,10 +195,14 @@ def test_no_key_is_in_plans_pages_and_errors(
 
     pages = shown_by_the_pages(spark)
     assert "flintmq" in pages, "these are the pages that would show it"
+    events = "\n".join(path.read_text() for path in event_log.iterdir())
+    assert "PhysicalPlan" in events or "physicalPlanDescription" in events
+    assert str(query.runId) in events, "it has what happened just now"
     for text in (
         plans(table, capsys),
         plans(stream, capsys),
         pages,
+        events,
         progress,
         checkpoint,
         str(caught.value),

@@ -139,6 +139,16 @@ def test_large_rows_are_cut_by_their_size() -> None:
     assert sum(count for _, count in cuts) == 10
 
 
+def test_large_rows_behind_many_small_ones_do_not_end_up_in_one_batch() -> None:
+    gatherer = Gatherer(rows_max=2_500, bytes_max=1_000)
+    rows = pa.record_batch({"value": [b"x"] * 90 + [bytes(600)] * 10})
+
+    cuts = [cut for _, cut in [*gatherer.add("orders", rows), *gatherer.rest()]]
+
+    assert max(cut.nbytes for cut in cuts) <= 2_000
+    assert pa.Table.from_batches(cuts).equals(pa.Table.from_batches([rows]))
+
+
 def test_rows_with_and_without_hashes_of_keys_are_joined() -> None:
     with_hashes = column(b"1").append_column("key_hash", pa.array([7], pa.uint32()))
     gatherer = Gatherer()

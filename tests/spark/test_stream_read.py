@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from flintmq.errors import (
+    FlintError,
     InvalidRequest,
     MessagesLost,
     TopicNotFound,
@@ -288,10 +289,10 @@ def test_a_head_that_was_seen_stays_for_the_next_look(
     start = as_kept(reader.initialOffset())
     end = reader.latestOffset(start, ALL)
 
-    def shorter(*arguments: Any) -> Any:
+    def shorter(*arguments: Any, **keywords: Any) -> Any:
         return {
             name: [replace(part, next_offset=6) for part in parts]
-            for name, parts in extents(*arguments).items()
+            for name, parts in extents(*arguments, **keywords).items()
         }
 
     monkeypatch.setattr("flintmq.spark.stream_reader.extents", shorter)
@@ -326,7 +327,9 @@ def test_a_topic_that_is_gone_is_an_error_unless_it_may_be(
     broker.run(broker.client.delete_topic("orders.b"))
     broker.publish("orders.a", b"3")
 
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(
+        TopicNotFound, match=r"deleted under the query. Begin with a new checkpoint"
+    ):
         reader.latestOffset(end, ALL)
     lenient = earliest(url, subscribePattern="orders.*", failOnDataLoss="false")
     assert next_batch(lenient, end)[1] == [b"3"]
@@ -347,6 +350,52 @@ def test_retention_that_passes_the_checkpoint_is_an_error_unless_it_may(
     lenient = earliest(url, failOnDataLoss="false")
     rows = read_all(lenient, lenient.partitions(start, end))
     assert column(rows, "value") == [b"8", b"9", b"10"]
+
+
+def test_a_topic_that_is_not_subscribed_to_any_more_is_not_said_to_be_gone(
+    broker: ThreadedBroker, url: str
+) -> None:
+    broker.publish("orders", b"1")
+    broker.publish("bills", b"2")
+    reader = earliest(url, subscribe="orders,bills")
+    end, _ = next_batch(reader, as_kept(reader.initialOffset()))
+
+    with pytest.raises(InvalidRequest, match="'bills', which is not subscribed to any more"):
+        earliest(url, subscribe="orders").latestOffset(end, ALL)
+
+
+def test_a_named_topic_that_is_gone_may_come_back_where_loss_is_allowed(
+    broker: ThreadedBroker, url: str
+) -> None:
+    broker.publish("orders", b"1")
+    reader = earliest(url, failOnDataLoss="false")
+    end, _ = next_batch(reader, as_kept(reader.initialOffset()))
+    broker.run(broker.client.delete_topic("orders"))
+
+    end, rows = next_batch(reader, end)
+    assert rows == []
+    broker.publish("orders", b"2")
+    assert next_batch(reader, end)[1] == [b"2"]
+    with pytest.raises(TopicNotFound):
+        earliest(url, subscribe="never.there", failOnDataLoss="false").initialOffset()
+
+
+def test_retention_that_passes_a_first_batch_that_was_not_done_is_loss_and_may_be_allowed(
+    broker: ThreadedBroker, url: str
+) -> None:
+    broker.publish("orders", b"0", b"1", b"2")
+    reader = earliest(url)
+    end = as_kept(reader.latestOffset(as_kept(reader.initialOffset()), ALL))
+    broker.run(broker.client.configure_topic("orders", retention_count=1))
+    broker.publish("orders", *[b"%d" % n for n in range(3, 10)])
+
+    again = earliest(url)
+    with pytest.raises(MessagesLost):
+        again.partitions(as_kept(again.initialOffset()), end)
+    lenient = earliest(url, failOnDataLoss="false")
+    parts = lenient.partitions(as_kept(lenient.initialOffset()), end)
+    assert read_all(lenient, parts) == []
+    assert next_batch(lenient, end)[1] == [b"9"]
 
 
 def test_what_expired_was_not_lost(broker: ThreadedBroker, url: str) -> None:
@@ -414,6 +463,50 @@ def test_so_many_messages_are_waited_for_but_not_for_ever(broker: ThreadedBroker
     assert hasty.latestOffset(start, limit) != start
     broker.publish("orders", b"2", b"3")
     assert patient.latestOffset(start, limit) != start
+
+
+def test_waiting_for_more_messages_does_not_keep_the_broker_busy(
+    broker: ThreadedBroker, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.publish("orders", b"1")
+    reader = earliest(url, minOffsetsPerTrigger="3")
+    start = as_kept(reader.initialOffset())
+    waits: list[float] = []
+
+    async def waited(offsets: Any, timeout: float) -> bool:
+        waits.append(timeout)
+        return False
+
+    monkeypatch.setattr(reader._line.broker, "wait_beyond", waited)
+
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+    assert waits == [0.25]
+
+
+def test_a_group_that_is_a_queue_is_refused_in_one_sentence(
+    broker: ThreadedBroker, url: str
+) -> None:
+    broker.publish("orders", b"1")
+    broker.run(broker.client.poll("orders", "query", max=1))
+
+    with pytest.raises(FlintError, match="query"):
+        latest(url).latestOffset(as_kept(latest(url).initialOffset()), ALL)
+
+
+def test_options_that_make_no_stream_are_said_whatever_spark_asks_first(url: str) -> None:
+    refused = stream_reader(url, subscribe="orders", startingOffset="earliest")
+
+    for ask in (
+        refused.initialOffset,
+        refused.prepareForTriggerAvailableNow,
+        refused.getDefaultReadLimit,
+        lambda: refused.latestOffset({}, ALL),
+        lambda: refused.partitions({}, {}),
+        lambda: refused.commit({}),
+    ):
+        with pytest.raises(InvalidRequest, match="startingOffsets is near"):
+            ask()
+    refused.stop()
 
 
 def test_available_now_reads_what_was_there_in_limited_batches(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,30 @@ async def test_tls_alone_does_not_open_a_broker_to_others_but_a_client_ca_does(
         assert "can be reached from other machines" not in await mutual.said()
     finally:
         await mutual.leave()
+
+
+async def test_commands_show_a_certificate_where_the_broker_asks_for_one(
+    ca: Authority, tmp_path: Path
+) -> None:
+    pair, ours = ca.pair(), ca.pair("client.example")
+    broker = await served(tmp_path, pair, "--tls-client-ca", str(ca.file)).start()
+
+    async def check(*arguments: str) -> tuple[int | None, str]:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "flintmq.cli", "check", "--server", broker.url),
+            *("--tls-ca", str(ca.file), *arguments),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await process.communicate()
+        return process.returncode, said.decode()
+
+    try:
+        code, said = await check()
+        assert code
+        assert "asks for a client certificate" in said
+        code, said = await check("--tls-cert", str(ours.cert), "--tls-key", str(ours.key))
+        assert code == 0, said
+        assert await broker.end(signal.SIGTERM) == 0
+    finally:
+        await broker.leave()

@@ -52,6 +52,15 @@ def server_options(command: F) -> F:
     @click.option(
         "--tls-ca", type=click.Path(dir_okay=False), metavar="FILE", help="Whom we trust."
     )
+    @click.option(
+        "--tls-cert",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="What to show to a broker that asks for a certificate.",
+    )
+    @click.option(
+        "--tls-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its private key."
+    )
     @functools.wraps(command)
     def with_target(
         *,
@@ -59,15 +68,23 @@ def server_options(command: F) -> F:
         name: str | None,
         api_key_file: str | None,
         tls_ca: str | None,
+        tls_cert: str | None,
+        tls_key: str | None,
         **rest: Any,
     ) -> Any:
-        return command(target=target_of(server, name, api_key_file, tls_ca), **rest)
+        target = target_of(server, name, api_key_file, tls_ca, tls_cert, tls_key)
+        return command(target=target, **rest)
 
     return with_target  # type: ignore[return-value]
 
 
 def target_of(
-    server: str | None, name: str | None, api_key_file: str | None, tls_ca: str | None
+    server: str | None,
+    name: str | None,
+    api_key_file: str | None = None,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
 ) -> Target:
     """What is said goes before what the context says."""
     known = None
@@ -79,8 +96,8 @@ def target_of(
         keywords["api_key"] = _secret(Path(file))
     for option, value in (
         ("tls_ca", tls_ca or context.tls_ca),
-        ("tls_cert", context.tls_cert),
-        ("tls_key", context.tls_key),
+        ("tls_cert", tls_cert or context.tls_cert),
+        ("tls_key", tls_key or context.tls_key),
     ):
         if value is not None:
             keywords[option] = value

@@ -58,6 +58,13 @@ LOG_LINES = 200
 )
 @click.option("--tls-ca", type=click.Path(dir_okay=False), metavar="FILE", help="Whom we trust.")
 @click.option(
+    "--tls-cert",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="What to show to a broker that asks for a certificate.",
+)
+@click.option("--tls-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its private key.")
+@click.option(
     "--log-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -77,6 +84,8 @@ def command(
     server: str | None,
     api_key_file: str | None,
     tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
     log_file: Path | None,
     bundle: Path | None,
     redact: bool,
@@ -100,7 +109,7 @@ def command(
     now = datetime.now(UTC).isoformat(timespec="seconds")
     found = [*look_at_machine(), *_configured(config_file, data_dir)]
     if server is not None:
-        target = target_of(server, None, api_key_file, tls_ca)
+        target = target_of(server, None, api_key_file, tls_ca, tls_cert, tls_key)
         found.append(run_async(look_at_server(target.url, target.connect)))
         if server.startswith("flints://"):
             found.append(run_async(look_at_certificate(server)))

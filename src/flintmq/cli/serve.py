@@ -49,8 +49,14 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     for doubt in resolved.doubts:
         click.echo(f"flintmq: warning: {doubt}", err=True)
 
+    return serve(config, lambda: reread().config())
+
+
+def serve(config: Config, reread: Callable[[], Config]) -> int:
+    """Run a broker that was told everything."""
+    has_keys = config.keys_path.is_file() or bool(config.blip_api_keys)
     try:
-        exposed = check_exposure(config, has_keys=config.keys_path.is_file())
+        exposed = check_exposure(config, has_keys=has_keys)
     except Exposed as error:
         tell_problems([str(error)])
         return 2
@@ -58,18 +64,15 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
         click.echo(f"flintmq: warning: {fault}", err=True)
     end = "" if config.tls_cert is None else "s"
 
-    def ready(address: tuple[str, int], http: tuple[str, int] | None) -> None:
+    def ready(address: tuple[str, int], others: dict[str, tuple[str, int]]) -> None:
         shown = f"flint{end}://{shown_address(address)}"
-        if http is not None:
-            shown += f", http{end}://{shown_address(http)}"
-        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir}")
-
-    def reread_config() -> Config:
-        return reread().config()
+        for name, other in others.items():
+            shown += f", {name}{end}://{shown_address(other)}"
+        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir.absolute()}")
 
     logs = configure(format=config.log_format, level=config.log_level, levels=config.log_levels)
     try:
-        run(config, ready, reread_config, logs)
+        run(config, ready, reread, logs)
     finally:
         logs.close()
     return 0

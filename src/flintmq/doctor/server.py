@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from ..client.client import Client
-from ..errors import FlintError, PermissionDenied
+from ..errors import FlintError, NotAuthenticated, PermissionDenied, TlsFailed
 from ..remote.address import parse_addresses
 from ..tls.certificate import Certificate
 from .bundle import without_userinfo
@@ -32,9 +32,7 @@ async def look_at_server(url: str, connect: Callable[[], Client]) -> Finding:
             "is the broker running there, and does a firewall let one through?",
         )
     except (FlintError, OSError) as error:
-        return bad(
-            "server", f"{shown}: {without_userinfo(str(error))}", "is the broker running there?"
-        )
+        return bad("server", f"{shown}: {without_userinfo(str(error))}", _remedy(error))
     try:
         connected = time.perf_counter() - began
         topics: int | None
@@ -54,6 +52,15 @@ async def look_at_server(url: str, connect: Callable[[], Client]) -> Finding:
     seen = "it shows us no topics" if topics is None else f"{topics:,} topics"
     what = f"{shown} answers, connected in {connected * 1000:.0f} ms; {seen}"
     return ok("server", what, seconds=connected, topics=topics)
+
+
+def _remedy(error: Exception) -> str:
+    match error:
+        case NotAuthenticated():
+            return "it runs, and asks for a key: give one with --api-key-file"
+        case TlsFailed():
+            return "see --tls-ca, and --tls-cert with --tls-key where it asks for a certificate"
+    return "is the broker running there?"
 
 
 EXPIRY_DAYS_FEW = 14.0

@@ -61,6 +61,7 @@ from .commands import (
 )
 from .durable_topic import DurableTopic
 from .figures import JournalFigures
+from .in_turn import InTurn
 from .log import CHUNK_BYTES, CHUNK_ROWS
 from .pending import Pending
 from .proposer import QUEUE_BYTES_MAX, Proposer
@@ -143,6 +144,7 @@ class DurableBroker(Broker):
         """Told when the disk has failed: nothing is written any more until the next start."""
         self.slow_disk_seconds = slow_disk_seconds
         self.recovery: Recovery | None = None
+        self._being_made = InTurn()
         self._lock: Lock | None = None
         self._store = SegmentStore(filesystem)
         self._manifest = Manifest()
@@ -502,6 +504,8 @@ class DurableBroker(Broker):
             checkpoint_seconds=self._checkpoint_seconds,
             checkpoint_failures=self._checkpoint_failures,
             is_full=self._journal_full is not None or self._segments_full is not None,
+            last_index=self._index,
+            applied_index=self._proposer.applied,
         )
 
     async def settled(self) -> bool:
@@ -578,6 +582,8 @@ class DurableBroker(Broker):
     def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Pending | None:
         if self._journal_full is not None or self._segments_full is not None:
             return None
+        if topic in self._being_made:
+            return None
         return super().publish_value_nowait(topic, value)
 
     def publish_nowait(
@@ -590,12 +596,10 @@ class DurableBroker(Broker):
         timeout: float | None = None,
     ) -> Receipt | Pending | None:
         found = self._topics.get(topic)
-        if found is None:
+        if found is None or topic in self._being_made:
             self._check_open()
             return None
-        if qos and isinstance(found, DurableTopic):
-            self._check_room()
-        return found.publish(rows, qos)
+        return self._published(found, rows, qos)
 
     async def publish(
         self,
@@ -606,13 +610,24 @@ class DurableBroker(Broker):
         auto_create: bool,
         timeout: float | None,
     ) -> Receipt:
-        found = self._topics.get(topic) or await self._obtain(topic, auto_create)
-        if qos and isinstance(found, DurableTopic):
-            self._check_room()
-        receipt = found.publish(rows, qos)
+        found = self._topics.get(topic)
+        if found is None or topic in self._being_made:
+            # The topic is there before whoever had it made goes on: others must not overtake them.
+            async with self._being_made.turn(topic):
+                found = await self._obtain(topic, auto_create)
+                receipt = self._published(found, rows, qos)
+        else:
+            receipt = self._published(found, rows, qos)
         if receipt is None:
             receipt = await found.publish_when_possible(rows, qos, timeout)
         return await receipt if isinstance(receipt, Pending) else receipt
+
+    def _published(
+        self, topic: Topic, rows: BatchBuilder | RecordBatch, qos: int
+    ) -> Receipt | Pending | None:
+        if qos and isinstance(topic, DurableTopic):
+            self._check_room()
+        return topic.publish(rows, qos)
 
     async def _obtain_with(self, name: str, options: TopicOptions) -> Topic:
         if name not in self._topics:

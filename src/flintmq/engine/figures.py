@@ -105,6 +105,9 @@ class JournalFigures:
     checkpoint_seconds: Histogram
     checkpoint_failures: int
     is_full: bool
+    last_index: int = 0
+    """Of the last command that was proposed, since the data directory was made."""
+    applied_index: int = 0
 
 
 @runtime_checkable

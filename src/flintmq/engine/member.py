@@ -25,6 +25,9 @@ class Member:
     def is_ready(self) -> bool:
         return bool(self._settled) or self._group.is_ready()
 
+    def seconds_until_token(self) -> float:
+        return self._group.seconds_until_token()
+
     async def take(
         self, max_rows: int, lease_seconds: float, wait: float | None, *, auto_ack: bool = False
     ) -> Grant | None:

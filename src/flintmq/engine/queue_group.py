@@ -127,6 +127,11 @@ class QueueGroup:
             return True  # it takes a look to know
         return not self.paused and not self._resets and self.queue.has_ready()
 
+    def seconds_until_token(self) -> float:
+        """What the rate limit of the topic says, if it has one."""
+        bucket = self.topic.bucket
+        return 0.0 if bucket is None else bucket.seconds_until(1, self.topic.clock.monotonic())
+
     async def take(self, taker: Taker, wait: float | None) -> Grant | None:
         """Wait for messages. Cancelled, nothing was taken; but what was settled beforehand stays
         with the taker, for whoever asks next on its behalf."""
@@ -405,6 +410,16 @@ class QueueGroup:
             if done is not None:
                 await done
         self._raise_lost(lost)
+
+    async def settle_before(self, offset: int) -> None:
+        """Everything before an offset is done, whoever holds it."""
+        self._check_open()
+        self._look()
+        floor, stop = self.queue.floor, min(offset, self.topic.log.next_offset)
+        if stop > floor:
+            done = self.topic.keeper.settle(self.name, [(floor, stop)])
+            if done is not None:
+                await done
 
     async def nack(self, leases: Sequence[Lease], delay: float) -> None:
         self._check_open()

@@ -250,6 +250,12 @@ class QueueVerbs:
                 queue.begin_reset()
                 await asyncio.shield(done)
 
+    async def settle_before(self, topic: str, group: str, offset: int) -> None:
+        queues = self._queues(topic, group)
+        if len(queues) > 1:
+            raise InvalidRequest("each partition has offsets of its own: name one")
+        await queues[0].settle_before(offset)
+
     async def delete_group(self, topic: str, group: str) -> None:
         known = False
         for part in self._existing_row(topic):

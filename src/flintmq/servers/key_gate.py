@@ -30,6 +30,9 @@ REFUSED = "the key is missing, or not one of this broker's"
 """The same for every reason: whether there is such a key, or was, is not said."""
 
 
+REASONS = ("missing", "malformed", "unknown", "wrong", "expired")
+
+
 def gate_of(
     auth: Literal["auto", "required", "off"], keys_file: Path, slowing: Slowing | None = None
 ) -> WatchedGate:
@@ -48,7 +51,7 @@ class LoginCounters:
     def __init__(self) -> None:
         self.ok = 0
         self.failed: Counter[str] = Counter()
-        """By reason: missing, malformed, unknown, wrong, expired."""
+        """By reason."""
         self.dropped = 0
         """Of the failed, those that got no answer as too many waited for one."""
         self.ended = 0
@@ -94,7 +97,6 @@ class KeyGate:
     def judge(self, credential: str | None, peer: str) -> Access:
         self.refresh()
         if not self.is_closed:
-            self.counters.ok += 1
             return EVERYTHING
         found = Wrong("missing") if not credential else self.ring.find(credential)
         if isinstance(found, Access):

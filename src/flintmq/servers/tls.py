@@ -80,7 +80,8 @@ class ServerTls:
         client_ca: Path | None = None,
     ) -> bool:
         """Take up what is in the files now, or in others; whether that worked. What does not fit
-        is logged, and the certificate before it stays."""
+        is logged, and the certificate before it stays, with the names of its files."""
+        before = self._certificate_file, self._key_file, self._client_ca
         if certificate is not None and key is not None:
             self._set_files(certificate, key, client_ca)
         self._stamp = stamp_of(self._files)
@@ -89,6 +90,9 @@ class ServerTls:
             self._take_up()
         except InvalidRequest as error:
             self._complain(error)
+            if before != (self._certificate_file, self._key_file, self._client_ca):
+                self._set_files(*before)
+                self._stamp = stamp_of(self._files)
             return False
         return True
 

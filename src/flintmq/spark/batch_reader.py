@@ -17,6 +17,7 @@ from .options import ReadOptions
 from .planning import Extents, extents, offsets_at, ranges
 from .pushdown import Narrowing, narrowing
 from .ranges import Range, spread, tasks_wanted
+from .telling import each_told_plainly, told_plainly
 from .worker import calm_the_collector
 
 
@@ -60,10 +61,12 @@ class BatchReader(DataSourceReader):
         self._schema = arrow_schema(schema)
         self._narrowing = Narrowing()
 
+    @told_plainly
     def partitions(self) -> Sequence[InputPartition]:
         # Spark wants one at least, also of nothing.
         return planned(self._ranges(), self._options) or [RangesPartition(())]
 
+    @each_told_plainly
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._options, self._schema)
 

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 ROWS_MIN = 10_000
 """Arrow batches of fewer rows cost Spark more than joining them costs us."""
 
+BYTES_ENOUGH = 16 * 1024 * 1024
+"""Of large messages fewer rows will do: ten thousand of them may be more than memory holds, and
+more than 2 GiB fit into no column."""
+
 SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
     "priority int, content_type string"
@@ -98,7 +102,12 @@ class Columns:
         self._of_payload = any(
             name in schema.names for name in ("key", "value", "headers", "content_type")
         )
-        self.rows = 0
+        self.rows = self.bytes = 0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether what was gathered is worth handing out."""
+        return self.rows >= ROWS_MIN or self.bytes >= BYTES_ENOUGH
 
     def add(
         self, batch: RecordBatch, start: int, stop: int, picks: Rows, topic: str, partition: int
@@ -124,7 +133,9 @@ class Columns:
                 _lengthen(parts, None, count)
             else:
                 assert view is not None
-                parts.append(_chosen(_COLUMNS[name](view), start, stop, picks))
+                chosen = _chosen(_COLUMNS[name](view), start, stop, picks)
+                self.bytes += chosen.nbytes
+                parts.append(chosen)
         self.rows += count
 
     def take(self) -> pyarrow.RecordBatch:
@@ -138,7 +149,7 @@ class Columns:
                     f"column {field.name!r} was asked for as NOT NULL, and some messages have none"
                 )
         self._parts = {name: [] for name in self._schema.names}
-        self.rows = 0
+        self.rows = self.bytes = 0
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 

@@ -84,6 +84,8 @@ class Staged:
 
     def send(self, topic: str, rows: Any) -> None:
         batch = from_arrow(rows, compression=self._compression)
+        if self._piece and self._bytes + batch.byte_length > 2 * PIECE_BYTES:
+            self._stage()  # a large message goes by itself: one request has room for it
         self._piece.append((topic, batch))
         self._bytes += batch.byte_length
         if self._bytes >= PIECE_BYTES:

@@ -15,10 +15,11 @@ from ..errors import InvalidRequest
 from ..model import Extent
 from ..patterns import matches
 from .batch_reader import RangesPartition, planned
-from .columns import ROWS_MIN, Columns, arrow_schema
+from .columns import Columns, arrow_schema
 from .directory import Directory, Stored
 from .options import ReadOptions
 from .planning import Extents, offsets_at, ranges
+from .telling import each_told_plainly, told_plainly
 from .worker import calm_the_collector
 
 _log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ class DirectReader(DataSourceReader):
         self._schema = arrow_schema(schema)
         self._now_ms = round(time.time() * 1000)  # for all tasks the same, and for all their tries
 
+    @told_plainly
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         assert options.path is not None
@@ -50,6 +52,7 @@ class DirectReader(DataSourceReader):
             _log.info("reads %s from offset %d up to before %d", one.plain, one.start, one.end)
         return planned(found, options) or [RangesPartition(())]
 
+    @each_told_plainly
     def read(self, partition: InputPartition) -> Iterator[Any]:
         calm_the_collector()
         assert self._options.path is not None
@@ -63,7 +66,7 @@ class DirectReader(DataSourceReader):
                 if not self._options.expired:
                     picks = _living(batch, start, stop, ttl_ms, self._now_ms)
                 columns.add(batch, start, stop, picks, one.topic, one.partition)
-                if columns.rows >= ROWS_MIN:
+                if columns.is_enough:
                     yield columns.take()
         if columns.rows:
             yield columns.take()

@@ -16,7 +16,7 @@ from ..batch import RecordBatch
 from ..broker_api import Fetched, Filter
 from ..errors import Disconnected, FlintError, InvalidRequest, MessagesLost, OutcomeUnknown
 from ..serde.filters import compile_filter
-from .columns import ROWS_MIN, Columns
+from .columns import Columns
 from .connecting import Line, is_passing
 from .ranges import Range
 
@@ -176,7 +176,7 @@ def arrow_batches(fetches: Fetches, schema: pyarrow.Schema) -> Iterator[pyarrow.
             if not isinstance(run.source, RecordBatch):
                 raise InvalidRequest("objects are passed by reference; Spark cannot read them")
             columns.add(run.source, run.start, run.stop, run.picks, piece.topic, piece.partition)
-            if columns.rows >= ROWS_MIN:
+            if columns.is_enough:
                 yield columns.take()
     if columns.rows:
         yield columns.take()

@@ -67,4 +67,15 @@ class Gatherer:
                 # Once for all, while they are together.
                 part = part.append_column("key_hash", key_hashes(part.column("key")))
             for start in range(0, part.num_rows, each):
-                yield topic, part.slice(start, each)
+                for cut in _halved(part.slice(start, each), 2 * self._bytes_max):
+                    yield topic, cut
+
+
+def _halved(rows: pyarrow.RecordBatch, bytes_max: int) -> Iterator[pyarrow.RecordBatch]:
+    """Large rows may lie side by side behind many small ones: what is far too much is halved."""
+    if rows.num_rows < 2 or rows.nbytes <= bytes_max:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _halved(rows.slice(0, half), bytes_max)
+    yield from _halved(rows.slice(half), bytes_max)

@@ -18,16 +18,20 @@ Offsets = dict[tuple[str, int], int]
 """By topic and partition."""
 
 
-def extents(line: Line, options: ReadOptions, at: datetime | None = None) -> Extents:
-    """Where the topics that are wanted begin and end right now. One that is named has to be there;
-    of a pattern, those that are."""
+def extents(
+    line: Line, options: ReadOptions, at: datetime | None = None, *, may_be_gone: bool = False
+) -> Extents:
+    """Where the topics that are wanted begin and end right now. One that is named has to be there,
+    unless it may be gone; of a pattern, those that are."""
     names: Sequence[str] = options.topics
     if options.pattern is not None:
-        names = line.run(line.broker.topics(options.pattern))
+        names = line.ask(line.broker.topics(options.pattern))
     found: Extents = {}
     for name, extent in _told(line, names, at, one_by_one=options.pattern is not None).items():
         if isinstance(extent, TopicNotFound | PermissionDenied) and options.pattern is not None:
             continue  # deleted since it was listed, or not for us to read
+        if isinstance(extent, TopicNotFound) and may_be_gone:
+            continue
         if isinstance(extent, FlintError):
             raise extent
         found[name] = extent
@@ -38,7 +42,7 @@ def _told(
     line: Line, names: Sequence[str], at: datetime | None, *, one_by_one: bool
 ) -> dict[str, list[Extent] | FlintError]:
     try:
-        return line.run(line.broker.extents_of(names, at))
+        return line.ask(line.broker.extents_of(names, at))
     except PermissionDenied as error:
         if not one_by_one:
             raise

@@ -7,7 +7,9 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
+from ..errors import FlintError
 from .columns import HEADERS, SCHEMA
+from .telling import told_plainly
 from .worker import calm_the_collector
 
 
@@ -25,6 +27,7 @@ class FlintDataSource(DataSource):
         with_headers = str(self.options.get("includeHeaders", "")).lower() == "true"
         return f"{SCHEMA}, {HEADERS}" if with_headers else SCHEMA
 
+    @told_plainly
     def reader(self, schema: Any) -> Any:
         from .batch_reader import BatchReader, NarrowedBatchReader
         from .options import read_options
@@ -39,19 +42,25 @@ class FlintDataSource(DataSource):
 
     def streamReader(self, schema: Any) -> Any:
         from .options import read_options
-        from .stream_reader import StreamReader
+        from .stream_reader import RefusedStream, StreamReader
 
         calm_the_collector()
-        return StreamReader(read_options(self.options, streams=True), schema)
+        try:
+            return StreamReader(read_options(self.options, streams=True), schema)
+        except FlintError as error:
+            # Spark stumbles over a reader that was not made, and tells of that instead.
+            return RefusedStream(error)
 
     # Spark passes `schema` and `overwrite` by name.
 
+    @told_plainly
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from .writer import batch_writer
 
         calm_the_collector()
         return batch_writer(self.options, schema, overwrite)
 
+    @told_plainly
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
         from .stream_writer import stream_writer
 

@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 
 from ..errors import FlintError, InvalidRequest, MessagesLost, TopicNotFound, TopicReplaced
 from ..model import Extent
+from ..patterns import matches
 from .batch_reader import RangesPartition, planned, read_partition
 from .columns import arrow_schema
 from .connecting import Line, line_to
@@ -39,11 +40,14 @@ from .options import ReadOptions
 from .planning import Extents, extents, offsets_at
 from .progress import Progress
 from .ranges import Range, shares
+from .telling import each_told_plainly, told_plainly
 
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.25
 """How long an idle query waits for something new before it says that there is nothing."""
+
+GOES_ON = "Begin with a new checkpoint; or, with failOnDataLoss=false, the query goes on {}."
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -68,6 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- where to begin
 
+    @told_plainly
     def initialOffset(self) -> dict[str, Any]:
         if self._begun is None:  # Spark asks twice, and takes the second answer
             options, line = self._options, self._line
@@ -100,17 +105,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.trigger_rows_min)
         return ReadAllAvailable()
 
+    @told_plainly
     def prepareForTriggerAvailableNow(self) -> None:
         self._look()
         self._frozen = dict(self._heads)
 
+    @told_plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = read(start)
         known = self._checked(begun, self._look())
         self._tell(known, begun)
         ends = self._ends(begun, known)
         if self._frozen is None:
-            if not self._backlog(begun, known, ends) and self._wait(known):
+            backlog = self._backlog(begun, known, ends)
+            # Spark asks again at once where it is told that there is nothing to do.
+            is_early = not backlog or self._is_too_early(backlog, limit)
+            if is_early and self._wait(known):
                 known = self._checked(begun, self._look())
                 ends = self._ends(begun, known)
             if self._is_too_early(self._backlog(begun, known, ends), limit):
@@ -127,7 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return written({name: TopicPosition(self._ids[name], at) for name, at in heads.items()})
 
     def _look(self) -> Extents:
-        known = extents(self._line, self._options)
+        known = extents(self._line, self._options, may_be_gone=True)
         for name, parts in known.items():
             if self._ids.get(name) != parts[0].id:
                 self._ids[name] = parts[0].id
@@ -143,14 +153,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, position in begun.items():
             if name not in known:
                 if self._options.fail_on_loss:
-                    raise TopicNotFound(name)
+                    raise self._missing(name)
                 _log.warning("topic %r is gone; the query goes on without it", name)
             elif known[name][0].id != position.id:
                 replaced = TopicReplaced(name, position.id, known[name][0].id)
                 if self._options.fail_on_loss:
+                    replaced.add_note(GOES_ON.format("in the new one from its beginning"))
                     raise replaced
                 _log.warning("%s; the query goes on in the new one from its beginning", replaced)
         return known
+
+    def _missing(self, name: str) -> FlintError:
+        options = self._options
+        if options.pattern is not None:
+            is_wanted = matches(options.pattern, name)
+        else:
+            is_wanted = name in options.topics
+        if is_wanted:
+            return TopicNotFound(
+                name, f"it was deleted under the query. {GOES_ON.format('without it')}"
+            )
+        return InvalidRequest(
+            f"the checkpoint is in topic {name!r}, which is not subscribed to any more. "
+            + GOES_ON.format("without it")
+        )
 
     def _starts(self, begun: Positions, known: Extents) -> dict[tuple[str, int], int]:
         """What a query stands in goes on; what is new since begins at its beginning."""
@@ -185,7 +211,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not heads:
             time.sleep(POLL_SECONDS)
             return True
-        return self._line.run(self._line.broker.wait_beyond(heads, POLL_SECONDS))
+        return self._line.ask(self._line.broker.wait_beyond(heads, POLL_SECONDS))
 
     def _is_too_early(self, backlog: int, limit: ReadLimit) -> bool:
         """Whether to wait for more, as minOffsetsPerTrigger says."""
@@ -249,6 +275,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- what lies between
 
+    @told_plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begun, ended = read(start), read(end)
         known = self._checked(ended, self._look())
@@ -267,7 +294,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planned(found, self._options) or [RangesPartition(())]
 
     def _check(self, one: Range, part: Extent) -> None:
-        if one.start > one.end:
+        if one.start > one.end and one.start == part.first_offset:
+            # Where the batch began is not in the checkpoint (it is the first one, or the topic was
+            # new); what it would have read has gone with retention since.
+            if self._options.fail_on_loss:
+                raise MessagesLost(one.plain, one.end, one.start, one.start - one.end, REMEDY)
+        elif one.start > one.end:
             raise InvalidRequest(
                 f"a batch of {one.plain!r} would end at offset {one.end} before it starts at "
                 f"{one.start}: what lies between would be lost without a word. The checkpoint and "
@@ -290,11 +322,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if (gap := fetched.rows.gap) is not None:
                 raise MessagesLost(one.plain, gap.first, gap.next, gap.count, REMEDY)
 
+    @each_told_plainly
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._options, self._schema)
 
     # --- what is done
 
+    @told_plainly
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done up to here. Spark says so only when it begins the next one."""
         self._say_done(read(end))
@@ -324,6 +358,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._progress is None:
             self._progress = Progress(self._line, self._options.group)
         return self._progress
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stands for a stream that cannot be: says why, whatever Spark asks first."""
+
+    def __init__(self, error: FlintError) -> None:
+        self._error = error
+
+    def _refuse(self, *_: Any) -> Any:
+        raise self._error.with_traceback(None)
+
+    initialOffset = getDefaultReadLimit = prepareForTriggerAvailableNow = _refuse
+    latestOffset = partitions = read = commit = _refuse
 
 
 def _start(position: TopicPosition | None, id: int, part: Extent) -> int:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-@told_plainly
 def stream_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> StreamWriter:
     if overwrite:
         raise InvalidRequest(
-            "a topic is only ever appended to: outputMode('append') or 'update', not 'complete'"
+            "a topic is only ever appended to: outputMode('append'); what changes is written with "
+            "foreachBatch"
         )
     options = write_options(given, streams=True)
     names = check_columns(fields_of(schema), options.topic)
@@ -49,14 +49,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, names: list[str]) -> None:
         self._options, self._names = options, names
 
+    @told_plainly
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Done:
         context = TaskContext.get()
         job, partition = job_of(context), context.partitionId()
         return Done(write_rows(self._options, self._names, job, partition, iterator))
 
+    @told_plainly
     def commit(self, messages: Sequence[Done | None], batchId: int) -> None:
         commit_all(self._options, messages)
 
+    @told_plainly
     def abort(self, messages: Sequence[Done | None], batchId: int) -> None:
         jobs = [message.written.job for message in messages if message is not None]
         # Of tasks that all failed there is nothing to tell whose they were; what they laid ready

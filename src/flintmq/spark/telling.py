@@ -5,7 +5,7 @@ It prints the whole way that an error came. Ours say what to do; the way to them
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -22,6 +22,19 @@ def told_plainly(function: Callable[P, T]) -> Callable[P, T]:
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return function(*args, **kwargs)
+        except FlintError as error:
+            raise error.with_traceback(None) from None
+
+    return called
+
+
+def each_told_plainly(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """The same for what is handed out one by one."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        try:
+            yield from function(*args, **kwargs)
         except FlintError as error:
             raise error.with_traceback(None) from None
 

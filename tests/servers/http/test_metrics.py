@@ -14,6 +14,7 @@ from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.serde.codec import Codec
+from flintmq.servers.blip.server import BlipServer
 from flintmq.servers.gate import OpenGate
 from flintmq.servers.http.exposition import OPEN_METRICS, TEXT, Family, Page
 from flintmq.servers.http.limits import HttpLimits
@@ -223,13 +224,16 @@ async def test_openmetrics_and_gzip_for_who_asks(start: Start) -> None:
     assert (headed.status, headed.body) == (200, b"")
 
 
-async def test_metrics_are_for_who_may_administer_everything(start: Start, tmp_path: Path) -> None:
+async def test_metrics_are_for_who_may_see_everything(start: Start, tmp_path: Path) -> None:
     file = KeyFile(tmp_path / "keys.json")
     shown = {}
-    for name, pattern in (("all", ">"), ("some", "orders.>")):
-        key, shown[name] = make_key(
-            name, [Grant.of(pattern, ["administer"])], now_ms=0, expires_at_ms=None
-        )
+    for name, pattern, may in (
+        ("all", ">", "administer"),
+        ("reads", ">", "consume"),
+        ("writes", ">", "publish"),
+        ("some", "orders.>", "administer"),
+    ):
+        key, shown[name] = make_key(name, [Grant.of(pattern, [may])], now_ms=0, expires_at_ms=None)
         file.add(key)
     gate = gate_of("required", tmp_path / "keys.json", Slowing(first_seconds=0))
     running = await start(state=HttpState(Broker(), gate, None, "0.1"))
@@ -238,15 +242,20 @@ async def test_metrics_are_for_who_may_administer_everything(start: Start, tmp_p
     wrong = await running.ask("/metrics", authorization="Bearer nonsense")
     basic = await running.ask("/metrics", authorization="Basic abc")
     some = await running.ask("/metrics", authorization=f"Bearer {shown['some']}")
+    writes = await running.ask("/metrics", authorization=f"Bearer {shown['writes']}")
     page = await scraped(running, authorization=f"Bearer {shown['all']}")
+    reads = await running.ask("/metrics", authorization=f"Bearer {shown['reads']}")
 
     for refused in (without, wrong, basic):
         assert (refused.status, refused.kind) == (401, "NotAuthenticated")
         assert refused.headers["www-authenticate"].startswith("Bearer")
-    assert (some.status, some.kind) == (403, "PermissionDenied")
-    assert sample(page, "flintmq_logins_total") == 2
+    for refused in (some, writes):
+        assert (refused.status, refused.kind) == (403, "PermissionDenied")
+    assert reads.status == 200
+    assert sample(page, "flintmq_logins_total") == 3
     assert sample(page, "flintmq_failed_logins_total", reason="missing") == 1
-    assert sample(page, "flintmq_failed_logins_total", reason="malformed") == 1
+    assert sample(page, "flintmq_failed_logins_total", reason="malformed") == 2
+    assert sample(page, "flintmq_failed_logins_total", reason="expired") == 0
     assert (await running.ask("/health")).status == 200
 
 
@@ -267,7 +276,9 @@ async def test_a_key_that_is_removed_is_refused_also_on_a_connection_it_opened(
 
 async def test_metrics_can_be_switched_off(start: Start) -> None:
     running = await start(metrics=False)
-    assert (await running.ask("/metrics")).status == 404
+    answer = await running.ask("/metrics")
+    assert answer.status == 404
+    assert b"switched off" in answer.body
 
 
 async def test_nothing_is_asked_of_a_broker_that_recovers(start: Start) -> None:
@@ -337,6 +348,7 @@ def test_alerts_of_the_docs_are_about_metrics_there_are() -> None:
 
 async def test_every_documented_family_is_served(start: Start) -> None:
     running = await start()
+    running.server.metrics.collectors += BlipServer(running.broker).collectors()
 
     served = {
         family for collector in running.server.metrics.collectors for family in collector.families

@@ -11,7 +11,12 @@ from flintmq.access import PERMISSIONS
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.serde.codec import Codec
-from flintmq.servers.http.api import ROUTES, ApiRoute
+from flintmq.servers.gate import OpenGate
+from flintmq.servers.http.api import ROUTES, ApiRoute, api_routes
+from flintmq.servers.http.limits import HttpLimits
+from flintmq.servers.http.pages import Pages
+from flintmq.servers.http.server import HttpServer
+from flintmq.servers.http.state import HttpState
 from flintmq.servers.rules import RULES
 from flintmq.wire.operations import Op
 
@@ -239,3 +244,20 @@ async def test_the_scheme_is_bearer_in_any_case(call: Caller) -> None:
     ):
         response = await call("GET", "/api/v1/topics", key=None, headers={"authorization": header})
         assert response.status_code == status, header
+
+
+async def test_a_broker_that_asks_nobody_takes_any_scheme(broker: Broker) -> None:
+    state = HttpState(broker, OpenGate(), None, "1")
+    pages = Pages(state, api_routes(state), HttpLimits())
+    transport = httpx.ASGITransport(app=pages)
+    async with httpx.AsyncClient(transport=transport, base_url="http://flint") as client:
+        answer = await client.get("/api/v1/topics", headers={"authorization": "Basic eDp5"})
+    assert answer.status_code == 200
+
+
+async def test_there_is_no_page_beside_those_that_have_a_rule(state: HttpState) -> None:
+    """`/api` is the table above; `/metrics` has tests of its own; the rest is for everybody."""
+    server = HttpServer(state, routes=api_routes(state))
+
+    pages = {getattr(route, "path", "/api") for route in server.pages._router.routes}
+    assert pages == {"/api", "/health", "/ready", "/metrics", "/openapi.json"}

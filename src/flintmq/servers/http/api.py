@@ -122,7 +122,7 @@ class Api:
 
     async def _answer(self, request: Request) -> Response:
         route, path = self._find(request)
-        if request.method not in ("GET", "DELETE"):
+        if request.method not in ("GET", "HEAD", "DELETE"):
             # Also where there is no body: a page of another site cannot send this type unasked.
             _check_content_type(request)
         access = await access_of(request, self._state)
@@ -138,9 +138,10 @@ class Api:
             path = _match(template, words)
             if path is None:
                 continue
-            route = methods.get(request.method)
+            # The server sends no body with what HEAD is answered.
+            route = methods.get("GET" if request.method == "HEAD" else request.method)
             if route is None:
-                allowed = ", ".join(sorted(methods))
+                allowed = ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
                 raise HttpRefusal(
                     405,
                     "MethodNotAllowed",

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from ...engine.figures import GroupFigures, Measured, TopicFigures
-from ..key_gate import KeyGate
+from ..key_gate import REASONS, KeyGate
 from .exposition import Family, Page, label
 from .pages import Pages
 from .state import HttpState
@@ -156,7 +156,8 @@ class ConnectionCollector:
                 page.add(self.handshakes, native.handshakes_failed)
         if isinstance(gate, KeyGate):
             page.add(self.logins, gate.counters.ok)
-            for reason, count in sorted(gate.counters.failed.items()):
+            for reason in REASONS:  # all from the start: else a first one would be no increase
+                count = gate.counters.failed[reason]
                 page.add(self.failed_logins, count, label("reason", reason))
         yield
 

@@ -9,6 +9,10 @@ from ...errors import NotAuthenticated
 from .connection import HttpConnection
 from .state import HttpState
 
+NO_BEARER = "(no bearer)"
+"""For the gate: no key can look like this, so it is refused, counted and slowed like a wrong one;
+a gate that asks nobody lets it in."""
+
 
 async def access_of(request: Request, state: HttpState) -> Access:
     """What whoever asks may do. Raises NotAuthenticated.
@@ -23,7 +27,12 @@ async def access_of(request: Request, state: HttpState) -> Access:
         if shown == credential:
             return state.gate.still(access)
     peer = request.client.host if request.client is not None else "local"
-    access = await state.gate.enter(credential, peer)
+    try:
+        access = await state.gate.enter(credential, peer)
+    except NotAuthenticated:
+        if credential == NO_BEARER:
+            raise NotAuthenticated("the Authorization header is: Bearer <key>") from None
+        raise
     if connection is not None:
         connection.known_access = (credential, access)
     return access
@@ -35,5 +44,5 @@ def credential_of(request: Request) -> str | None:
         return None
     scheme, _, credential = header.partition(" ")
     if scheme.lower() != "bearer" or not credential.strip():
-        raise NotAuthenticated("the Authorization header is: Bearer <key>")
+        return NO_BEARER
     return credential.strip()

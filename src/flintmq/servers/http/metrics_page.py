@@ -1,4 +1,4 @@
-"""`/metrics`: made in small steps, kept for a moment, for whoever may administer everything."""
+"""`/metrics`: made in small steps, kept for a moment, for whoever may see everything."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from ...errors import PermissionDenied
 from .collectors import Collector
 from .exposition import OPEN_METRICS, TEXT, Page
 from .identify import access_of
@@ -47,9 +48,12 @@ class MetricsPage:
 
     async def _answer(self, request: Request) -> Response:
         if not self.limits.metrics:
-            raise HTTPException(404)
+            raise HTTPException(404, "metrics are switched off here (metrics = false)")
         access = await access_of(request, self._state)
-        access.require_all_of("administer", ">")
+        # As for the figures of every topic and group; who only scrapes should not have to be able
+        # to delete them.
+        if not (access.may_all_of("consume", ">") or access.may_all_of("administer", ">")):
+            raise PermissionDenied("consume or administer", ">")
         is_open = "application/openmetrics-text" in request.headers.get("accept", "")
         is_packed = "gzip" in request.headers.get("accept-encoding", "")
         chunks = await self.chunks(is_open=is_open, is_packed=is_packed)

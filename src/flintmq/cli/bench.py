@@ -1,0 +1,271 @@
+"""`flintmq bench`: how fast is this broker, from here? Topics of its own, deleted at the end."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..client.client import Client
+from ..errors import FlintError
+from ..fsync_policy import FsyncPolicy
+from .bench_chart import bars, check_chart, svg, write_chart
+from .bench_workloads import STAMP, WORKLOADS, Plan, Run, Side
+from .connecting import Target, run_async, server_options
+from .durations import Duration
+from .latencies import Latencies, shown
+from .progress import ProgressBar
+from .shared import output_option, print_json, print_table
+from .showing import size as shown_size
+
+MESSAGES = {"latency": 1000}
+WITH_SUBSCRIBERS = ("sub", "pubsub", "queue")
+
+
+@click.command("bench")
+@click.argument("workload", type=click.Choice(list(WORKLOADS)))
+@click.option("--publishers", type=click.IntRange(1, 1000), default=1, show_default=True)
+@click.option("--subscribers", type=click.IntRange(1, 1000), default=1, show_default=True)
+@click.option("--topics", type=click.IntRange(1, 10_000), default=1, show_default=True)
+@click.option("--messages", type=click.IntRange(min=1), help="[100,000; latency: 1,000]")
+@click.option("--msg-size", type=click.IntRange(1, 1 << 26), default=128, show_default=True)
+@click.option("--batch", type=click.IntRange(1, 100_000), default=1, help="Messages a publish. [1]")
+@click.option("--qos", type=click.IntRange(0, 1), default=1, help="0: live only, not stored.  [1]")
+@click.option("--in-flight", type=click.IntRange(1, 10_000), default=64, show_default=True)
+@click.option(
+    "--durability",
+    metavar="HOW",
+    help="memory, or durable; --in-process also always, interval:10, every_n:100, never.",
+)
+@click.option("--in-process", is_flag=True, help="A broker in this process; nothing is needed.")
+@click.option("--duration", type=Duration(), help="Publish so long, in place of --messages.")
+@click.option("--chart", type=click.Path(dir_okay=False, path_type=Path), help="A .svg or .png.")
+@output_option
+@server_options
+def command(
+    target: Target,
+    workload: str,
+    publishers: int,
+    subscribers: int,
+    topics: int,
+    messages: int | None,
+    msg_size: int,
+    batch: int,
+    qos: int,
+    in_flight: int,
+    durability: str | None,
+    in_process: bool,
+    duration: float | None,
+    chart: Path | None,
+    output: str,
+) -> int:
+    """Measure a broker: how many messages a second, and how long one takes.
+
+    pub publishes; sub reads what was published before; pubsub does both at once; queue has a group
+    take and acknowledge; latency sends one at a time. Each publisher has --in-flight calls under
+    way. All of them run in this one process, which is often what limits them. `publish` is the time
+    from the call to the receipt, `delivery` from the call to the message being there.
+
+    \b
+    Examples:
+      flintmq bench pub
+      flintmq bench pubsub --publishers 4 --subscribers 4 --topics 4 --batch 100
+      flintmq bench queue --messages 20000 --subscribers 2
+      flintmq bench latency --durability memory --chart latency.svg
+      flintmq bench pub --in-process --durability always --duration 10s --output json
+    """
+    if workload not in ("pub", "sub") and msg_size < STAMP:
+        raise click.UsageError(f"--msg-size is at least {STAMP} here: the time is in the message")
+    if qos == 0 and workload in ("sub", "queue"):
+        raise click.UsageError(f"{workload} needs what is stored: --qos 1")
+    if chart is not None:
+        if chart.suffix not in (".svg", ".png"):
+            raise click.UsageError("--chart ends in .svg or .png")
+        check_chart(chart)
+    if workload == "latency":
+        publishers = subscribers = in_flight = batch = 1
+    how = _durability(durability, in_process)
+    plan = Plan(
+        workload,
+        publishers,
+        subscribers,
+        [f"bench.{os.getpid()}.{number}" for number in range(topics)],
+        messages or MESSAGES.get(workload, 100_000),
+        msg_size,
+        batch,
+        qos,
+        in_flight,
+        duration,
+    )
+    bar = ProgressBar(workload, None if duration is not None else plan.messages)
+    run = Run(plan, bar.show)
+    with ExitStack() as stack:
+        keywords: dict[str, Any] = {}
+        if in_process:
+            target = Target("memory://", {})
+            if how != "memory":
+                directory = stack.enter_context(tempfile.TemporaryDirectory())
+                target = Target(f"file://{directory}", {"fsync": how})
+        else:
+            keywords["storage"] = how
+        try:
+            run_async(_measure(run, target, keywords))
+        except KeyboardInterrupt:
+            bar.clear()
+            if run.published.count:
+                _tell(run, output, "interrupted")
+            raise
+        except ExceptionGroup as several:
+            bar.clear()
+            raise _first(several) from None
+    bar.clear()
+    _tell(run, output, "done")
+    if chart is not None:
+        write_chart(chart, svg(f"flintmq bench {workload}", _summary(run), _times(run)))
+    return 1 if run.lost else 0
+
+
+def _durability(said: str | None, in_process: bool) -> str:
+    if in_process:
+        how = {None: "memory", "durable": "always"}.get(said, said)
+        if how != "memory":
+            FsyncPolicy.parse(how or "")
+        return how or "memory"
+    if said not in (None, "memory", "durable"):
+        raise click.UsageError(
+            f"--durability {said}: a broker syncs as its own --fsync says; here it is memory or "
+            "durable, or add --in-process"
+        )
+    return said or "durable"
+
+
+def _first(several: BaseExceptionGroup[Any]) -> BaseException:
+    found = next(
+        (e for e in several.exceptions if isinstance(e, FlintError)), several.exceptions[0]
+    )
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+
+
+@asynccontextmanager
+async def _connections(target: Target, count: int) -> AsyncIterator[list[Client]]:
+    """A connection for each; a broker in this process is one for all."""
+    near = target.url.startswith(("memory:", "file:"))
+    async with AsyncExitStack() as stack:
+        made = [
+            await stack.enter_async_context(target.connect()) for _ in range(1 if near else count)
+        ]
+        yield made * count if near else made
+
+
+async def _measure(run: Run, target: Target, options: dict[str, Any]) -> None:
+    plan = run.plan
+    wanted = plan.subscribers if plan.workload != "pub" else 0
+    async with _connections(target, plan.publishers + wanted) as mqs:
+        made: list[str] = []
+        try:
+            for topic in plan.topics:
+                await mqs[0].create_topic(topic, **options)
+                made.append(topic)
+            ours, theirs = mqs[: plan.publishers], mqs[plan.publishers :]
+            await WORKLOADS[plan.workload](run, ours, theirs)
+        finally:
+            for topic in made:
+                await mqs[0].delete_topic(topic)
+
+
+# --- what came of it
+
+
+def _times(run: Run) -> dict[str, Latencies]:
+    both = {"publish": run.published.times, "delivery": run.received.times}
+    if run.plan.workload == "sub":
+        both.pop("publish")  # that only filled the topics
+    return {name: times for name, times in both.items() if times.count}
+
+
+def _summary(run: Run) -> list[str]:
+    plan = run.plan
+    words = [f"messages of {plan.size:,} B", _many(plan.publishers, "publisher")]
+    if plan.workload in WITH_SUBSCRIBERS:
+        words.append(_many(plan.subscribers, "subscriber"))
+    words += [_many(len(plan.topics), "topic"), f"batches of {plan.batch:,}"]
+    words += [
+        f"{plan.in_flight:,} in flight",
+        f"QoS {plan.qos}",
+        run.durability or "nothing stored",
+    ]
+    lines = [", ".join(words)]
+    for name, side in (("published", run.published), ("received", run.received)):
+        if side.count:
+            speed = shown_size(side.count * plan.size / side.seconds)
+            rate = f"{side.count / side.seconds:,.0f} a second, {speed}/s"
+            name = "filled with" if run.plan.workload == "sub" and name == "published" else name
+            lines.append(f"{name} {side.count:,} in {side.seconds:.2f} s: {rate}")
+    if run.lost:
+        lines.append(f"lost: {run.lost:,} were published and did not come")
+    return lines
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def _side(side: Side, size: int) -> dict[str, Any] | None:
+    if not side.count:
+        return None
+    times = {name: round(value, 1) for name, value in side.times.figures().items()}
+    return {
+        "count": side.count,
+        "seconds": round(side.seconds, 6),
+        "per_second": round(side.count / side.seconds, 1),
+        "bytes_per_second": round(side.count * size / side.seconds),
+        "microseconds": times if side.times.count else None,
+    }
+
+
+def _tell(run: Run, output: str, ended: str) -> None:
+    plan = run.plan
+    if output == "json":
+        print_json(
+            {
+                "workload": plan.workload,
+                "publishers": plan.publishers,
+                "subscribers": plan.subscribers if plan.workload != "pub" else 0,
+                "topics": len(plan.topics),
+                "msg_size": plan.size,
+                "batch": plan.batch,
+                "qos": plan.qos,
+                "in_flight": plan.in_flight,
+                "durability": run.durability,
+                "published": _side(run.published, plan.size),
+                "received": _side(run.received, plan.size),
+                "lost": run.lost,
+                "histogram_microseconds": {
+                    name: [[bound, count] for bound, count in times.histogram()]
+                    for name, times in _times(run).items()
+                },
+                "ended": ended,
+            }
+        )
+        return
+    for line in _summary(run):
+        click.echo(line)
+    found = _times(run)
+    if not found:
+        return
+    click.echo()
+    figures = {name: times.figures() for name, times in found.items()}
+    names = list(next(iter(figures.values()), {}))
+    print_table(
+        ["LATENCY", *names],
+        [(name, *(shown(one[at]) for at in names)) for name, one in figures.items()],
+    )
+    for name, times in found.items():
+        click.echo(f"\n{name}")
+        for line in bars(times):
+            click.echo(line)

@@ -1,0 +1,176 @@
+"""`flintmq top`: topics and groups as they move, in a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from time import monotonic
+from typing import TypeVar
+
+import click
+
+from ..client.client import Client
+from ..errors import Disconnected, GroupNotFound, OutcomeUnknown, TopicNotFound
+from ..group_model import GroupStats
+from ..model import TopicStats
+from .connecting import Target, run_async, server_options
+from .durations import Duration
+from .shared import output_option, print_json
+from .top_screen import Snapshot, group_lines, screen, topic_lines
+
+AT_ONCE = 32
+TOPICS_MAX = 500
+QUIT = (b"q", b"Q", b"\x03", b"\x1b")
+
+T = TypeVar("T")
+
+
+@click.command("top")
+@click.argument("pattern", default=">")
+@click.option("--interval", type=Duration(), default=2.0, help="How often to look.  [2s]")
+@click.option("--once", is_flag=True, help="Look once, print it and end: for scripts.")
+@output_option
+@server_options
+def command(target: Target, pattern: str, interval: float, once: bool, output: str) -> int:
+    """Topics and groups, with rates and lag, as they are now; q ends it.
+
+    The busiest topics and the groups that are furthest behind come first. Rates are between two
+    looks. --once prints one look as text, or as JSON, with the broker's rates of ten seconds.
+
+    \b
+    Examples:
+      flintmq top
+      flintmq top 'orders.>' --interval 500ms
+      flintmq top --once
+      flintmq top --once --output json
+    """
+    if output == "json" and not once:
+        raise click.UsageError("--output json is one look: add --once")
+    if not once and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("there is no terminal to draw on: use --once")
+    if interval < 0.1:
+        raise click.UsageError("--interval is at least 100ms")
+    if not once:
+        with _terminal():
+            run_async(_watch(target, pattern, interval))
+        return 0
+
+    async def look_once() -> Snapshot:
+        async with target.connect() as mq:
+            return await look(mq, pattern)
+
+    found = run_async(look_once())
+    if output == "json":
+        print_json(
+            {
+                "topics": [asdict(line) for line in topic_lines(found, None)],
+                "groups": [asdict(line) for line in group_lines(found, None)],
+            }
+        )
+    else:
+        width = shutil.get_terminal_size().columns
+        lines = screen(target.url, found, None, width=width, height=None, colour=False)
+        click.echo("\n".join(line.rstrip() for line in lines))
+    return 0
+
+
+async def _each(work: Callable[[str], Awaitable[T]], names: Sequence[str]) -> list[T]:
+    """Of many topics, some at a time; one that is deleted meanwhile is left out."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: str) -> T | None:
+        async with room:
+            try:
+                return await work(name)
+            except (TopicNotFound, GroupNotFound):
+                return None
+
+    return [found for found in await asyncio.gather(*map(one, names)) if found is not None]
+
+
+async def look(mq: Client, pattern: str) -> Snapshot:
+    names = await mq.topics(pattern)
+    topics: list[TopicStats] = await _each(mq.topic_stats, names[:TOPICS_MAX])
+
+    async def groups_of(name: str) -> list[GroupStats]:
+        return [await mq.group_stats(name, group.name) for group in await mq.groups(name)]
+
+    groups = await _each(groups_of, [one.name for one in topics])
+    flat = [group for found in groups for group in found]
+    return Snapshot(monotonic(), topics, flat, len(names))
+
+
+@contextmanager
+def _terminal() -> Iterator[None]:
+    """A screen of our own, keys as they are pressed; the terminal is as before afterwards."""
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        _write("\x1b[?1049h\x1b[?25l")
+        yield
+    finally:
+        _write("\x1b[?25h\x1b[?1049l")
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+async def _watch(target: Target, pattern: str, interval: float) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def key() -> None:
+        if os.read(sys.stdin.fileno(), 1) in (*QUIT, b""):
+            ended.set()
+
+    loop.add_reader(sys.stdin.fileno(), key)
+    try:
+        drawing = asyncio.ensure_future(_draw(target, pattern, interval))
+        leaving = asyncio.ensure_future(ended.wait())
+        await asyncio.wait({drawing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        leaving.cancel()
+        if drawing.done():
+            drawing.result()
+        drawing.cancel()
+        await asyncio.gather(drawing, leaving, return_exceptions=True)
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+
+
+async def _draw(target: Target, pattern: str, interval: float) -> None:
+    before: Snapshot | None = None
+    async with target.connect(timeout=max(2.0, interval)) as mq:
+        while True:
+            note = f"every {interval:g} s; q ends it"
+            try:
+                now = await look(mq, pattern)
+            except (Disconnected, OutcomeUnknown, TimeoutError) as error:
+                if before is None:
+                    raise
+                now, note = before, f"the broker does not answer: {error}"
+            size = shutil.get_terminal_size()
+            lines = screen(
+                target.url,
+                now,
+                before if before is not now else None,
+                width=size.columns,
+                height=size.lines,
+                colour=True,
+                note=note,
+            )
+            # From the top left, each line to its end: nothing flickers.
+            _write("\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K\x1b[J")
+            before = now
+            await asyncio.sleep(interval)

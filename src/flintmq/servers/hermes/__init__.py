@@ -1,0 +1,1 @@
+"""HermesMQ's clients, served: their protocol in, BrokerApi out. It decides nothing."""

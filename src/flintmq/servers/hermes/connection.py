@@ -1,0 +1,363 @@
+"""One connection of a HermesMQ client: frames in, replies out in the order of requests.
+
+Requests are begun as they come and run beside each other, so a produce behind a long poll may be
+what the poll waits for. Only their replies keep the order. A Subscribe takes the connection over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, cast
+
+from ...access import Access
+from ...errors import FlintError
+from ...logs import limited
+from ...model import Receipt
+from ...wire import hermes
+from ...wire.hello import MAGIC
+from ..connection import Connection as NativeConnection
+from ..connection import set_socket_options
+from . import rules
+from .holds import Delivery
+from .requests import Requests
+from .subscription import Subscription
+
+if TYPE_CHECKING:
+    from .server import HermesServer
+
+_log = logging.getLogger(__name__)
+
+WRITE_BYTES_HIGH = 1024 * 1024
+QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+"""Linux only."""
+SEE_OFF_SECONDS = 0.1
+"""How long somebody who has said goodbye and was then answered is watched: a socket that is closed
+on their side answers with a reset, which comes at once."""
+NO_KEY = rules.failed(
+    FlintError(
+        "this broker asks for keys, and HermesMQ's protocol has none: the operator names one for "
+        "it by hermes_key_file"
+    )
+)
+
+Reply = bytes | Awaitable[Any]
+"""A frame, or what becomes one: a future of a frame, or a receipt that waits for the disk."""
+
+
+class HermesConnection(asyncio.Protocol):
+    def __init__(self, server: HermesServer) -> None:
+        self.server = server
+        self.peer = "?"
+        self.held: set[Delivery] = set()
+        """What was polled by this connection and is not settled."""
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self.is_lost = False
+        self._loop = asyncio.get_running_loop()
+        self._reader = hermes.FrameReader()
+        self._requests = Requests(self)
+        self._replies: deque[tuple[Reply, int]] = deque()
+        self._writer: asyncio.Task[None] | None = None
+        self._flying_bytes = 0
+        self._out: list[bytes] = []
+        self._is_flushing = False
+        self._transport: asyncio.Transport | None = None
+        self._socket: Any = None
+        self._holding: set[str] = set()
+        self._late: asyncio.TimerHandle | None = None
+        self._heard_at = 0.0
+        self._is_over = False  # nothing more is read
+        self._has_said_goodbye = False
+        self._is_new = server.native is not None
+        self._subscription: Subscription | None = None
+
+    # --- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "local")
+        set_socket_options(self._transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
+        self._socket = transport.get_extra_info("socket")
+        if not self.server.admit(self):
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        if self._is_new and not self._is_ours(data):
+            return
+        server = self.server
+        server.bytes_received += len(data)
+        for body in self._reader.feed(data):
+            if self._subscription is not None:
+                self._subscription.receive(body)
+            else:
+                self._receive(body)
+        if self._reader.is_broken:
+            self._finish()
+            return
+        if not self._reader.is_within_frame:
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+            return
+        self._heard_at = self._loop.time()
+        if self._late is None:
+            self._late = self._loop.call_later(server.limits.frame_seconds, self._is_late)
+        if QUICK_ACK is not None:
+            # Clients that write length and body apart wait for our ACK in between (Nagle), and the
+            # system would keep it back for 40 ms: it is sent now.
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
+
+    def _is_late(self) -> None:
+        """Part of a request has come; whoever does not go on is let go. Time in which it was not
+        read from does not count."""
+        self._late = None
+        if self._holding:
+            self._heard_at = self._loop.time()
+        left = self._heard_at + self.server.limits.frame_seconds - self._loop.time()
+        if left > 0:
+            self._late = self._loop.call_later(left, self._is_late)
+        else:
+            self.abort()
+
+    def _is_ours(self, data: bytes) -> bool:
+        """Whether it is a client of this protocol; else it goes to the server of the native one."""
+        self._is_new = False
+        if data[: len(MAGIC)] != MAGIC:
+            return True
+        native, transport = self.server.native, self._transport
+        assert native is not None
+        assert transport is not None
+        self.server.connections.discard(self)
+        self.server.accepted -= 1
+        connection = NativeConnection(native)
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        connection.data_received(data)
+        return False
+
+    def eof_received(self) -> bool:
+        """It says nothing more, and may still listen: what it asked for is answered. But nothing
+        is handed out unleased any more, as it may as well be gone."""
+        self._has_said_goodbye = True
+        self._requests.end_polls(auto_only=True)
+        if self._subscription is not None:
+            return False
+        self._finish()
+        return self._transport is not None and self._transport.get_extra_info("sslcontext") is None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_lost = self._is_over = True
+        self.server.connections.discard(self)
+        self.writable.set()
+        if self._late is not None:
+            self._late.cancel()
+        self._requests.end_polls()
+        if self._subscription is not None:
+            self._subscription.end()
+        if self._writer is not None:
+            self._writer.cancel()
+        if self._has_said_goodbye and error is not None:
+            self._give_back()
+        self.server.give_back_later(self.held)
+        self.held = set()
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+        self.stop_reading("unread")
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+        self.go_on_reading("unread")
+
+    def stop_reading(self, reason: str) -> None:
+        if not self._holding and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._holding.add(reason)
+
+    def go_on_reading(self, reason: str) -> None:
+        if reason in self._holding:
+            self._holding.discard(reason)
+            if self._holding or self._is_over or self._transport is None:
+                return
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    # --- requests
+
+    def _receive(self, body: hermes.Body) -> None:
+        size = 0
+        try:
+            if not body.is_whole:
+                reply: Reply = self._too_long(body)
+            else:
+                request = hermes.decode_request(body.data)
+                if isinstance(request, hermes.Subscribe):
+                    self._take_over(request)
+                    return
+                reply = self._answer(request)
+                if isinstance(request, hermes.Produce):
+                    size = body.length
+        except hermes.Undecodable as error:
+            reply = rules.bad_request(str(error))
+        except FlintError as error:
+            reply = rules.failed(error)
+        if type(reply) is bytes and not self._replies:
+            self.send(reply)
+            return
+        self._replies.append((reply, size))
+        self._flying_bytes += size
+        if self._writer is None:
+            self._writer = self._loop.create_task(self._write_replies())
+        limits = self.server.limits
+        if len(self._replies) >= limits.pending or self._flying_bytes > limits.in_flight_bytes:
+            self.stop_reading("pending")
+
+    def _answer(self, request: hermes.Request | None) -> Reply:
+        if request is None:
+            return rules.bad_request("empty request")
+        access = self.server.access
+        if access is None:
+            return NO_KEY
+        return self._requests.begin(request, access)
+
+    def _too_long(self, body: hermes.Body) -> bytes:
+        length = hermes.payload_length_in(body.data)
+        if length is not None and length > rules.PAYLOAD_BYTES_MAX:
+            return rules.too_large(length)
+        return rules.bad_request(
+            f"a request of {body.length} bytes; those that can be carried out have at most "
+            f"{hermes.KEPT_BYTES_MAX}"
+        )
+
+    async def _write_replies(self) -> None:
+        replies = self._replies
+        try:
+            while replies:
+                if not self.writable.is_set():
+                    await self.writable.wait()
+                reply, size = replies[0]
+                self.send(reply if isinstance(reply, bytes) else await self._framed(reply))
+                replies.popleft()
+                self._flying_bytes -= size
+                if "pending" in self._holding and self._has_room():
+                    self.go_on_reading("pending")
+        finally:
+            self._writer = None
+        self._is_answered()
+
+    def _has_room(self) -> bool:
+        limits = self.server.limits
+        return (
+            len(self._replies) <= limits.pending // 2
+            and self._flying_bytes <= limits.in_flight_bytes // 2
+        )
+
+    async def _framed(self, reply: Awaitable[Any]) -> bytes:
+        try:
+            outcome = await reply
+            if not isinstance(outcome, bytes | Receipt):
+                outcome = await outcome  # it has waited in line, and now waits for the disk
+        except FlintError as error:
+            return rules.failed(error)
+        except Exception as error:
+            limited(
+                _log,
+                logging.ERROR,
+                "hermes_request_failed",
+                type(error).__name__,
+                "a request of a HermesMQ client failed by a fault of the broker; please report it",
+                exc_info=error,
+            )
+            return rules.failed(error)
+        if isinstance(outcome, Receipt):
+            return rules.produced(outcome)
+        assert isinstance(outcome, bytes)
+        return outcome
+
+    def _is_answered(self) -> None:
+        """Everything that was asked is answered: what waited for that goes on."""
+        if self._subscription is not None:
+            self._subscription.begin()
+        elif self._is_over and self._has_said_goodbye and self.held and self._socket is not None:
+            self._loop.call_later(SEE_OFF_SECONDS, self._see_off)
+        elif self._is_over:
+            self.close()
+
+    def _see_off(self) -> None:
+        """Whether they are gone or only done with asking cannot be told before they are written to.
+        Who is gone has not read what it was leased: the next one gets that at once."""
+        if not self.is_lost and self._socket is not None:
+            if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self._give_back()
+            self.close()
+
+    def _give_back(self) -> None:
+        for delivery in list(self.held):
+            delivery.hold.give_back([delivery])
+
+    def _finish(self) -> None:
+        """Nothing more is read; close once everything is answered."""
+        self._is_over = True
+        if self._writer is None:
+            self._is_answered()
+
+    def _take_over(self, request: hermes.Subscribe) -> None:
+        self._subscription = Subscription(self, request)
+        if self._writer is None:
+            self._subscription.begin()
+
+    # --- the way out
+
+    def send(self, frame: bytes) -> None:
+        """One write for everything that is said in one turn of the loop."""
+        self._out.append(frame)
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        out, self._out = self._out, []
+        if out and self._transport is not None and not self.is_lost:
+            data = b"".join(out) if len(out) > 1 else out[0]
+            self.server.bytes_sent += len(data)
+            self._transport.write(data)
+
+    # --- what the server says
+
+    def resolved(self, delivery: Delivery) -> None:
+        self.held.discard(delivery)
+
+    def access_changed(self, access: Access | None) -> None:
+        if self._subscription is not None and not self._subscription.is_allowed(access):
+            self.close()
+
+    def is_busy(self) -> bool:
+        return bool(self._replies or self._out)
+
+    def drain(self) -> None:
+        """The node is about to stop: parked polls end, subscribers look for another node."""
+        self._requests.end_polls()
+        if self._subscription is not None:
+            self.close()
+
+    def close(self) -> None:
+        self._is_over = True
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._is_over = True
+        if self._transport is not None:
+            self._transport.abort()

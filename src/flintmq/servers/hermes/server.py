@@ -1,0 +1,458 @@
+"""The server of HermesMQ's protocol: connections in, BrokerApi asked.
+
+One node that leads from its first moment: a client that bootstraps it is answered by its leader at
+once. A cluster is not made this way; see docs/migrating/from-hermesmq.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from ...access import Access
+from ...broker_api import BrokerApi
+from ...clock import Timer
+from ...engine.figures import Measured
+from ...errors import (
+    Closed,
+    Disconnected,
+    FlintError,
+    InvalidRequest,
+    NotAuthenticated,
+    TopicExists,
+    TopicNotFound,
+)
+from ...logs import event, limited
+from ...model import TopicOptions
+from ...wire import hermes
+from ..gate import OpenGate, WatchedGate
+from ..native import NativeServer
+from . import rules
+from .connection import HermesConnection
+from .holds import Delivery, Hold
+
+_log = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 30.0
+"""How often memberships that nobody uses any more are given up, while there are any."""
+TERM = 1
+"""A single node was elected once."""
+
+
+class HermesLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one client may cost."""
+
+    connections: int = 10_000
+    backlog: int = 1024
+    pending: int = 1024
+    """Requests of one connection that are not answered; beyond that it is not read from."""
+    polls: int = 32
+    """Polls among them: each may bring a large reply."""
+    in_flight_bytes: int = 16 * 1024 * 1024
+    """What one connection has on its way to the disk."""
+    reply_bytes: int = 32 * 1024 * 1024
+    """What one poll brings at most; their clients read no frame of more than 64 MiB."""
+    frame_seconds: float = 60.0
+    """Who has begun a request and sends nothing more of it for so long is let go."""
+    grace_seconds: float = 5.0
+    """How long what was polled is kept for a client whose connection has ended."""
+
+
+class HermesServer:
+    """Serves a broker that is open already, and does not close it.
+
+    `credential` is the key this front end shows for its clients, who have none. With `native`,
+    clients of the native protocol may connect to the same port.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerApi,
+        *,
+        gate: WatchedGate | None = None,
+        credential: str | None = None,
+        limits: HermesLimits | None = None,
+        node_id: int = 1,
+        native: NativeServer | None = None,
+        may_create: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.broker = broker
+        self.gate: WatchedGate = gate or OpenGate()
+        self.limits = limits or HermesLimits()
+        self.node_id = node_id
+        self.native = native
+        self.topics: set[str] = set()
+        """Those there are."""
+        self.connections: set[HermesConnection] = set()
+        self.accepted = self.refused = 0
+        self.bytes_received = self.bytes_sent = 0
+        self.is_draining = False
+        self._may_create = may_create
+        self._credential = credential
+        self._access: Access | None = None
+        self._is_bootstrapped = False
+        self._numbers = itertools.count(1)
+        self._holds: dict[tuple[str, str], Hold] = {}
+        self._joining: dict[tuple[str, str], asyncio.Task[Hold]] = {}
+        self._creating: dict[str, asyncio.Task[None]] = {}
+        self._awaited: dict[str, dict[asyncio.Future[None], None]] = {}
+        self._servers: list[asyncio.Server] = []
+        self._timers: set[Timer] = set()
+        self._sweeping: Timer | None = None
+        self._watching: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.gate.on_changed(self._keys_changed)
+
+    # --- listening
+
+    async def start(
+        self, host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> tuple[str, int]:
+        """Listen; where. Port 0 takes any that is free. Raises what names host, port and cause."""
+        if not self._servers:
+            self.broker.on_topic_changed(self._topic_changed)
+            self.topics.update(await self.broker.topics(">"))
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                lambda: HermesConnection(self),
+                host,
+                port,
+                backlog=self.limits.backlog,
+                reuse_address=True,
+                ssl=tls,
+            )
+        except OSError as error:
+            raise Disconnected(
+                f"{host}:{port}",
+                f"cannot listen there for HermesMQ's clients: {error.strerror or error}",
+            ) from error
+        except ValueError as error:
+            raise InvalidRequest(f"{host!r} is no name of a host: {error}") from None
+        self._servers.append(server)
+        if self.access is None:
+            event(
+                _log,
+                logging.WARNING,
+                "hermes_without_key",
+                "this broker asks for keys, and HermesMQ's clients have none: they are refused "
+                "until hermes_key_file names a file with a key for them",
+            )
+        address = server.sockets[0].getsockname()
+        return str(address[0]), int(address[1])
+
+    def admit(self, connection: HermesConnection) -> bool:
+        if self.is_draining or len(self.connections) >= self.limits.connections:
+            self.refused += 1
+            if not self.is_draining:
+                limited(
+                    _log,
+                    logging.WARNING,
+                    "connection_turned_away",
+                    "hermes",
+                    "a client is turned away: there are too many connections; close some, or "
+                    "raise max_connections",
+                    peer=connection.peer,
+                    connections=len(self.connections),
+                )
+            return False
+        self.accepted += 1
+        self.connections.add(connection)
+        self._watch_later()
+        return True
+
+    # --- who may do what
+
+    @property
+    def access(self) -> Access | None:
+        """What clients of this front end may do; None: nothing, they have no key."""
+        if self._access is None:
+            try:
+                self._access = self.gate.judge(self._credential, "hermes front end")
+            except NotAuthenticated:
+                return None
+        try:
+            self._access = self.gate.still(self._access)
+        except NotAuthenticated:
+            self._access = None
+        return self._access
+
+    def _watch_later(self) -> None:
+        """One timer for all connections, and none without them."""
+        seconds = self.gate.watch_seconds
+        if self._watching is None and seconds is not None:
+            self._watching = asyncio.get_running_loop().call_later(seconds, self._watch)
+
+    def _watch(self) -> None:
+        self._watching = None
+        self.gate.refresh()
+        if self.connections:
+            self._watch_later()
+
+    def _keys_changed(self) -> None:
+        """Who subscribes is asked nothing more: what was granted has to be looked at now."""
+        self._access = None
+        access = self.access
+        for connection in list(self.connections):
+            connection.access_changed(access)
+
+    # --- topics
+
+    def _topic_changed(self, name: str, options: TopicOptions | None) -> None:
+        if options is not None:
+            self.topics.add(name)
+            for future in self._awaited.pop(name, ()):
+                if not future.done():
+                    future.set_result(None)
+            return
+        self.topics.discard(name)
+        for key in [key for key in self._holds if key[0] == name]:
+            self._give_up(self._holds.pop(key))
+
+    async def obtain_topic(self, name: str) -> None:
+        """Make a topic as HermesMQ would, if it is not there; for many at once only once."""
+        if name in self.topics:
+            return
+        if not self._may_create():
+            raise TopicNotFound(name)
+        await self.create_topic(name)
+
+    async def create_topic(self, name: str) -> None:
+        task = self._creating.get(name)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._create_topic(name))
+            self._creating[name] = task
+            task.add_done_callback(lambda _: self._creating.pop(name, None))
+        await asyncio.shield(task)
+
+    async def _create_topic(self, name: str) -> None:
+        with contextlib.suppress(TopicExists):  # with other options: those count
+            await self.broker.create_topic(name, rules.TOPIC_OPTIONS)
+
+    async def wait_for_topic(self, name: str, seconds: float | None) -> bool:
+        """Whether there is such a topic before the time is up."""
+        if name in self.topics:
+            return True
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaited.setdefault(name, {})[future] = None
+        timer = None
+        if seconds is not None:
+            timer = self.broker.clock.call_later(seconds, lambda: _resolve(future))
+        try:
+            await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+            waiting = self._awaited.get(name)
+            if waiting is not None:
+                waiting.pop(future, None)
+                if not waiting:
+                    del self._awaited[name]
+        return name in self.topics
+
+    # --- groups
+
+    def known_hold(self, topic: str, group: str) -> Hold | None:
+        return self._holds.get((topic, group))
+
+    async def hold(self, topic: str, group: str) -> Hold:
+        """What is held of a group, which is made if need be. Raises TopicNotFound."""
+        key = topic, group
+        known = self._holds.get(key)
+        if known is not None:
+            return known
+        task = self._joining.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._join(topic, group))
+            self._joining[key] = task
+            task.add_done_callback(lambda _: self._joining.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _join(self, topic: str, group: str) -> Hold:
+        try:
+            member = await self.broker.join_group(
+                topic,
+                group,
+                order=None,
+                filter=None,
+                start=None,
+                holder="hermes",
+                auto_create=False,
+            )
+        except (TopicNotFound, Closed):
+            self.topics.discard(topic)
+            raise
+        hold = self._holds[topic, group] = Hold(topic, group, member, self._numbers)
+        self._sweep_later()
+        return hold
+
+    def drop_hold(self, hold: Hold) -> None:
+        """It turned out to be gone."""
+        if self._holds.get((hold.topic, hold.group)) is hold:
+            del self._holds[hold.topic, hold.group]
+            self._give_up(hold)
+
+    def _give_up(self, hold: Hold) -> None:
+        hold.end()
+        self.run(hold.close())
+
+    def _sweep_later(self) -> None:
+        if self._sweeping is None and not self.is_draining:
+            self._sweeping = self.broker.clock.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = None
+        now = self.broker.clock.monotonic()
+        for key, hold in list(self._holds.items()):
+            hold.forget_old(now)
+            if hold.is_idle():
+                del self._holds[key]
+                self._give_up(hold)
+        if self._holds:
+            self._sweep_later()
+
+    def give_back_later(self, deliveries: Iterable[Delivery]) -> None:
+        """Whoever polled these has left. It may come back, or ack by another connection."""
+        kept = list(deliveries)
+        if not kept:
+            return
+
+        def give_back() -> None:
+            self._timers.discard(timer)
+            for delivery in kept:
+                delivery.hold.give_back([delivery])
+
+        timer = self.broker.clock.call_later(self.limits.grace_seconds, give_back)
+        self._timers.add(timer)
+
+    # --- the node
+
+    def bootstrap(self, nodes: Iterable[hermes.Node]) -> bytes:
+        if self._is_bootstrapped:
+            return hermes.OK
+        ids = {node.id for node in nodes}
+        if self.node_id not in ids:
+            return hermes.error(
+                "bootstrap_failed", f"this is node {self.node_id}, and not in the list"
+            )
+        if len(ids) > 1:
+            return hermes.error(
+                "bootstrap_failed",
+                f"this is node {self.node_id} alone: HermesMQ's bootstrap makes no cluster of "
+                "FlintMQ; name this node only, or see `flintmq serve --help`",
+            )
+        self._is_bootstrapped = True
+        return hermes.OK
+
+    def figures(self) -> hermes.StatsResult:
+        """What stats and metrics say of the node."""
+        broker, leads = self.broker, not self.is_draining
+        topics = messages = in_flight = last = applied = 0
+        if isinstance(broker, Measured):
+            for name in broker.plain_topics():
+                figures = broker.topic_figures(name)
+                if figures is None:
+                    continue
+                topics += 1
+                queues = [group for group in figures.groups if group.kind == "queue"]
+                # What every group is done with is gone as far as they know.
+                messages += max((q.lag for q in queues), default=figures.messages)
+                in_flight += sum(q.in_flight for q in queues)
+            journal = broker.journal_figures()
+            if journal is not None:
+                last, applied = journal.last_index, journal.applied_index
+        else:
+            topics = len(self.topics)
+        return hermes.StatsResult(
+            last_applied=applied,
+            current_leader=self.node_id if leads else 0,
+            current_term=TERM,
+            last_log_index=last,
+            is_leader=leads,
+            topics=topics,
+            messages=messages,
+            in_flight=in_flight,
+        )
+
+    # --- the end
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more connections and no more requests, and let what is under way finish."""
+        self.is_draining = True
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            connection.drain()
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + seconds
+        while self._is_busy() and loop.time() < give_up_at:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    def _is_busy(self) -> bool:
+        return any(connection.is_busy() for connection in self.connections)
+
+    async def close(self) -> None:
+        self.is_draining = True
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            connection.close()
+        for timer in (*self._timers, self._sweeping, self._watching):
+            if timer is not None:
+                timer.cancel()
+        for waiting in list(self._awaited.values()):
+            for future in waiting:
+                _resolve(future)
+        for _ in range(100):
+            if not self.connections:
+                break
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.abort()
+        await asyncio.sleep(0)
+        for hold in list(self._holds.values()):
+            await hold.close()
+        self._holds.clear()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
+        for server in self._servers:
+            await server.wait_closed()
+
+    def run(self, work: Any) -> asyncio.Task[None]:
+        """Have something done beside the requests; what goes wrong there is told by the log."""
+        task = asyncio.get_running_loop().create_task(_told(work))
+        self.keep(task)
+        return task
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Hold on to a task until it is over; the loop alone does not."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _told(work: Any) -> None:
+    try:
+        await work
+    except (FlintError, asyncio.CancelledError) as error:
+        if not isinstance(error, Closed | asyncio.CancelledError):
+            event(_log, logging.WARNING, "hermes_failed", f"HermesMQ front end: {error}")
+    except Exception as error:
+        limited(
+            _log,
+            logging.ERROR,
+            "hermes_fault",
+            type(error).__name__,
+            "a fault of the front end for HermesMQ; please report it",
+            exc_info=error,
+        )
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,160 @@
+"""Every example of every `--help` does what it is there for, on a broker with a little in it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import flintmq
+from flintmq.cli.root import root
+
+from .mini_shell import run_line
+
+pytestmark = pytest.mark.slow
+
+
+def commands(command: click.Command) -> Iterator[click.Command]:
+    yield command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands(found)
+
+
+def examples(command: click.Command) -> list[str]:
+    text = inspect.cleandoc(command.help or "").partition("Examples:")[2].replace("\\\n", " ")
+    return [line.strip() for line in text.splitlines() if "flintmq" in line]
+
+
+EXAMPLES = sorted({line for command in commands(root) for line in examples(command)})
+IS_SERVE = [line for line in EXAMPLES if "flintmq serve" in line]
+
+PLACES = {
+    "/var/lib/flint": "data",
+    "/mnt/backup": "backup",
+    "/etc/": "etc/",
+    "~/": "home/",
+}
+ELSEWHERE = "flint://mq2.example.com:7600"
+
+BEFORE = {
+    "flintmq config check /etc/flintmq.yaml": ["flintmq config init /etc/flintmq.yaml"],
+    "flintmq config check /etc/flintmq.toml": ["flintmq config init /etc/flintmq.toml"],
+    "flintmq config show --config": ["flintmq config init /etc/flintmq.toml"],
+    "flintmq doctor --config": ["flintmq config init /etc/flintmq.toml"],
+    "flintmq serve --config": ["flintmq config init /etc/flintmq.toml"],
+    "flintmq copy orders.jsonl": ["flintmq copy orders orders.jsonl"],
+    "flintmq topic add orders": ["flintmq topic rm orders --yes"],
+    "flintmq context use": ["flintmq context add prod --server flint://127.0.0.1:1"],
+    "flintmq context rm": ["flintmq context add old --server flint://127.0.0.1:1"],
+    "flintmq key rm": ["flintmq key add billing --grant '>:consume' --data-dir /var/lib/flint"],
+    "flintmq log verify /mnt": ["flintmq backup /var/lib/flint /mnt/backup/flint-monday"],
+    "flintmq restore": [
+        "flintmq backup /var/lib/flint /mnt/backup/flint-monday",
+        "mv /var/lib/flint lost",
+    ],
+}
+"""What has to be there first, by how an example begins."""
+
+MORE = {
+    "--follow": ("--timeout", "0"),
+    "--live": ("--timeout", "0"),
+    "flintmq bench": ("--messages", "60"),
+    "flintmq bench latency": ("--messages", "3"),
+    "--duration 10s": ("--duration", "10ms"),
+    "flintmq group reset orders billing --to -1h": ("--yes",),
+    "flintmq dlq redrive orders billing": ("--yes",),
+}
+"""What keeps an example from going on for ever, or from asking. The last that fits counts."""
+
+MAY_FIND_SOMETHING = ("flintmq doctor", "flintmq check")
+"""Their exit code tells what they think of this machine and this broker."""
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place with a broker's directory that has some of everything in it."""
+    place = tmp_path_factory.mktemp("furnished")
+    for name in ("etc", "home", "backup"):
+        (place / name).mkdir()
+    (place / "photo.png").write_bytes(bytes(range(256)))
+    (place / "prod.key").write_text("flint_0_secret")
+    with flintmq.connect_sync(f"file://{place}/data") as mq:
+        mq.create_topic("orders", max_deliveries=1)
+        count = range(1200)
+        mq.publish_batch(
+            "orders", [b"%d" % n for n in count], key=[f"k{n}" for n in count],
+            headers=[{"region": "eu" if n % 2 else "us"} for n in count],
+        )  # fmt: skip
+        for message in mq.poll("orders", "billing", max=12):
+            message.reject("no such customer")
+        mq.publish("orders.old", b"x")
+    return place
+
+
+def at_home(line: str, place: Path) -> str:
+    for path, name in PLACES.items():
+        line = line.replace(path, f"{place}/{name}")
+    return line.replace(ELSEWHERE, f"file://{place}/other")
+
+
+@pytest.fixture
+def place(furnished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    found = tmp_path / "place"
+    shutil.copytree(furnished, found)
+    monkeypatch.chdir(found)
+    monkeypatch.setenv("FLINTMQ_SERVER", f"file://{found}/data")
+    monkeypatch.setenv("FLINTMQ_CONTEXTS", str(found / "contexts.json"))
+    return found
+
+
+def prepare(line: str, place: Path) -> None:
+    for beginning, first in BEFORE.items():
+        if beginning in line:
+            for step in first:
+                done = run_line(at_home(step, place))
+                assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("line", [line for line in EXAMPLES if line not in IS_SERVE])
+def test_the_example_works(line: str, place: Path) -> None:
+    prepare(line, place)
+    more = [words for part, words in MORE.items() if part in line]
+    if line.split()[1] == "top" and "--once" not in line:
+        more = [("--once",)]
+    done = run_line(at_home(line, place), more[-1] if more else ())
+    assert "Traceback" not in done.err
+    allowed = (0, 1, 2) if line.startswith(MAY_FIND_SOMETHING) else (0,)
+    assert done.code in allowed, done.err
+    assert done.out or done.err or ">" in line or "--timeout" in more[-1], "it says what it did"
+
+
+@pytest.mark.parametrize("line", IS_SERVE)
+def test_the_broker_of_the_example_starts_and_stops(line: str, place: Path) -> None:
+    prepare(line, place)
+    words = shlex.split(at_home(line, place).replace(":7601", "127.0.0.1:0"))
+    variables = dict(word.split("=", 1) for word in words[: words.index("flintmq")])
+    arguments = [*words[words.index("flintmq") + 1 :], "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "flintmq.cli", *arguments],
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert "ready at" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0

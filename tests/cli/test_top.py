@@ -1,0 +1,107 @@
+"""`top`: what is busiest and furthest behind comes first, within the terminal's size."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+import flintmq
+from flintmq.cli.top import look
+from flintmq.cli.top_screen import Snapshot, fitted, screen, short, topic_lines
+
+from .conftest import Shell
+
+
+async def watched(topics: int = 3) -> tuple[Snapshot, Snapshot]:
+    """A broker before and after some work, two seconds apart."""
+    async with flintmq.connect("memory://") as mq:
+        for number in range(topics):
+            await mq.publish(f"topic.{number}", b"x")
+        await mq.poll("topic.1", "billing", max=1, ack="auto")
+        first = await look(mq, ">")
+        await mq.publish_batch("topic.1", [b"x" * 100] * 5000)
+        await mq.poll("topic.1", "billing", max=1000, ack="auto")
+        await mq.poll("topic.1", "billing", max=7)
+        second = await look(mq, ">")
+    at = Snapshot(first.at + 2.0, second.topics, second.groups, second.topic_count)
+    return first, at
+
+
+async def test_rates_are_between_two_looks_and_the_busiest_comes_first() -> None:
+    first, second = await watched()
+    lines = topic_lines(second, first)
+    assert [line.name for line in lines] == ["topic.1", "topic.0", "topic.2"]
+    assert lines[0].in_rate == 2500
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (60, 12)])
+async def test_the_screen_fits_the_terminal(width: int, height: int) -> None:
+    first, second = await watched(topics=40)
+    lines = screen(
+        "flint://127.0.0.1:7600", second, first, width=width, height=height, colour=False, note="q"
+    )
+    assert max(map(len, lines)) <= width
+    assert len(lines) <= height
+    text = "\n".join(lines)
+    assert re.search(r"topic\.1 +5,001 .* 2,500 ", text)
+    assert re.search(r"topi\S+ ?\S*ing +4,000 +7 +0 +0 +500 ", text)
+    assert re.search(r"and \d+ more topics", text)
+    assert lines[-1] == "q"
+
+
+def test_numbers_and_names_are_made_to_fit() -> None:
+    numbers = [0, 999, 9999, 12_345, 999_999, 4_560_000, 7e9]
+    assert [short(n) for n in numbers] == ["0", "999", "9,999", "12.3k", "1000k", "4.56M", "7G"]
+    assert fitted("orders", 8) == "orders  "
+    assert fitted("orders.europe.paris", 9) == "orde~aris"
+
+
+def test_one_look_is_printed_for_scripts(shell: Shell) -> None:
+    shell("pub", "orders", "--count", "3", "x")
+    shell("sub", "orders", "--group", "billing", "--count", "1")
+    code, out, _ = shell("top", "--once")
+    assert code == 0
+    assert b"\x1b" not in out
+    assert max(map(len, out.decode().splitlines())) <= 80
+    facts = json.loads(shell("top", "--once", "--output", "json")[1])
+    assert [(one["name"], one["message_count"]) for one in facts["topics"]] == [("orders", 3)]
+    assert [(one["name"], one["lag"]) for one in facts["groups"]] == [("billing", 2)]
+
+
+def test_without_a_terminal_it_says_once(shell: Shell) -> None:
+    code, _, err = shell("top")
+    assert (code, "--once" in err) == (2, True)
+
+
+@pytest.mark.slow
+def test_in_a_terminal_it_draws_until_q_and_leaves_it_as_it_was(tmp_path: Path) -> None:
+    with flintmq.connect_sync(f"file://{tmp_path}/data") as mq:
+        mq.publish("orders", b"x")
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    command = [sys.executable, "-m", "flintmq.cli", "top", "--server", f"file://{tmp_path}/data"]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        seen = b""
+        deadline = time.monotonic() + 30
+        while b"q ends it" not in seen and time.monotonic() < deadline:
+            if select.select([ours], [], [], 0.2)[0]:
+                seen += os.read(ours, 65536)
+        os.write(ours, b"q")
+        assert process.wait(30) == 0
+    while select.select([ours], [], [], 0.2)[0]:
+        seen += os.read(ours, 65536)
+    assert b"orders" in seen
+    assert seen.endswith(b"\x1b[?25h\x1b[?1049l")
+    assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)

@@ -1,0 +1,298 @@
+"""Pipelining, broken frames, half-closed and slow connections, many of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import time
+
+import pytest
+
+from flintmq.engine.broker import Broker
+from flintmq.servers.hermes.server import HermesLimits, HermesServer
+
+from .client import HermesClient, Refused, without_nodelay
+from .conftest import Connect
+from .schema import MESSAGES, ONE_OF, Response, frame_of, request
+
+# --- pipelining
+
+
+async def test_replies_come_in_the_order_of_requests(client: HermesClient) -> None:
+    client.send("produce", topic="t", payload=b"a")
+    client.send("stats")
+    client.writer.write(bytes.fromhex("00000001ff"))
+    client.send("poll", topic="missing", group="g")
+    client.writer.write(bytes(4))
+    client.send("create_topic", topic="u")
+    kinds = [(await client.read()).WhichOneof("kind") for _ in range(6)]
+
+    assert kinds == ["produced", "stats", "error", "polled", "error", "ok"]
+
+
+async def test_produces_of_one_connection_keep_their_order(
+    client: HermesClient, broker: Broker
+) -> None:
+    """HermesMQ may give pipelined produces offsets in another order (its W20)."""
+    for number in range(300):
+        client.send(
+            "produce", topic="t", payload=b"%d" % number, priority=number % 3,
+            producer_id="p" if number % 5 else "", seq=number,
+        )  # fmt: skip
+
+    assert [(await client.read_ok()).offset for _ in range(300)] == list(range(300))
+    fetched = await broker.fetch(
+        "t", 0, end=None, max_rows=300, max_bytes=10**6, filter=None, with_expired=False
+    )
+    assert fetched.rows.values == [b"%d" % number for number in range(300)]
+
+
+async def test_a_produce_behind_a_long_poll_is_what_it_waits_for(client: HermesClient) -> None:
+    client.send("poll", topic="t", group="g", wait_ms=60_000)
+    client.send("produce", topic="t", payload=b"x")
+
+    assert [item.payload for item in (await client.read_ok()).items] == [b"x"]
+    assert (await client.read_ok()).offset == 0
+
+
+@pytest.mark.slow
+async def test_more_than_32_may_be_asked_before_anything_is_read(client: HermesClient) -> None:
+    for _ in range(3000):
+        client.send("stats")
+        client.send("produce", topic="t", payload=b"x")
+    await client.writer.drain()
+    for number in range(3000):
+        assert (await client.read()).WhichOneof("kind") == "stats"
+        assert (await client.read_ok()).offset == number
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_every_request_is_answered_once_whatever_it_says(
+    client: HermesClient, server: HermesServer, seed: int
+) -> None:
+    chance = random.Random(seed)
+    numbers = (0, 1, 7, 1000, 2**32 - 1)
+    texts = ("", "t", "u", "g", "auto", "manual", "a/b", "%", "x" * 70_000)
+    expected = 0
+    for _ in range(300):
+        kind, _, message = chance.choice(ONE_OF["Request"].split()[:-1]).partition(":")
+        fields: dict[str, object] = {}
+        for field in MESSAGES[message].split():
+            name, _, type_name = field.partition(":")
+            if type_name == "string":
+                fields[name] = chance.choice(texts)
+            elif type_name == "bytes":
+                fields[name] = bytes(chance.choice((0, 1, 100)))
+            elif type_name == "double":
+                fields[name] = chance.choice((0.0, -1.0, 0.5, 1e300))
+            elif name != "nodes":
+                fields[name] = chance.choice(numbers)
+        fields.pop("wait_ms", None)
+        body = bytearray(request(kind, **fields).SerializeToString())
+        if chance.random() < 0.3 and body:
+            body[chance.randrange(min(len(body), 40))] = chance.randrange(256)
+        if b"b" not in body[:1]:  # what has become a subscribe is another story
+            client.writer.write(len(body).to_bytes(4, "big") + body)
+            expected += 1
+    client.send("stats")
+    kinds = [(await client.read()).WhichOneof("kind") for _ in range(expected + 1)]
+
+    assert kinds[-1] == "stats"
+    assert await client.is_silent()
+    assert not server.connections.copy().pop().is_busy()
+
+
+async def test_polls_beyond_the_limit_wait_for_those_before(
+    client: HermesClient, connect: Connect
+) -> None:
+    for _ in range(200):
+        client.send("poll", topic="t", group="g", wait_ms=60_000, max=1)
+    other = await connect()
+    for number in range(200):
+        await other.produce("t", b"%d" % number)
+
+    found = [(await client.read_ok()).items[0].payload for _ in range(200)]
+    assert found == [b"%d" % number for number in range(200)]
+
+
+# --- broken and odd frames
+
+
+@pytest.mark.parametrize(
+    "body", ["0a", "0a05", "0a040a02ff41", "08ff", "07", "ffffffffffffffffffffff"]
+)
+async def test_a_broken_request_is_answered_and_the_connection_goes_on(
+    client: HermesClient, body: str
+) -> None:
+    data = bytes.fromhex(body)
+    client.writer.write(len(data).to_bytes(4, "big") + data)
+    with pytest.raises(Refused) as caught:
+        await client.read_ok()
+
+    assert caught.value.code == "bad_request"
+    assert await client.produce("t", b"x") == 0
+
+
+async def test_an_empty_request_is_one_without_a_kind(client: HermesClient) -> None:
+    for frame in ("00000000", "000000036a0161"):
+        client.writer.write(bytes.fromhex(frame))
+        with pytest.raises(Refused, match="bad_request: empty request"):
+            await client.read_ok()
+
+
+async def test_a_length_beyond_64_mib_ends_the_connection_behind_what_was_asked(
+    client: HermesClient,
+) -> None:
+    client.send("poll", topic="t", group="g", wait_ms=60_000)
+    client.send("produce", topic="t", payload=b"x")
+    client.writer.write((64 * 2**20 + 1).to_bytes(4, "big") + b"rest")
+
+    assert len((await client.read_ok()).items) == 1
+    assert (await client.read_ok()).offset == 0
+    assert await client.is_closed()
+
+
+async def test_a_long_request_costs_no_more_than_its_beginning(client: HermesClient) -> None:
+    """HermesMQ allocates what a length says (its W12)."""
+    client.writer.write((64 * 2**20).to_bytes(4, "big"))
+    for _ in range(64):
+        client.writer.write(bytes(2**20))
+        await client.writer.drain()
+    with pytest.raises(Refused, match="bad_request"):
+        await client.read_ok()
+
+    assert await client.produce("t", b"x") == 0
+
+
+@pytest.mark.parametrize("limits", [HermesLimits(frame_seconds=0.05)])
+async def test_a_request_that_does_not_go_on_ends_the_connection(
+    client: HermesClient, connect: Connect
+) -> None:
+    idle = await connect()
+    client.send("stats")
+    client.writer.write(bytes.fromhex("00000002"))
+
+    assert (await client.read()).WhichOneof("kind") == "stats"
+    assert await client.is_closed()
+    assert await idle.produce("t", b"who says nothing may stay") == 0
+
+
+async def test_bytes_may_come_one_by_one(client: HermesClient) -> None:
+    for byte in frame_of(request("produce", topic="t", payload=b"hello")):
+        client.writer.write(bytes((byte,)))
+        await asyncio.sleep(0)
+
+    assert (await client.read_ok()).offset == 0
+
+
+async def test_what_speaks_another_protocol_is_let_go(client: HermesClient) -> None:
+    client.writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+    assert await client.is_closed()
+
+
+# --- the end of a connection
+
+
+async def test_who_says_nothing_more_is_still_answered(
+    client: HermesClient, connect: Connect
+) -> None:
+    client.send("poll", topic="t", group="g", wait_ms=60_000)
+    client.send("stats")
+    client.writer.write_eof()
+    other = await connect()
+    assert await client.is_silent()
+    await other.produce("t", b"x")
+
+    assert [item.payload for item in (await client.read_ok()).items] == [b"x"]
+    assert (await client.read()).WhichOneof("kind") == "stats"
+    assert await client.is_closed()
+
+
+async def test_who_says_nothing_at_all_is_closed(client: HermesClient) -> None:
+    client.writer.write_eof()
+
+    assert await client.is_closed()
+
+
+@pytest.mark.slow
+async def test_a_client_that_does_not_read_is_not_read_from(
+    client: HermesClient, connect: Connect, server: HermesServer
+) -> None:
+    await client.produce("t", bytes(2**20))
+    other = await connect()
+    for _ in range(60):
+        client.send("poll", topic="t", group="g", visibility_timeout_ms=1)
+        client.send("nack", topic="t", group="g", lease_id=1)
+    for number in range(60):
+        client.send("poll", topic="t", group=f"group {number}")
+    async with asyncio.timeout(10):
+        while not any(one._holding for one in server.connections):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    assert await other.produce("u", b"others go on") == 0
+    for _ in range(60):
+        await client.read()
+        await client.read()
+    sizes = [len((await client.read_ok()).items[0].payload) for _ in range(60)]
+    assert sizes == [2**20] * 60
+
+
+@pytest.mark.parametrize("limits", [HermesLimits(connections=2)])
+async def test_connections_beyond_the_limit_are_turned_away(
+    connect: Connect, server: HermesServer
+) -> None:
+    first, second = await connect(), await connect()
+    assert await first.produce("t") == 0
+    assert await second.produce("t") == 1
+    third = await connect()
+
+    assert await third.is_closed()
+    assert (server.accepted, server.refused) == (2, 1)
+
+
+@pytest.mark.slow
+async def test_1000_connections_are_served_beside_each_other(
+    address: tuple[str, int], server: HermesServer
+) -> None:
+    clients = await asyncio.gather(*(HermesClient.connect(address) for _ in range(1000)))
+    offsets = await asyncio.gather(*(client.produce("t", b"x") for client in clients))
+    taken = await asyncio.gather(*(client.poll("t", max=1) for client in clients))
+    await asyncio.gather(
+        *(client.ack("t", items[0].lease_id) for client, items in zip(clients, taken, strict=True))
+    )
+
+    assert sorted(offsets) == list(range(1000))
+    assert sorted(items[0].offset for items in taken) == list(range(1000))
+    assert (await clients[0].call("stats")).messages == 0
+    for client in clients:
+        client.abort()
+    async with asyncio.timeout(10):
+        while server.connections:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+# --- Nagle
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="Linux only")
+@pytest.mark.slow
+async def test_a_client_that_writes_length_and_body_apart_does_not_wait_for_a_delayed_ack(
+    address: tuple[str, int],
+) -> None:
+    """40 requests of 40 ms each would take 1.6 s; no bound of time is asserted but that."""
+
+    def talk() -> float:
+        with without_nodelay(address) as client:
+            began = time.monotonic()
+            for _ in range(40):
+                frame = frame_of(request("produce", topic="t", payload=b"x" * 256))
+                client.sendall(frame[:4])
+                client.sendall(frame[4:])
+                head = client.recv(4, socket.MSG_WAITALL)
+                body = client.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
+                assert Response.FromString(body).WhichOneof("kind") == "produced"
+            return time.monotonic() - began
+
+    assert await asyncio.to_thread(talk) < 40 * 0.040 / 2

@@ -1,0 +1,93 @@
+"""Over a journal: what is answered is safe, ids are never given out twice, many share a sync."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from flintmq.engine.durable_broker import DurableBroker
+from flintmq.serde.codec import Codec
+from flintmq.servers.hermes.server import HermesServer
+from flintmq.storage.filesystem import LocalFileSystem
+
+from .client import HermesClient
+
+
+@asynccontextmanager
+async def served(directory: Path) -> AsyncIterator[tuple[HermesClient, DurableBroker]]:
+    broker = DurableBroker(LocalFileSystem(directory), decoder=Codec())
+    await broker.open()
+    server = HermesServer(broker)
+    client = await HermesClient.connect(await server.start("127.0.0.1", 0))
+    try:
+        yield client, broker
+    finally:
+        await client.close()
+        await server.close()
+        await broker.close()
+
+
+@pytest.fixture(autouse=True)
+def small_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DurableBroker, "first_file_bytes", 16 * 1024)
+
+
+async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    async with served(tmp_path) as (client, _):
+        for number in range(4):
+            await client.produce("a/b", b"%d" % number, producer_id="p", seq=number)
+        first, second, *_ = await client.poll("a/b", "g/h")
+        await client.ack("a/b", first.lease_id, "g/h")
+        await client.commit("a/b", 3, "other")
+    async with served(tmp_path) as (client, _):
+        # An id from before is nobody's now: what it stood for comes again, and it settles nothing.
+        await client.ack("a/b", second.lease_id, "g/h")
+        items = await client.poll("a/b", "g/h")
+        await client.ack("a/b", second.lease_id, "g/h")
+
+        assert [item.payload for item in items] == [b"1", b"2", b"3"]
+        assert second.lease_id not in [item.lease_id for item in items]
+        assert (await client.call("stats")).in_flight == 3
+        assert await client.payloads("a/b", "other") == [b"3"]
+        assert await client.produce("a/b", b"again", producer_id="p", seq=2) == 2
+        assert await client.produce("a/b", b"new") == 4
+
+
+async def test_pipelined_requests_share_syncs(tmp_path: Path) -> None:
+    """HermesMQ pays one or two syncs for each poll and each ack batch (its W6)."""
+    async with served(tmp_path) as (client, broker):
+        await client.produce("t", b"first")
+
+        def frames() -> int:
+            figures = broker.journal_figures()
+            assert figures is not None
+            return figures.frames
+
+        before = frames()
+        for _ in range(200):
+            client.send("produce", topic="t", payload=b"x" * 256)
+        for _ in range(200):
+            await client.read_ok()
+        produced = frames() - before
+        items = await client.poll("t", max=200)
+        before = frames()
+        for item in items:
+            client.send("ack", topic="t", group="g", lease_id=item.lease_id)
+        for _ in items:
+            await client.read_ok()
+
+        assert produced <= 40
+        assert frames() - before <= 40
+        stats = await client.call("stats")
+        assert stats.last_log_index >= stats.last_applied > 0
+
+
+async def test_auto_mode_is_settled_for_good(tmp_path: Path) -> None:
+    async with served(tmp_path) as (client, _):
+        await client.produce("t", b"x")
+        assert await client.payloads("t", ack_mode="auto") == [b"x"]
+    async with served(tmp_path) as (client, _):
+        assert await client.poll("t") == []
