@@ -10,13 +10,17 @@ import sys
 
 def main() -> None:
     try:
-        import click  # noqa: F401
-    except ImportError:
-        print("flintmq: the command line needs: pip install 'flintmq[server]'", file=sys.stderr)
-        sys.exit(2)
-    from .root import run
+        try:
+            import click  # noqa: F401
+        except ImportError:
+            print("flintmq: the command line needs: pip install 'flintmq[server]'", file=sys.stderr)
+            sys.exit(2)
+        from .root import run
 
-    sys.exit(run())
+        sys.exit(run())
+    except KeyboardInterrupt:  # while modules are loaded; later, `run` sees to it
+        print("flintmq: interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
 __all__ = ["main"]
