@@ -15,9 +15,9 @@ from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.testing import ManualClock
 
 
-async def published(mq: flintmq.Client, count: int, **options: int) -> None:
+async def published(mq: flintmq.Client, count: int) -> None:
     for number in range(count):
-        await mq.publish("orders", b"%d" % number, priority=number % 3, **options)
+        await mq.publish("orders", b"%d" % number, priority=number % 3)
 
 
 async def taken(mq: flintmq.Client, count: int = 100) -> list[bytes]:
@@ -25,7 +25,7 @@ async def taken(mq: flintmq.Client, count: int = 100) -> list[bytes]:
 
 
 def settling(mq: flintmq.Client) -> SettlesBefore:
-    broker = mq._broker  # type: ignore[attr-defined]
+    broker = mq._broker
     assert isinstance(broker, SettlesBefore)
     return broker
 
