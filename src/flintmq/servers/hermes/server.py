@@ -57,7 +57,7 @@ class HermesLimits(msgspec.Struct, frozen=True, kw_only=True):
     pending: int = 1024
     """Requests of one connection that are not answered; beyond that it is not read from."""
     polls: int = 32
-    """Polls among them: each may bring a large reply."""
+    """Polls of one connection at work; others wait for these, as each may bring a large reply."""
     in_flight_bytes: int = 16 * 1024 * 1024
     """What one connection has on its way to the disk."""
     reply_bytes: int = 32 * 1024 * 1024
