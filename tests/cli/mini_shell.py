@@ -76,11 +76,11 @@ def run_line(line: str, more: tuple[str, ...] = ()) -> Done:
             with _streams(data) as (out, err):
                 code = run([*words[1:], *more])
         finally:
-            for name, was in before.items():
-                if was is None:
+            for name, earlier in before.items():
+                if earlier is None:
                     del os.environ[name]
                 else:
-                    os.environ[name] = was
+                    os.environ[name] = earlier
         data, told = out.getvalue(), told + err.getvalue()
         if target is not None:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """The command line: `flintmq --help`. One file per command; each is loaded when it is called.
 
-Exit codes: 0 done, 1 a problem was found, 2 the command was used wrongly.
+Exit codes are those of `exit_codes`.
 """
 
 from __future__ import annotations
