@@ -31,11 +31,14 @@ from .config_kinds import (
     Share,
     TopicDefaults,
     Unfit,
+    Words,
 )
 from .fsync_policy import ALWAYS, FsyncPolicy
+from .model import Overflow
 
 PORT = 7600
 HTTP_PORT = 7601
+BLIP_PORT = 5555
 DEFAULT = "default"
 """The source of what nobody has said."""
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -45,7 +48,14 @@ Level = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json", "auto"]
 Auth = Literal["auto", "required", "off"]
 Group = Literal[
-    "Where", "Security", "Disk", "Topics", "Connections", "HTTP for operations", "Logs and traces"
+    "Where",
+    "Security",
+    "Disk",
+    "Topics",
+    "Connections",
+    "HTTP for operations",
+    "BlipMQ clients",
+    "Logs and traces",
 ]
 
 
@@ -104,6 +114,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     http_max_connections: int = 100
     http_cpu_share: float = 0.1
     http_hosts: tuple[str, ...] = ()
+
+    blip: Address | None = None
+    blip_api_keys: tuple[str, ...] = ()
+    blip_retry_backoff: float = 0.1
+    blip_subscription_seconds: float = 3600.0
+    blip_queue_capacity: int = 16_384
+    blip_overflow: Overflow = "drop_oldest"
+    blip_max_command_bytes: int = MIB
 
     log_level: Level = "info"
     log_levels: dict[str, Level] = {}
@@ -413,6 +431,38 @@ SETTINGS: Sequence[Setting] = (
         "http_hosts", HostNames(),
         "Further names that this broker may be asked by over HTTP where it has neither keys nor "
         "TLS.", "HTTP for operations", reload=True,
+    ),
+    # --- BlipMQ
+    Setting(
+        "blip", HostPort(BLIP_PORT, can_be_off=True),
+        f"Where BlipMQ's clients connect, of all three protocols; its usual port is {BLIP_PORT}.",
+        "BlipMQ clients",
+    ),
+    Setting(
+        "blip_api_keys", Words(),
+        "Keys that allow everything, beside those of the keys file: BlipMQ's allowed_api_keys.",
+        "BlipMQ clients", secret=True, default_text="none",
+    ),
+    Setting(
+        "blip_retry_backoff", Seconds(0.001, DAY),
+        "How long a polled message may take to be acknowledged before it is handed out again, "
+        "doubled each time.", "BlipMQ clients",
+    ),
+    Setting(
+        "blip_subscription_seconds", Seconds(1, 365 * DAY),
+        "A polled subscription that nobody has polled for so long is dropped.", "BlipMQ clients",
+    ),
+    Setting(
+        "blip_queue_capacity", Count(1, 10_000_000),
+        "Messages of QoS 0 that may wait for one subscription.", "BlipMQ clients",
+    ),
+    Setting(
+        "blip_overflow", Choice(("drop_oldest", "drop_new", "block", "reject")),
+        "What becomes of a message of QoS 0 where too many wait already.", "BlipMQ clients",
+    ),
+    Setting(
+        "blip_max_command_bytes", Bytes(64, 64 * MIB),
+        "The longest command of BlipMQ's first protocol.", "BlipMQ clients",
     ),
     # --- logs
     Setting(

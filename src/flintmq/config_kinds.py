@@ -291,6 +291,33 @@ class HostNames(Kind):
         return ",".join(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Words(Kind):
+    """Any words: a list in a file, with commas between them as text."""
+
+    metavar: ClassVar[str] = "WORD,..."
+
+    @property
+    def allowed(self) -> str:
+        return "words, none of them empty"
+
+    def from_text(self, text: str) -> tuple[str, ...]:
+        return tuple(word for part in text.split(",") if (word := part.strip()))
+
+    def from_value(self, value: Any) -> tuple[str, ...]:
+        if isinstance(value, str):
+            return self.from_text(value)
+        if not isinstance(value, list) or not all(isinstance(word, str) and word for word in value):
+            raise Unfit(self.allowed)
+        return tuple(value)
+
+    def to_plain(self, value: Any) -> Any:
+        return list(value)
+
+    def to_text(self, value: Any) -> str:
+        return ",".join(value)
+
+
 _HOST_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,63}")
 
 

@@ -21,7 +21,7 @@ import msgspec
 
 from . import __version__
 from .config import SETTINGS, Config, changed
-from .config_kinds import shown_address
+from .config_kinds import Address, shown_address
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
 from .errors import FlintError, InvalidRequest
@@ -30,6 +30,8 @@ from .logs import Logs, event
 from .notify import READY, STOPPING, notify, notify_reloading
 from .profiling import Profiler, hint
 from .serde.codec import Codec
+from .servers.front_end import FrontEnd
+from .servers.gate import WatchedGate
 from .servers.http.limits import HttpLimits
 from .servers.key_gate import KeyGate, gate_of
 from .servers.limits import Limits
@@ -105,7 +107,7 @@ class Daemon:
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._disk_failed
-        self.gate = gate_of(config.auth, config.keys_path, Slowing(**slowness_of(config)))
+        self.gate = gate_for(config)
         self.tls = tls_of(config)
         """One for every port, so that all of them change certificates together."""
         self._server = NativeServer(
@@ -120,6 +122,10 @@ class Daemon:
         self._is_listening = self._is_closed = self._reloads_later = False
         self._http = None if config.http is None else self._http_server()
         self.http_address: tuple[str, int] | None = None
+        self.front_ends = self._other_front_ends()
+        """Servers of other protocols, each with the place it was told to listen at."""
+        self.addresses: dict[str, tuple[str, int]] = {}
+        """Where those listen, by protocol."""
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
         """Serve until told to stop. `on_ready` is called once everything is recovered.
@@ -163,6 +169,8 @@ class Daemon:
             try:
                 if not self._stopping.is_set():
                     address = await self._server.start(*self.config.listen)
+                    for name, (place, front_end) in self.front_ends.items():
+                        self.addresses[name] = await front_end.start(*place)
                     if self._hermes is not None and self.config.hermes is not None:
                         context = None if self.tls is None else self.tls.context
                         self.hermes_address = await self._hermes.start(*self.config.hermes, context)
@@ -177,6 +185,10 @@ class Daemon:
                         http=None
                         if self.http_address is None
                         else shown_address(self.http_address),
+                        others=", ".join(
+                            f"{name} {shown_address(at)}" for name, at in self.addresses.items()
+                        )
+                        or None,
                         hermes=None
                         if self.hermes_address is None
                         else shown_address(self.hermes_address),
@@ -212,6 +224,20 @@ class Daemon:
             may_create=lambda: self.config.auto_create,
         )
 
+    def _other_front_ends(self) -> dict[str, tuple[Address, FrontEnd]]:
+        """What a broker does not serve it does not load."""
+        found: dict[str, tuple[Address, FrontEnd]] = {}
+        if self.config.blip is not None:
+            from .servers.blip.assembly import blip_server
+
+            limits = fitted_to_files(limits_of(self.config), files_of(self.config))
+            blip = blip_server(self._broker, self.config, self.gate, limits, self.tls)
+            found["blip"] = self.config.blip, blip
+        if self._http is not None:
+            for _, front_end in found.values():
+                self._http.metrics.collectors += front_end.collectors()
+        return found
+
     def _http_server(self) -> HttpServer:
         # Here: a broker without HTTP has no use for what this loads, and starts sooner.
         from .servers.http.api import api_routes
@@ -242,7 +268,8 @@ class Daemon:
     def other_addresses(self) -> dict[str, tuple[str, int]]:
         """Where clients of other protocols connect, by the names of these."""
         known = {"http": self.http_address, "hermes": self.hermes_address}
-        return {name: address for name, address in known.items() if address is not None}
+        found = {name: address for name, address in known.items() if address is not None}
+        return {**found, **self.addresses}
 
     def _why_not_ready(self) -> str | None:
         if self._failure is not None:
@@ -371,6 +398,8 @@ class Daemon:
     def _reload_limits(self, before: Config, after: Config) -> None:
         limits = fitted_to_files(limits_of(after), files_of(after))
         self._server.set_limits(limits)
+        for _, front_end in self.front_ends.values():
+            front_end.set_limits(limits)
         if self._hermes is not None:
             self._hermes.limits = hermes_limits_of(after, limits)
         if self._http is not None:
@@ -408,13 +437,18 @@ class Daemon:
             connections=len(self._server.connections),
             sessions=len(self._server.sessions),
         )
+        front_ends = [front_end for _, front_end in self.front_ends.values()]
         async with asyncio.TaskGroup() as draining:
             draining.create_task(self._server.drain(self.config.drain_seconds))
             if self._hermes is not None:
                 draining.create_task(self._hermes.drain(self.config.drain_seconds))
+            for front_end in front_ends:
+                draining.create_task(front_end.drain(self.config.drain_seconds))
         unfinished = sum(session.is_busy() for session in self._server.sessions.values())
         if self._hermes is not None:
             await self._hermes.close()
+        for front_end in front_ends:
+            await front_end.close()
         await self._server.close()
         self._is_closed = True
         if self._http is not None:
@@ -510,6 +544,16 @@ def slowness_of(config: Config) -> Slowness:
         "most_seconds": min(MOST_SECONDS, 10 * config.login_delay),
         "kept_per_address_max": config.login_failures_max,
     }
+
+
+def gate_for(config: Config) -> WatchedGate:
+    """Who comes in, and what they may do."""
+    slowing = Slowing(**slowness_of(config))
+    if config.blip_api_keys and config.auth != "off":
+        from .servers.blip.keys import listed_keys_gate
+
+        return listed_keys_gate(config.blip_api_keys, config.keys_path, slowing)
+    return gate_of(config.auth, config.keys_path, slowing)
 
 
 def tls_of(config: Config) -> ServerTls | None:

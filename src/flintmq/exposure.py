@@ -35,7 +35,11 @@ def check_exposure(config: Config, has_keys: bool) -> list[str]:
     `has_keys`: whether there is a key that clients have to show, or there will be one.
     """
     faults = []
-    for name, address in (("listen", config.listen), ("http", config.http)):
+    for name, address in (
+        ("listen", config.listen),
+        ("http", config.http),
+        ("blip", config.blip),
+    ):
         if address is not None and not is_loopback(address[0]):
             faults += _faults(config, has_keys, name, address)
     if config.hermes is not None and not is_loopback(config.hermes[0]):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,13 @@ from flintmq.config import SETTINGS, Config
 from flintmq.daemon import Daemon, http_limits_of, limits_of, slowness_of
 from flintmq.engine.proposer import QUEUE_BYTES_MAX
 from flintmq.engine.staging import STAGED_BYTES_MAX, STAGED_SECONDS, WRITER_BYTES_MAX
+from flintmq.errors import NotAuthenticated
 from flintmq.serde.codec import DECODED_BYTES_MAX
 from flintmq.servers import slowing
+from flintmq.servers.blip.assembly import blip_options_of
+from flintmq.servers.blip.keys import LISTED
+from flintmq.servers.blip.options import BlipOptions
+from flintmq.servers.blip.server import BlipServer
 from flintmq.servers.connection import Connection
 from flintmq.servers.http.limits import HttpLimits
 from flintmq.servers.key_gate import KeyGate
@@ -38,6 +43,24 @@ def _gate(daemon: Daemon) -> KeyGate:
 def _keys_file(daemon: Daemon) -> Path | None:
     path = Path(_gate(daemon).ring.path)
     return None if path == daemon.config.data_dir / "keys.json" else path
+
+
+def _blip(daemon: Daemon) -> BlipOptions:
+    if "blip" not in daemon.front_ends:
+        return BlipOptions()
+    server = daemon.front_ends["blip"][1]
+    assert isinstance(server, BlipServer)
+    return server.options
+
+
+def _shown_to(daemon: Daemon, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the keys that let somebody in."""
+    found = []
+    for key in keys:
+        with suppress(NotAuthenticated):
+            if daemon.gate.judge(key, "127.0.0.1").key == LISTED:
+                found.append(key)
+    return tuple(found)
 
 
 OWN_HOSTS = {"127.0.0.1", "::1", socket.gethostname().lower()}
@@ -79,6 +102,13 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "http_timeout": lambda d: d._http.limits.handler_seconds,  # type: ignore[union-attr]
     "http_max_connections": lambda d: d._http.limits.connections,  # type: ignore[union-attr]
     "http_cpu_share": lambda d: d._http.limits.cpu_share,  # type: ignore[union-attr]
+    "blip": lambda d: d.front_ends["blip"][0] if d.front_ends else None,
+    "blip_api_keys": lambda d: _shown_to(d, ("one", "two")),
+    "blip_retry_backoff": lambda d: _blip(d).retry_backoff,
+    "blip_subscription_seconds": lambda d: _blip(d).subscription_seconds,
+    "blip_queue_capacity": lambda d: _blip(d).queue_capacity,
+    "blip_overflow": lambda d: _blip(d).overflow,
+    "blip_max_command_bytes": lambda d: _blip(d).flat_bytes_max,
     "http_hosts": lambda d: tuple(sorted(d._http.state.hosts - OWN_HOSTS)),  # type: ignore
 }
 BY_EFFECT = {
@@ -113,6 +143,7 @@ async def test_defaults_are_those_of_the_parts_that_heed_them(tmp_path: Path) ->
     config = Config(data_dir=tmp_path)
 
     assert limits_of(config) == Limits()
+    assert blip_options_of(config) == BlipOptions()
     assert http_limits_of(config) == HttpLimits()
     assert config.journal_file_bytes == FILE_BYTES
     assert config.max_queue_bytes == QUEUE_BYTES_MAX

@@ -76,6 +76,13 @@ CASES = {
     "http_max_connections": Case(100, "5", 5),
     "http_cpu_share": Case(0.1, "0.25", 0.25),
     "http_hosts": Case((), "a.example, B.example", ("a.example", "b.example")),
+    "blip": Case(None, "localhost", ("localhost", 5555)),
+    "blip_api_keys": Case((), "one, two", ("one", "two")),
+    "blip_retry_backoff": Case(0.1, "250ms", 0.25),
+    "blip_subscription_seconds": Case(3600.0, "1d", 86_400.0),
+    "blip_queue_capacity": Case(16_384, "7", 7),
+    "blip_overflow": Case("drop_oldest", "block", "block"),
+    "blip_max_command_bytes": Case(MIB, "2KiB", 2048),
     "log_level": Case("info", "debug", "debug"),
     "log_levels": Case({}, "a.b=info,x=error", {"a.b": "info", "x": "error"}),
     "log_format": Case("auto", "json", "json"),
@@ -203,7 +210,10 @@ def test_the_flag(setting: Setting) -> None:
     result = CliRunner().invoke(root, arguments, standalone_mode=False, env={})
 
     shown = json.loads(result.output)[setting.name]
-    assert setting.from_value(shown["value"]) == CASES[setting.name].value
+    if setting.secret:
+        assert shown["value"] == "(secret)"
+    else:
+        assert setting.from_value(shown["value"]) == CASES[setting.name].value
     assert shown["source"] == "--" + setting.name.replace("_", "-")
 
 

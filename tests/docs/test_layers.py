@@ -23,8 +23,8 @@ LAYERS = [
     {"engine"},
     {"cluster", "servers", "spark"},
     {
-        "api", "daemon", "settings", "config_files", "exposure", "testing", "blocking", "profiling",
-        "doctor", "notify",
+        "api", "blip_settings", "daemon", "settings", "config_files", "exposure", "testing",
+        "blocking", "profiling", "doctor", "notify",
     },
     {"cli"},
 ]  # fmt: skip

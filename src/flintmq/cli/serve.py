@@ -49,8 +49,14 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     for doubt in resolved.doubts:
         click.echo(f"flintmq: warning: {doubt}", err=True)
 
+    return serve(config, lambda: reread().config())
+
+
+def serve(config: Config, reread: Callable[[], Config]) -> int:
+    """Run a broker that was told everything."""
+    has_keys = config.keys_path.is_file() or bool(config.blip_api_keys)
     try:
-        exposed = check_exposure(config, has_keys=config.keys_path.is_file())
+        exposed = check_exposure(config, has_keys=has_keys)
     except Exposed as error:
         tell_problems([str(error)])
         return 2
@@ -64,12 +70,9 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
             shown += f", {name}{end}://{shown_address(other)}"
         click.echo(f"flintmq: ready at {shown}, data in {config.data_dir.absolute()}")
 
-    def reread_config() -> Config:
-        return reread().config()
-
     logs = configure(format=config.log_format, level=config.log_level, levels=config.log_levels)
     try:
-        run(config, ready, reread_config, logs)
+        run(config, ready, reread, logs)
     finally:
         logs.close()
     return 0

@@ -29,6 +29,10 @@ LENGTH = Struct(">I")
 COMMAND_BYTES_MIN = 12
 """Root, the smallest vtable and the smallest table."""
 
+TOPIC_BYTES_MAX = 256
+FORBIDDEN = frozenset(b"/\0\n\r")
+"""What no topic of this protocol may hold."""
+
 _KIND = Struct(">IB")
 _U16 = Struct("<H")
 _U32 = Struct("<I")

@@ -14,6 +14,7 @@ from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.serde.codec import Codec
+from flintmq.servers.blip.server import BlipServer
 from flintmq.servers.gate import OpenGate
 from flintmq.servers.http.exposition import OPEN_METRICS, TEXT, Family, Page
 from flintmq.servers.http.limits import HttpLimits
@@ -275,7 +276,9 @@ async def test_a_key_that_is_removed_is_refused_also_on_a_connection_it_opened(
 
 async def test_metrics_can_be_switched_off(start: Start) -> None:
     running = await start(metrics=False)
-    assert (await running.ask("/metrics")).status == 404
+    answer = await running.ask("/metrics")
+    assert answer.status == 404
+    assert b"switched off" in answer.body
 
 
 async def test_nothing_is_asked_of_a_broker_that_recovers(start: Start) -> None:
@@ -345,6 +348,7 @@ def test_alerts_of_the_docs_are_about_metrics_there_are() -> None:
 
 async def test_every_documented_family_is_served(start: Start) -> None:
     running = await start()
+    running.server.metrics.collectors += BlipServer(running.broker).collectors()
 
     served = {
         family for collector in running.server.metrics.collectors for family in collector.families

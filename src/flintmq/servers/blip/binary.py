@@ -10,7 +10,14 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from ...access import Access
-from ...errors import FlintError, InvalidRequest, NotAuthenticated, PermissionDenied
+from ...errors import (
+    FlintError,
+    GroupNotFound,
+    InvalidRequest,
+    NotAuthenticated,
+    PermissionDenied,
+    TopicNotFound,
+)
 from ...wire.blip import (
     LENGTH_MAX,
     Frame,
@@ -30,7 +37,8 @@ from ...wire.blip import (
 from . import refusals
 from .leases import Acks
 from .options import LOGIN_FAILURES_MAX, UNKNOWN_BYTES_MAX
-from .publishing import Publishes
+from .polled import PolledSubscription
+from .publishing import Gathered, Publishes
 from .pushed import PushedSubscription
 from .refusals import Refusal, publish_refusal, subscribe_refusal
 
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 VERSIONS = (1, 2)
+PUBLISH = int(Type.PUBLISH)
 
 
 class BinarySession:
@@ -51,6 +60,8 @@ class BinarySession:
         self._acks = Acks(connection.server, self._refuse_tag)
         self._pushed: dict[int, PushedSubscription] = {}
         self._failures = 0
+        self._run: Gathered | None = None
+        self._run_begins = b""
         connection.set_deadline(self._server.limits.handshake_seconds)
 
     @property
@@ -68,8 +79,14 @@ class BinarySession:
 
     def receive(self, frame: Frame) -> Awaitable[None] | None:
         type, id, payload = frame
-        if type == Type.PUBLISH and self._access is not None:
+        if type == PUBLISH and self._access is not None:
+            run = self._run
+            if run is not None and payload.startswith(self._run_begins):
+                # As the one before it: flags and topic are checked, the rest is the message.
+                run.add(id, payload[len(self._run_begins) :])
+                return None
             return self._publish(id, payload)
+        self._run = None
         if self._publishes.is_gathering:
             waits = self._publishes.flush()
             if waits is not None:
@@ -97,6 +114,7 @@ class BinarySession:
             await more
 
     def end_turn(self) -> Awaitable[None] | None:
+        self._run = None
         self._acks.flush()
         return self._publishes.flush() if self._publishes.is_gathering else None
 
@@ -183,9 +201,14 @@ class BinarySession:
         expiry = 0
         if wanted.ttl_ms:
             expiry = self._server.broker.clock.now_ms() + wanted.ttl_ms
-        return self._publishes.add(
+        self._run = None
+        waits = self._publishes.add(
             id, name, wanted.qos, wanted.message, key=wanted.key, expiry=expiry
         )
+        if waits is None and wanted.key is None and not expiry:
+            self._run = self._publishes.open_for(name, wanted.qos)
+            self._run_begins = payload[: len(payload) - len(wanted.message)]
+        return waits
 
     def _check(self, wanted: Publish | Subscribe) -> Refusal | None:
         if not wanted.topic:
@@ -253,18 +276,28 @@ class BinarySession:
             return self._nack(id, refusals.SUBSCRIPTION_ZERO)
         if self.version > 1:
             return None  # what there is comes by itself
-        return self._answer_poll(id, number)
-
-    async def _answer_poll(self, id: int, number: int) -> None:
-        """A message if there is one; else silence, which is what their clients wait for."""
         assert self._access is not None
         subscription = self._server.polled.find(number)
         if subscription is None or not self._access.may("consume", subscription.name):
+            return None
+        if subscription.leases is None and not self._publishes.is_landing:
+            self._answer_poll(subscription.poll_live(id))
+            return None
+        return self._poll_later(subscription, id)
+
+    async def _poll_later(self, subscription: PolledSubscription, id: int) -> None:
+        await self._publishes.landed()  # what it has published itself can be polled
+        try:
+            found = await subscription.poll(id)
+        except (TopicNotFound, GroupNotFound):
+            await self._server.polled.forget(subscription)  # somebody has deleted it
             return
-        if self._publishes.is_landing:
-            await self._publishes.landed()  # what it has published itself can be polled
-        found = await subscription.poll(id)
+        self._answer_poll(found)
+
+    def _answer_poll(self, found: bytes | None) -> None:
+        """A message if there is one; else silence, which is what their clients wait for."""
         if found is not None:
+            self._server.counters.delivered += 1
             self._connection.write(found)
 
     def _acknowledge(self, id: int, payload: bytes) -> Awaitable[None] | None:

@@ -20,6 +20,7 @@ from ...wire.blip_flat import LENGTH, decode_command
 from ..connection import WRITE_BYTES_HIGH, set_socket_options
 from .binary import BinarySession
 from .flat import FlatSession
+from .options import UNKNOWN_BYTES_MAX
 
 if TYPE_CHECKING:
     from .server import BlipServer
@@ -28,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 HELLO_LENGTH = 11
 """No command of the first protocol is as short."""
+LEAVE_SECONDS = 5.0
+"""How long what a client has published may wait for room once its connection is gone."""
 
 
 class Session(Protocol):
@@ -64,7 +67,7 @@ class Connection(asyncio.Protocol):
         self.bytes_received = self.bytes_sent = 0
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._first = b""
+        self._first = bytearray()
         self._todo: deque[Any] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._out: list[bytes] = []
@@ -98,7 +101,7 @@ class Connection(asyncio.Protocol):
         frames: list[Any] = []
         try:
             if self.session is None:
-                data = self._choose(self._first + data)
+                data = self._choose(data)
             if self.session is not None and data:
                 self.session.cut(data, frames)
         except FlintError as error:  # malformed, or not let in
@@ -113,7 +116,8 @@ class Connection(asyncio.Protocol):
         self._is_ending = True
         if self._worker is None:
             self._work()
-        return True
+        # TLS knows no half-closed connections.
+        return self._transport is not None and not self._transport.get_extra_info("sslcontext")
 
     def pause_writing(self) -> None:
         self._room.clear()
@@ -138,34 +142,39 @@ class Connection(asyncio.Protocol):
 
     async def _finish(self, session: Session) -> None:
         if self._worker is not None:
-            await asyncio.wait([self._worker])
+            _, waiting = await asyncio.wait([self._worker], timeout=LEAVE_SECONDS)
+            for worker in waiting:
+                worker.cancel()  # it waits in line for room; others must not wait for it
         await session.finish()
 
     # --- which protocol it is
 
     def _choose(self, data: bytes) -> bytes:
         """The first frame tells. What comes back is for the session that was made."""
-        self._first = data
-        if len(data) < LENGTH_BYTES:
+        first = self._first
+        first += data
+        if len(first) < LENGTH_BYTES:
             return b""
-        (length,) = LENGTH.unpack_from(data)
+        (length,) = LENGTH.unpack_from(first)
         if length == HELLO_LENGTH:
             self.session = BinarySession(self)
         else:
-            if not LENGTH_MIN <= length <= self.server.options.flat_bytes_max:
+            server = self.server
+            most = UNKNOWN_BYTES_MAX if server.gate.is_closed else server.options.flat_bytes_max
+            if not LENGTH_MIN <= length <= most:
                 raise MalformedFrame(f"no first frame has {length:,} bytes")
-            if len(data) < LENGTH_BYTES + length:
+            if len(first) < LENGTH_BYTES + length:
                 return b""
-            self.session = self._session_for(data, length)
-        self._first = b""
-        return data
+            self.session = self._session_for(bytes(first), length)
+        self._first = bytearray()
+        return bytes(first)
 
     def _session_for(self, data: bytes, length: int) -> Session:
         try:
             decode_command(data[LENGTH_BYTES : LENGTH_BYTES + length])
         except MalformedFrame:
             _, type, _ = HEAD.unpack_from(data)
-            if type not in Type:
+            if not Type.HELLO <= type <= Type.DELIVER:
                 raise
             return BinarySession(self)  # it begins with something else than HELLO, and hears so
         return FlatSession(self)

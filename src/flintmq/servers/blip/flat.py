@@ -15,6 +15,8 @@ from ...broker_api import FeedApi
 from ...errors import FlintError, MalformedFrame, NotAuthenticated, PermissionDenied
 from ...logs import limited
 from ...wire.blip_flat import (
+    FORBIDDEN,
+    TOPIC_BYTES_MAX,
     Action,
     Command,
     FlatMessage,
@@ -30,9 +32,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-TOPIC_BYTES_MAX = 256
 TAKE_LIVE = 512
-_FORBIDDEN = frozenset(b"/\0\n\r")
 
 
 class FlatSession:
@@ -64,7 +64,7 @@ class FlatSession:
 
     def receive(self, command: Command) -> Awaitable[None] | None:
         topic = command.topic
-        if not 1 <= len(topic) <= TOPIC_BYTES_MAX or _FORBIDDEN.intersection(topic):
+        if not 1 <= len(topic) <= TOPIC_BYTES_MAX or FORBIDDEN.intersection(topic):
             raise MalformedFrame(f"{topic[:TOPIC_BYTES_MAX]!r} is no topic")
         name = self._server.name_of(topic)
         assert name is not None, "texts of buffers are UTF-8"
@@ -116,6 +116,7 @@ class FlatSession:
                 overflow=self._server.options.overflow,
                 filter=None,
             )
+            self._server.flat_feeds.add(feed)
             # Registered first: what is published after the answer is there for sure.
             self._feeds[name] = feed, self._server.spawn(self._push(feed))
         self._connection.write(encode_sub_ack(topic, b"subscribed"))
@@ -155,16 +156,17 @@ class FlatSession:
 
     def _leave(self, name: str) -> Awaitable[None] | None:
         held = self._feeds.pop(name, None)
-        return None if held is None else _end(*held)
+        return None if held is None else self._end(*held)
 
     async def finish(self) -> None:
         await self._publishes.landed()
         for held in self._feeds.values():
-            await _end(*held)
+            await self._end(*held)
         self._feeds.clear()
 
-
-async def _end(feed: FeedApi, task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
-    await feed.close()
+    async def _end(self, feed: FeedApi, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        await asyncio.wait([task])
+        self._server.flat_feeds.discard(feed)
+        self._server.counters.live_dropped += feed.dropped
+        await feed.close()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...broker_api import Grant, MemberApi
+from ...clock import Clock
 from ...errors import FlintError, LeaseLost
 from ...group_model import LEASE_SECONDS_MAX, Lease, Ranges
 from ...logs import limited
@@ -28,8 +29,9 @@ KEPT_MAX = 131_072
 class Leases:
     """Tokens by offset, in the order the messages went out."""
 
-    def __init__(self, member: MemberApi, lease_seconds: float) -> None:
+    def __init__(self, member: MemberApi, lease_seconds: float, clock: Clock) -> None:
         self.member = member
+        self._clock = clock
         self.lease_seconds = lease_seconds
         self._tokens: dict[int, tuple[int, float]] = {}
         self._changed = asyncio.Event()
@@ -39,7 +41,7 @@ class Leases:
 
     async def note(self, grant: Grant) -> None:
         """Remember what was handed out; what was out before stays longer each time."""
-        now = asyncio.get_running_loop().time()
+        now = self._clock.monotonic()
         until = now + self.lease_seconds
         tokens, token = self._tokens, grant.token
         for run in grant.rows.runs:
@@ -50,9 +52,20 @@ class Leases:
             seconds = min(LEASE_SECONDS_MAX, self.lease_seconds * 2.0 ** min(count - 1, 64))
             del tokens[offset]
             tokens[offset] = token, now + seconds
-            await self.member.extend([(token, [(offset, offset + 1)])], seconds)
+            with contextlib.suppress(LeaseLost):  # somebody moves the group this very moment
+                await self.member.extend([(token, [(offset, offset + 1)])], seconds)
         while len(tokens) > KEPT_MAX:
             del tokens[next(iter(tokens))]
+
+    async def note_one(self, grant: Grant, offset: int) -> None:
+        """As `note`, for one of those that were leased together; its time begins now."""
+        count = grant.counts.get(offset, 1)
+        seconds = min(LEASE_SECONDS_MAX, self.lease_seconds * 2.0 ** min(count - 1, 64))
+        self._tokens.pop(offset, None)
+        self._tokens[offset] = grant.token, self._clock.monotonic() + seconds
+        await self.member.extend([(grant.token, [(offset, offset + 1)])], seconds)
+        while len(self._tokens) > KEPT_MAX:
+            del self._tokens[next(iter(self._tokens))]
 
     def settle(self, tag: int) -> int | None:
         """The token of a message that is acknowledged; None if it is not known to be out."""
@@ -62,10 +75,9 @@ class Leases:
 
     async def room(self, window: int) -> None:
         """Wait until fewer than `window` are out, or leases that nobody cares for have ended."""
-        loop = asyncio.get_running_loop()
         while len(self._tokens) >= window:
             oldest = next(iter(self._tokens))
-            seconds = self._tokens[oldest][1] - loop.time()
+            seconds = self._tokens[oldest][1] - self._clock.monotonic()
             if seconds <= 0:
                 del self._tokens[oldest]
                 continue

@@ -8,23 +8,32 @@ time is dropped, as clients have no way to say that they are done with it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
+from collections import deque
 from typing import TYPE_CHECKING
 
-from ...broker_api import FeedApi, MemberApi
-from ...errors import FlintError, GroupNotFound, TopicNotFound
+from ...broker_api import FeedApi, Grant, MemberApi
+from ...clock import Timer
+from ...errors import FlintError, GroupNotFound, LeaseLost, TopicNotFound
 from ...logs import event
 from ...patterns import unescape_name
+from ...rows import Message
 from ...wire.blip import encode_publish
-from .leases import Leases
+from .leases import Leases, ranges_of
 from .live import UNSTORED
-from .options import BlipOptions
 
 if TYPE_CHECKING:
     from .server import BlipServer
 
 _log = logging.getLogger(__name__)
+
+TAKE_AHEAD = 32
+"""Messages that are leased in one step for whoever polls next."""
+AHEAD_SECONDS = 1.0
+"""How long they may wait for a poll before they are given back."""
+AHEAD_LEASE_SECONDS = 30.0
 
 _GROUP = re.compile(r"blip-(\d{1,19})")
 _PUSHED = re.compile(r"blip-push-(\d{1,19})")
@@ -46,47 +55,115 @@ class PolledSubscription:
         topic: bytes,
         feed: FeedApi,
         member: MemberApi | None,
-        options: BlipOptions,
+        server: BlipServer,
     ) -> None:
         self.id, self.name, self._topic = id, name, topic
-        self.leases = None if member is None else Leases(member, options.retry_backoff)
+        self.leases: Leases | None = None
+        self._ahead: Ahead | None = None
+        self._clock = server.broker.clock
+        if member is not None:
+            self.leases = Leases(member, server.options.retry_backoff, self._clock)
+            self._ahead = Ahead(server, self.leases)
         self.feed = feed
-        self.polled_at = asyncio.get_running_loop().time()
-        self.delivered = 0
+        self.polled_at = self._clock.monotonic()
         self._is_groups_turn = True
 
     async def poll(self, id: int) -> bytes | None:
         """One message, in turn from the group and the live queue; as a frame."""
-        self.polled_at = asyncio.get_running_loop().time()
         found = None
         for _ in range(2):
+            found = await self._leased() if self._is_groups_turn else self.poll_live(id)
             self._is_groups_turn = not self._is_groups_turn
-            found = self._live(id) if self._is_groups_turn else await self._leased()
             if found is not None:
-                self.delivered += 1
                 break
+        self.polled_at = self._clock.monotonic()
         return found
 
-    def _live(self, id: int) -> bytes | None:
+    def poll_live(self, id: int) -> bytes | None:
+        self.polled_at = self._clock.monotonic()
         message = self.feed.take_one()
         return None if message is None else encode_publish(id, 0, self._topic, message.value)
 
     async def _leased(self) -> bytes | None:
-        leases = self.leases
-        if leases is None or not leases.member.is_ready():
-            return None
-        grant = await leases.member.take(1, leases.lease_seconds, 0)
-        if grant is None:
-            return None
-        await leases.note(grant)
-        (message,) = grant.rows
-        assert message.offset is not None
-        return encode_publish(message.offset + 1, 1, self._topic, message.value)
+        ahead = self._ahead
+        return None if ahead is None else await ahead.next(self._topic)
 
     async def close(self) -> None:
         await self.feed.close()
-        if self.leases is not None:
-            await self.leases.member.close()
+        if self._ahead is not None:
+            await self._ahead.close()
+
+
+class Ahead:
+    """Messages that were leased together, as a lease costs a write, and go out one by one.
+
+    What nobody polls within a moment is given back, and counts as not delivered.
+    """
+
+    def __init__(self, server: BlipServer, leases: Leases) -> None:
+        self._server, self._leases = server, leases
+        self._clock = server.broker.clock
+        self._messages: deque[tuple[Grant, Message]] = deque()
+        self._timer: Timer | None = None
+        self._taking = asyncio.Lock()
+
+    async def next(self, topic: bytes) -> bytes | None:
+        while True:
+            async with self._taking:
+                if not self._messages and not await self._take():
+                    return None
+                grant, message = self._messages.popleft()
+            if not self._messages:
+                self._stop_timer()
+            offset, expires_at = message.offset, message.expires_at
+            assert offset is not None
+            try:
+                if expires_at is not None and expires_at * 1000 <= self._clock.now_ms():
+                    # Meanwhile. The group knows what becomes of it.
+                    await self._leases.member.release([(grant.token, [(offset, offset + 1)])])
+                    continue
+                # It counts from now on, and for as long as it was delivered before.
+                await self._leases.note_one(grant, offset)
+            except LeaseLost:
+                continue  # somebody has moved the group, or purged the topic
+            return encode_publish(offset + 1, 1, topic, message.value)
+
+    async def _take(self) -> bool:
+        member = self._leases.member
+        if not member.is_ready():
+            return False
+        grant = await member.take(TAKE_AHEAD, AHEAD_LEASE_SECONDS, 0)
+        if grant is None:
+            return False
+        self._messages.extend((grant, message) for message in grant.rows)
+        if len(self._messages) > 1:
+            self._timer = self._clock.call_later(AHEAD_SECONDS, self._give_back_later)
+        return True
+
+    def _give_back_later(self) -> None:
+        self._timer = None
+        self._server.spawn(self.give_back())
+
+    async def give_back(self) -> None:
+        left, self._messages = self._messages, deque()
+        by_token: dict[int, list[int]] = {}
+        for grant, message in left:
+            assert message.offset is not None
+            by_token.setdefault(grant.token, []).append(message.offset)
+        if by_token:
+            leases = [(token, ranges_of(offsets)) for token, offsets in by_token.items()]
+            with contextlib.suppress(FlintError):  # lost already, or the broker is closed
+                await self._leases.member.release(leases)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def close(self) -> None:
+        self._stop_timer()
+        await self.give_back()
+        await self._leases.member.close()
 
 
 class PolledBoard:
@@ -95,7 +172,7 @@ class PolledBoard:
     def __init__(self, server: BlipServer) -> None:
         self._server = server
         self._known: dict[int, PolledSubscription] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -130,7 +207,7 @@ class PolledBoard:
             overflow=server.options.overflow,
             filter=UNSTORED if qos else None,
         )
-        made = PolledSubscription(number, name, topic, feed, member, server.options)
+        made = PolledSubscription(number, name, topic, feed, member, server)
         self._known[number] = made
         self._arm()
         return made
@@ -148,17 +225,23 @@ class PolledBoard:
                 elif _PUSHED.fullmatch(info.name):
                     await broker.delete_group(name, info.name)
 
+    async def forget(self, one: PolledSubscription) -> None:
+        """Its topic or group is gone: from now on it is as if it had never been."""
+        if self._known.pop(one.id, None) is not None:
+            await one.close()
+
     # --- those that nobody polls
 
     def _arm(self) -> None:
         if self._timer is None and self._known:
             oldest = min(one.polled_at for one in self._known.values())
-            due = oldest + self._server.options.subscription_seconds
-            self._timer = asyncio.get_running_loop().call_at(due, self._sweep)
+            clock = self._server.broker.clock
+            due = oldest + self._server.options.subscription_seconds - clock.monotonic()
+            self._timer = clock.call_later(max(0.0, due), self._sweep)
 
     def _sweep(self) -> None:
         self._timer = None
-        now = asyncio.get_running_loop().time()
+        now = self._server.broker.clock.monotonic()
         for one in self.all():
             if one.polled_at + self._server.options.subscription_seconds <= now:
                 del self._known[one.id]
@@ -176,6 +259,7 @@ class PolledBoard:
             subscription=str(one.id),
             topic=one.name,
         )
+        self._server.counters.live_dropped += one.feed.dropped
         try:
             await one.close()
             if one.leases is not None:

@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
 PUBLISH_COST = 128
 """What a publish is counted for beside its bytes."""
+IN_LINE_SECONDS = 10.0
+"""How long a publish may wait for room. Nothing else of its connection is heard meanwhile: not what
+would make room, and not that the client is gone."""
 
 
-class _Gathered:
+class Gathered:
     """Publishes that become one batch."""
 
     __slots__ = ("ids", "rows", "size")
@@ -33,16 +36,30 @@ class _Gathered:
         self.ids: list[int] = []
         self.size = 0
 
+    def add(self, id: int, message: bytes) -> None:
+        """One more that is nothing but its message."""
+        self.rows.append(message)
+        self.ids.append(id)
+        self.size += len(message) + PUBLISH_COST
+
 
 class Publishes:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._server = connection.server
-        self._gathered: dict[tuple[str, int], _Gathered] = {}
+        self._gathered: dict[tuple[str, int], Gathered] = {}
         self._landing: deque[tuple[Awaitable[Receipt], list[int], int]] = deque()
         self._landing_bytes = 0
         self._lander: asyncio.Task[None] | None = None
         self._is_held = False
+
+    def open_for(self, topic: str, qos: int) -> Gathered | None:
+        """What further publishes of this turn may simply be added to, if anything."""
+        gathered = self._gathered.get((topic, qos))
+        return gathered if gathered is not None and self._may_gather(topic) else None
+
+    def _may_gather(self, topic: str) -> bool:
+        return self._server.broker.may_gather(topic)
 
     @property
     def is_gathering(self) -> bool:
@@ -66,18 +83,18 @@ class Publishes:
         waits = None
         gathered = self._gathered.get((topic, qos))
         if gathered is None:
-            gathered = self._gathered[topic, qos] = _Gathered()
-        elif not self._server.broker.may_gather(topic):
+            gathered = self._gathered[topic, qos] = Gathered()
+        elif not self._may_gather(topic):
             waits = self.flush()  # each may have to wait, or be refused, by itself
             if waits is not None:
                 return self._later(waits, id, topic, qos, message, key, expiry)
-            gathered = self._gathered[topic, qos] = _Gathered()
+            gathered = self._gathered[topic, qos] = Gathered()
         if key is None and not expiry:
-            gathered.rows.append(message)
+            gathered.add(id, message)
         else:
             gathered.rows.append_row(message, key=key, expiry=expiry)
-        gathered.ids.append(id)
-        gathered.size += len(message) + PUBLISH_COST
+            gathered.ids.append(id)
+            gathered.size += len(message) + PUBLISH_COST
         return None
 
     async def _later(
@@ -104,7 +121,7 @@ class Publishes:
             left.popleft()
         return None
 
-    def _publish(self, topic: str, qos: int, some: _Gathered) -> bool:
+    def _publish(self, topic: str, qos: int, some: Gathered) -> bool:
         """False where the broker would have to wait."""
         server = self._server
         try:
@@ -119,7 +136,7 @@ class Publishes:
         self._taken(receipt, qos, some)
         return True
 
-    def _taken(self, receipt: Receipt | Awaitable[Receipt], qos: int, some: _Gathered) -> None:
+    def _taken(self, receipt: Receipt | Awaitable[Receipt], qos: int, some: Gathered) -> None:
         self._server.counters.published += len(some.ids)
         if qos:
             self._server.counters.stored += len(some.ids)
@@ -134,14 +151,14 @@ class Publishes:
             self._is_held = True
             self._connection.hold("publishes")
 
-    async def _wait_in_line(self, left: deque[tuple[tuple[str, int], _Gathered]]) -> None:
+    async def _wait_in_line(self, left: deque[tuple[tuple[str, int], Gathered]]) -> None:
         while left:
             (topic, qos), some = left.popleft()
             if self._publish(topic, qos, some):
                 continue
             try:
                 receipt = await self._server.broker.publish(
-                    topic, some.rows, qos=qos, auto_create=True, timeout=None
+                    topic, some.rows, qos=qos, auto_create=True, timeout=IN_LINE_SECONDS
                 )
             except FlintError as error:
                 self._connection.session_refuses(some.ids, qos, error)

@@ -61,7 +61,7 @@ class PushedSubscription:
     async def open(self) -> None:
         broker, options = self._server.broker, self._server.options
         if self._qos:
-            self.leases = Leases(await self._join(), PUSH_LEASE_SECONDS)
+            self.leases = Leases(await self._join(), PUSH_LEASE_SECONDS, broker.clock)
         elif self._start is not None:
             self._reader = await broker.open_reader(
                 self.name, name=None, start=self._start, filter=None, auto_create=True
@@ -97,6 +97,7 @@ class PushedSubscription:
 
     def begin(self) -> None:
         """From now on messages go out; the client knows the subscription."""
+        self._server.pushed.add(self)
         if self.leases is not None:
             self._spawn(self._push_leased(self.leases))
         if self._reader is not None:
@@ -105,6 +106,10 @@ class PushedSubscription:
             self._spawn(self._push_live(self._feed))
         if self._shared is not None:
             self._shared.join(self)
+
+    @property
+    def live_dropped(self) -> int:
+        return 0 if self._feed is None else self._feed.dropped
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(self._server.spawn(self._guarded(work)))
@@ -169,6 +174,8 @@ class PushedSubscription:
 
     async def close(self) -> None:
         """What it had and did not acknowledge is given back at once."""
+        self._server.pushed.discard(self)
+        self._server.counters.live_dropped += self.live_dropped
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -7,9 +7,9 @@ import logging
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...broker_api import BrokerApi
+from ...broker_api import BrokerApi, FeedApi
 from ...errors import Disconnected, InvalidRequest
 from ...logs import limited
 from ...patterns import escape_name
@@ -20,7 +20,10 @@ from .connection import Connection
 from .live import UNSTORED
 from .options import BlipOptions
 from .polled import PolledBoard
-from .pushed import SharedFeed
+from .pushed import PushedSubscription, SharedFeed
+
+if TYPE_CHECKING:
+    from ..http.collectors import Collector
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +50,8 @@ class BlipCounters:
     malformed: int = 0
     subscriptions_dropped: int = 0
     writes: int = 0
+    live_dropped: int = 0
+    """By live queues that were full and are closed since."""
 
 
 class BlipServer:
@@ -72,6 +77,8 @@ class BlipServer:
         self.counters = BlipCounters()
         self.connections: set[Connection] = set()
         self.polled = PolledBoard(self)
+        self.pushed: set[PushedSubscription] = set()
+        self.flat_feeds: set[FeedApi] = set()
         self.is_draining = False
         self.accepted = self.refused = 0
         self._tls = tls
@@ -145,6 +152,11 @@ class BlipServer:
 
     def set_limits(self, limits: Limits) -> None:
         self.limits = limits
+
+    def collectors(self) -> list[Collector]:
+        from .figures import BlipCollector
+
+        return [BlipCollector(self)]
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)

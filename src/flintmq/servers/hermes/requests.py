@@ -170,10 +170,8 @@ class Requests:
                     return await self._take(hold, poll, until)
                 finally:
                     hold.users -= 1
-            except (TopicNotFound, Closed):  # deleted meanwhile; it may be made anew
-                if hold is None:
-                    server.topics.discard(topic)
-                else:
+            except (TopicNotFound, Closed):  # deleted or given up meanwhile
+                if hold is not None:
                     server.drop_hold(hold)
         return rules.NOT_LEADER
 
@@ -312,6 +310,7 @@ class Requests:
     def _task(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(_looked_at)
+        self._connection.server.keep(task)
         return task
 
 

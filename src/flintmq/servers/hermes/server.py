@@ -59,6 +59,8 @@ class HermesLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one connection has on its way to the disk."""
     reply_bytes: int = 32 * 1024 * 1024
     """What one poll brings at most; their clients read no frame of more than 64 MiB."""
+    frame_seconds: float = 60.0
+    """Who has begun a request and sends nothing more of it for so long is let go."""
     grace_seconds: float = 5.0
     """How long what was polled is kept for a client whose connection has ended."""
 
@@ -104,7 +106,8 @@ class HermesServer:
         self._servers: list[asyncio.Server] = []
         self._timers: set[Timer] = set()
         self._sweeping: Timer | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._watching: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.gate.on_changed(self._keys_changed)
 
     # --- listening
@@ -161,6 +164,7 @@ class HermesServer:
             return False
         self.accepted += 1
         self.connections.add(connection)
+        self._watch_later()
         return True
 
     # --- who may do what
@@ -178,6 +182,18 @@ class HermesServer:
         except NotAuthenticated:
             self._access = None
         return self._access
+
+    def _watch_later(self) -> None:
+        """One timer for all connections, and none without them."""
+        seconds = self.gate.watch_seconds
+        if self._watching is None and seconds is not None:
+            self._watching = asyncio.get_running_loop().call_later(seconds, self._watch)
+
+    def _watch(self) -> None:
+        self._watching = None
+        self.gate.refresh()
+        if self.connections:
+            self._watch_later()
 
     def _keys_changed(self) -> None:
         """Who subscribes is asked nothing more: what was granted has to be looked at now."""
@@ -259,9 +275,19 @@ class HermesServer:
         return await asyncio.shield(task)
 
     async def _join(self, topic: str, group: str) -> Hold:
-        member = await self.broker.join_group(
-            topic, group, order=None, filter=None, start=None, holder="hermes", auto_create=False
-        )
+        try:
+            member = await self.broker.join_group(
+                topic,
+                group,
+                order=None,
+                filter=None,
+                start=None,
+                holder="hermes",
+                auto_create=False,
+            )
+        except (TopicNotFound, Closed):
+            self.topics.discard(topic)
+            raise
         hold = self._holds[topic, group] = Hold(topic, group, member, self._numbers)
         self._sweep_later()
         return hold
@@ -377,8 +403,9 @@ class HermesServer:
             server.close()
         for connection in list(self.connections):
             connection.close()
-        for timer in (*self._timers, *([self._sweeping] if self._sweeping else ())):
-            timer.cancel()
+        for timer in (*self._timers, self._sweeping, self._watching):
+            if timer is not None:
+                timer.cancel()
         for waiting in list(self._awaited.values()):
             for future in waiting:
                 _resolve(future)
@@ -400,9 +427,13 @@ class HermesServer:
     def run(self, work: Any) -> asyncio.Task[None]:
         """Have something done beside the requests; what goes wrong there is told by the log."""
         task = asyncio.get_running_loop().create_task(_told(work))
+        self.keep(task)
+        return task
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Hold on to a task until it is over; the loop alone does not."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
 
 async def _told(work: Any) -> None:

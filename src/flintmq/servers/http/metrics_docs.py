@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..blip.figures import BlipCollector
 from .collectors import (
     ConnectionCollector,
     HttpCollector,
@@ -20,6 +21,7 @@ GROUPS: dict[str, tuple[Family, ...]] = {
     "The disk": JournalCollector.families,
     "Topics and groups": TopicCollector.families,
     "HTTP itself": HttpCollector.families,
+    "BlipMQ clients, where `blip` is set": BlipCollector.families,
 }
 
 

@@ -1,0 +1,44 @@
+"""`flintmq blipd`: a broker that is told what BlipMQ would be told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import click
+
+from ..blip_settings import resolve_blip
+from ..settings import Resolved
+from .config_options import GroupedCommand, config_options, configured, tell_problems
+from .serve import serve
+
+
+@click.command("blipd", cls=GroupedCommand)
+@config_options
+def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
+    """Run a broker with BlipMQ's configuration, for BlipMQ's clients.
+
+    --config is a file of BlipMQ: TOML or YAML, with the keys of its first or its second generation.
+    BLIPMQ_CONFIG, BLIPMQ_BIND_ADDR, BLIPMQ_PORT and so on are heeded, and so are CONFIG, BIND_ADDR,
+    PORT ... as its readme has them. Ports are its own: 5555 for clients of all three protocols,
+    9100 for /metrics. All of `flintmq serve` is there too, in flags and FLINTMQ_ variables.
+
+    \b
+    Examples:
+      flintmq blipd --config blipmq.toml
+      BLIPMQ_ALLOWED_API_KEYS=dev-key BLIPMQ_PORT=5555 flintmq blipd
+      flintmq blipd --data-dir /var/lib/blip --fsync interval:10
+    """
+    reread: Callable[[], Resolved] = partial(
+        resolve_blip, file=config_file, environment=os.environ, flags=flags
+    )
+    resolved = reread()
+    config = configured(resolved)
+    if config.data_dir.is_file():
+        tell_problems([f"data_dir {config.data_dir} is a file; it has to be a directory"])
+        return 2
+    for doubt in resolved.doubts:
+        click.echo(f"flintmq: warning: {doubt}", err=True)
+    return serve(config, lambda: reread().config())
