@@ -84,12 +84,15 @@ for _name in ("pub-file", "pubfile"):  # as it is spelled, and as its readme spe
         _made
     )
     _made = click.argument("topic")(_made)
-    command.command(_name, help=f"""Publish what is in a file, whatever its bytes.
+    command.command(
+        _name,
+        help=f"""Publish what is in a file, whatever its bytes.
 
 \b
 Examples:
   flintmq blip {_name} images photo.png
-""")(_made)
+""",
+    )(_made)
 
 
 @command.command("sub")
