@@ -63,7 +63,13 @@ def _ttl(command: Callable[..., Any]) -> Callable[..., Any]:
 @_ttl
 @click.pass_obj
 def pub(address: tuple[str, int], topic: str, message: str, ttl: int) -> int:
-    """Publish MESSAGE, or what is on stdin if it is `-`."""
+    """Publish MESSAGE, or what is on stdin if it is `-`.
+
+    \b
+    Examples:
+      flintmq blip pub chat hello
+      echo hello | flintmq blip pub chat - --ttl 5000
+    """
     payload = sys.stdin.buffer.read() if message == "-" else message.encode()
     return _publish(address, topic, payload, ttl)
 
@@ -79,7 +85,15 @@ for _name in ("pub-file", "pubfile"):  # as it is spelled, and as its readme spe
         _made
     )
     _made = click.argument("topic")(_made)
-    command.command(_name, help="Publish what is in a file, whatever its bytes.")(_made)
+    command.command(
+        _name,
+        help=f"""Publish what is in a file, whatever its bytes.
+
+\b
+Examples:
+  flintmq blip {_name} pictures cat.png
+""",
+    )(_made)
 
 
 @command.command("sub")
@@ -89,7 +103,13 @@ for _name in ("pub-file", "pubfile"):  # as it is spelled, and as its readme spe
 )
 @click.pass_obj
 def sub(address: tuple[str, int], topic: str, count: int | None) -> int:
-    """Print messages as they come: id, payload, @time in milliseconds."""
+    """Print messages as they come: id, payload, @time in milliseconds.
+
+    \b
+    Examples:
+      flintmq blip sub chat
+      flintmq blip --addr 127.0.0.1:7878 sub chat --count 10
+    """
     with _connected(address) as connection:
         connection.sendall(_command(Action.SUB, topic))
         for answer in _answers(connection):
@@ -109,7 +129,12 @@ def sub(address: tuple[str, int], topic: str, count: int | None) -> int:
 @click.argument("topic")
 @click.pass_obj
 def unsub(address: tuple[str, int], topic: str) -> int:
-    """Send UNSUB. It is about a new connection, and so ends no other's subscription; as there."""
+    """Send UNSUB. It is about a new connection, and so ends no other's subscription; as there.
+
+    \b
+    Examples:
+      flintmq blip unsub chat
+    """
     with _connected(address) as connection:
         connection.sendall(_command(Action.UNSUB, topic))
         _finish(connection)
