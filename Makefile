@@ -4,8 +4,8 @@
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-run: ## set up what is missing and run the main job
-	@scripts/run
+run: ## set up what is missing, take the tour, and keep a broker up to try the command line on
+	@scripts/run $(ARGS)
 
 test: ## set up what is missing and run every test
 	@scripts/test

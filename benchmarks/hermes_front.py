@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import socket
 import struct
 import subprocess
@@ -30,6 +31,7 @@ PAYLOAD = b"x" * 256
 Address = tuple[str, int]
 
 THEIRS = {
+    "(the disk: bare syncs)": "",
     "sequential": "1,438",
     "4 connections": "3,538",
     "pipelined": "6,668-20,720",
@@ -228,6 +230,19 @@ def latencies(address: Address, count: int) -> list[float]:
     return sorted(taken[20:])
 
 
+def bare_syncs(count: int) -> float:
+    """What the disk itself does: a write of 512 bytes that is synced, and nothing else."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(bytes(512 * count))
+        file.flush()
+        os.fsync(file.fileno())
+        began = time.perf_counter()
+        for number in range(count):
+            os.pwrite(file.fileno(), b"x" * 512, 512 * number)
+            os.fdatasync(file.fileno())
+        return count / (time.perf_counter() - began)
+
+
 # --- the run
 
 
@@ -257,6 +272,7 @@ def daemon(*arguments: str) -> Iterator[Address]:
 
 
 ROWS: dict[str, Callable[[Address, float], float]] = {
+    "(the disk: bare syncs)": lambda address, scale: bare_syncs(int(1000 * scale)),
     "sequential": lambda address, scale: sequential(address, int(1000 * scale)),
     "length and body apart": lambda address, scale: sequential(
         address, int(300 * scale), apart=True

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -12,6 +15,30 @@ from flintmq import logs
 from flintmq.testing import ManualClock
 
 T = TypeVar("T")
+
+
+@cache
+def shares_the_session(path: Path) -> bool:
+    """Whether tests of a file ask for the one session of Spark."""
+    return "spark: Any" in path.read_text()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With --dist loadgroup, one process runs all tests that share the session of Spark.
+
+    Not by pytest-xdist's own marks: on pytest 9.2 they keep nothing together (its issue 1386).
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+
+    def scope(nodeid: str) -> str:
+        path = config.rootpath / nodeid.partition("::")[0]
+        return "spark" if "spark" in path.parts and shares_the_session(path) else nodeid
+
+    scheduler = import_module("xdist.scheduler").LoadScopeScheduling(config, log)
+    scheduler._split_scope = scope
+    return scheduler
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from .jobs import VALUE_BYTES, Jobs
 PER_SECOND = 1000
 WARM_UP_SECONDS = 8.0
 MEASURED_SECONDS = 20.0
+PATIENCE_SECONDS = 120.0
 FROM, TO = "latency-in", "latency-out"
 
 
@@ -66,6 +67,9 @@ async def _measure(url: str, seconds: float) -> list[float]:
         flintmq.connect(url) as other,
         other.reader(TO, start="earliest") as reader,
     ):
+        # The query has started when a first message has come through it.
+        await mq.publish(FROM, _stamped())
+        await _arrivals(reader, 1)
         publishing = asyncio.ensure_future(_publish(mq, total))
         try:
             taken = await _arrivals(reader, total)
@@ -81,16 +85,20 @@ async def _publish(mq: Any, total: int) -> None:
         while sent < total:
             due = min(total, int((time.monotonic() - start) * PER_SECOND) + 1)
             for _ in range(sent, due):
-                publisher.send(b"%020d" % time.time_ns() + b"x" * (VALUE_BYTES - 20))
+                publisher.send(_stamped())
             sent = due
             await asyncio.sleep(0.001)
         await publisher.flush()
 
 
+def _stamped() -> bytes:
+    return b"%020d" % time.time_ns() + b"x" * (VALUE_BYTES - 20)
+
+
 async def _arrivals(reader: Any, total: int) -> list[float]:
     taken: list[float] = []
     while len(taken) < total:
-        values = (await reader.read_batch(10_000, timeout=30.0)).values
+        values = (await reader.read_batch(10_000, timeout=PATIENCE_SECONDS)).values
         if not len(values):
             raise AssertionError(f"{len(taken):,} messages arrived of {total:,}")
         now = time.time_ns()

@@ -38,7 +38,7 @@ def tables() -> str:
 def _row(setting: Setting) -> str:
     allowed = _allowed(setting).replace("|", "\\|")
     marks = " ↻" if setting.reload else ""
-    marks += " (secret)" if setting.secret else ""
+    marks += " (secret: no flag)" if setting.secret else ""
     said = f"{setting.help} *{allowed}.*".replace("<", "&lt;")
     return f"| `{setting.name}`{marks} | {_default(setting)} | {said} |"
 

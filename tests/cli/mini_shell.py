@@ -50,7 +50,7 @@ def _streams(stdin: bytes) -> Iterator[tuple[io.BytesIO, io.StringIO]]:
         yield out, err
     finally:
         sys.stdout.flush()
-        sys.stdout.detach()  # type: ignore[union-attr]
+        sys.stdout.detach()
         sys.stdin, sys.stdout, sys.stderr = before
 
 
@@ -76,11 +76,11 @@ def run_line(line: str, more: tuple[str, ...] = ()) -> Done:
             with _streams(data) as (out, err):
                 code = run([*words[1:], *more])
         finally:
-            for name, value in before.items():
-                if value is None:
+            for name, earlier in before.items():
+                if earlier is None:
                     del os.environ[name]
                 else:
-                    os.environ[name] = value
+                    os.environ[name] = earlier
         data, told = out.getvalue(), told + err.getvalue()
         if target is not None:
             target.parent.mkdir(parents=True, exist_ok=True)

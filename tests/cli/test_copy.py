@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +19,7 @@ from hypothesis import strategies as st
 
 import flintmq
 from flintmq.batch import BatchBuilder
-from flintmq.cli.copy import Job, Sending, _parcels
+from flintmq.cli.copy import Bookmark, Job, Sending, _parcels
 from flintmq.cli.copy_files import copied, read_file
 from flintmq.cli.progress import ProgressBar, progress_line
 from flintmq.rows import Message
@@ -29,6 +35,24 @@ def facts(server: str, topic: str) -> list[tuple[Any, ...]]:
             (m.value, m.key, m.headers, m.priority, m.content_type, m.expires_at, m.deliver_at)
             for m in found
         ]
+
+
+@contextmanager
+def broker(directory: Path) -> Iterator[str]:
+    """A broker in a process of its own; its URL."""
+    command = [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(directory)]
+    with subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split("ready at ")[1].split(",")[0]
+        finally:
+            process.terminate()
+            process.wait(30)
 
 
 @pytest.fixture
@@ -100,6 +124,56 @@ async def test_what_was_sent_and_not_committed_is_found_to_be_there() -> None:
             assert (await reader.read_batch(1000)).values == [b"%d" % n for n in range(100)]
 
 
+async def test_what_was_handed_to_a_copy_that_was_killed_is_copied() -> None:
+    job = Job("orders", "copy", None, None, None, False, "copy.copy", 0)
+    async with flintmq.connect("memory://") as mq, AsyncExitStack() as stack:
+        await mq.publish_batch("orders", [b"%d" % number for number in range(100)])
+        first, after = await Bookmark.open(mq, job, "copy.copy", stack)
+        assert after == {0: 0}
+        await first.move(0, 20)
+        async with mq.reader("orders", name="copy.copy") as not_gone_yet:
+            await not_gone_yet.read_batch(70)
+            _, after = await Bookmark.open(mq, job, "copy.copy", stack)
+        assert after == {0: 20}
+
+
+def test_a_row_of_partitions_is_resumed_in_each_of_them(shell: Shell, server: str) -> None:
+    with flintmq.connect_sync(server) as mq:
+        for name in ("a", "b"):
+            mq.create_topic(name, partitions=3)
+        mq.publish_batch("a", [b"%d" % n for n in range(90)], key=[f"k{n}" for n in range(90)])
+    assert told(shell, "copy", "a", "b", "--resume", "--count", "50")["count"] == 50
+    assert told(shell, "copy", "a", "b", "--resume")["count"] == 40
+    for number in range(3):
+        assert facts(server, f"a/{number}") == facts(server, f"b/{number}") != []
+
+
+@pytest.mark.slow
+def test_a_copy_that_is_killed_again_and_again_is_complete_in_the_end(tmp_path: Path) -> None:
+    count = 300_000
+    with broker(tmp_path / "data") as url, flintmq.connect_sync(url) as mq:
+        values = [b"%d" % number for number in range(count)]
+        for start in range(0, count, 10_000):
+            mq.publish_batch("orders", values[start : start + 10_000])
+        mq.create_topic("copy")
+        command = [sys.executable, "-m", "flintmq.cli", "copy", "orders", "copy", "--resume"]
+        for _ in range(3):
+            before = mq.topic_stats("copy").next_offset
+            with subprocess.Popen(
+                [*command, "--server", url], stderr=subprocess.DEVNULL
+            ) as process:
+                while process.poll() is None and mq.topic_stats("copy").next_offset == before:
+                    time.sleep(0.01)
+                process.kill()
+        done = subprocess.run([*command, "--server", url], stderr=subprocess.DEVNULL, timeout=60)
+        assert done.returncode == 0
+        with mq.reader("copy") as reader:
+            found: list[bytes] = []
+            while rows := reader.read_batch(50_000, timeout=1):
+                found += rows.values
+        assert found == values
+
+
 @pytest.mark.parametrize("file", ["orders.jsonl", "orders.batches"])
 def test_a_file_that_was_cut_short_is_gone_on_with(
     shell: Shell, server: str, orders: list[Any], file: str, tmp_path: Path
@@ -146,6 +220,25 @@ def test_what_was_published_during_a_copy_is_left_for_the_next_one(server: str) 
             assert ends.reached()
 
     asyncio.run(story())
+
+
+@pytest.mark.slow
+def test_ctrl_c_tells_what_was_copied_and_how_to_go_on(server: str, tmp_path: Path) -> None:
+    with flintmq.connect_sync(server) as mq:
+        mq.publish_batch("orders", [b"1", b"2", b"3"])
+    path = tmp_path / "orders.jsonl"
+    command = [sys.executable, "-m", "flintmq.cli", "copy", "orders", str(path), "--follow"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not (
+            path.exists() and path.read_bytes().count(b"\n") == 3
+        ):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "3 messages" in err
+    assert "--resume goes on from here" in err
 
 
 @pytest.mark.parametrize(
@@ -217,5 +310,8 @@ def test_rows_are_copied_with_all_that_is_said_of_them(messages: list[dict[str, 
 def test_a_progress_bar_fits_its_width() -> None:
     line = progress_line("copied", 500, 1000, 2.0, 79)
     assert line == f"copied  [{'#' * 12}{'-' * 12}]   50%  500 of 1,000  250/s  2 s left"
+    large = progress_line("copied", 900_000, 10**7, 2.0, 79)
+    assert large.endswith("left")
+    assert len(large) == 79
     assert len(progress_line("copied", 10**9, 10**10, 2.0, 40)) == 40
     assert progress_line("copied", 7, None, 0.1, 79) == "copied  7"

@@ -39,10 +39,20 @@ def examples(command: click.Command) -> list[str]:
 
 
 EXAMPLES = sorted({line for command in commands(root) for line in examples(command)})
-IS_SERVE = [line for line in EXAMPLES if "flintmq serve" in line]
+OWN_PORTS = {
+    "serve": ("--listen",),
+    "hermesd": ("--client-addr", "--metrics-addr"),
+    "blipd": ("--listen", "--http", "--blip"),
+}
+"""Brokers run until they are told to stop; these options keep them off ports that others have."""
+
+BROKERS = [line for line in EXAMPLES if any(f"flintmq {name}" in line for name in OWN_PORTS)]
+ELSEWHERE_TYPED = [line for line in EXAMPLES if line.startswith("flintmq blip ")]
+"""They need a broker with BlipMQ's port: tests/servers/blip types them."""
 
 PLACES = {
     "/var/lib/flint": "data",
+    "/var/lib/blip": "blip",
     "/mnt/backup": "backup",
     "/etc/": "etc/",
     "~/": "home/",
@@ -89,6 +99,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("furnished")
     for name in ("etc", "home", "backup"):
         (place / name).mkdir()
+    (place / "blipmq.toml").write_text("port = 5555\n")
     (place / "photo.png").write_bytes(bytes(range(256)))
     (place / "prod.key").write_text("flint_0_secret")
     with flintmq.connect_sync(f"file://{place}/data") as mq:
@@ -128,7 +139,9 @@ def prepare(line: str, place: Path) -> None:
                 assert done.code == 0, done.err
 
 
-@pytest.mark.parametrize("line", [line for line in EXAMPLES if line not in IS_SERVE])
+@pytest.mark.parametrize(
+    "line", [line for line in EXAMPLES if line not in (*BROKERS, *ELSEWHERE_TYPED)]
+)
 def test_the_example_works(line: str, place: Path) -> None:
     prepare(line, place)
     more = [words for part, words in MORE.items() if part in line]
@@ -141,12 +154,15 @@ def test_the_example_works(line: str, place: Path) -> None:
     assert done.out or done.err or ">" in line or "--timeout" in more[-1], "it says what it did"
 
 
-@pytest.mark.parametrize("line", IS_SERVE)
+@pytest.mark.parametrize("line", BROKERS)
 def test_the_broker_of_the_example_starts_and_stops(line: str, place: Path) -> None:
     prepare(line, place)
     words = shlex.split(at_home(line, place).replace(":7601", "127.0.0.1:0"))
-    variables = dict(word.split("=", 1) for word in words[: words.index("flintmq")])
-    arguments = [*words[words.index("flintmq") + 1 :], "--listen", "127.0.0.1:0"]
+    at = words.index("flintmq")
+    variables = dict(word.split("=", 1) for word in words[:at])
+    arguments = words[at + 1 :]
+    for option in OWN_PORTS[arguments[0]]:
+        arguments += [option, "127.0.0.1:0"]
     with subprocess.Popen(
         [sys.executable, "-m", "flintmq.cli", *arguments],
         env={**os.environ, **variables},

@@ -47,6 +47,31 @@ def test_topics_are_made_listed_changed_emptied_and_deleted(shell: Shell) -> Non
     assert told(shell, "topic", "ls") == []
 
 
+def test_an_edit_says_what_was_and_what_is(shell: Shell) -> None:
+    shell("topic", "add", "orders", "--retention-age", "7d")
+    out = shell("topic", "edit", "orders", "--retention-age", "none", "--ttl", "90s")[1].decode()
+    assert out.splitlines() == ["retention_age  604800.0 -> none", "ttl            none -> 90.0"]
+
+
+def test_the_newest_and_what_a_group_gets_next_can_be_looked_at(shell: Shell) -> None:
+    shell("pub", "orders", "--count", "5", "{{n}}")
+    shell("sub", "orders", "--group", "g", "--count", "2")
+
+    def values(*arguments: str) -> list[str]:
+        return [message["value"] for message in told(shell, "topic", "peek", "orders", *arguments)]
+
+    assert values("--last", "--count", "2") == ["4", "5"]
+    assert values("--group", "g", "--count", "2") == ["3", "4"]
+    assert values("--filter", "offset >= 3") == ["4", "5"]
+    assert shell("topic", "peek", "orders", "--last", "--group", "g")[0] == 2
+    assert told(shell, "group", "info", "orders", "g")["lag"] == 3
+    shell("topic", "add", "row", "--partitions", "3")
+    for value in "abcdef":
+        shell("pub", "row", value, "--key", value)
+    newest = told(shell, "topic", "peek", "row", "--last", "--count", "2")
+    assert [message["value"] for message in newest] == ["e", "f"]
+
+
 def test_lists_for_people_fit_and_name_what_there_is(shell: Shell, dead: None) -> None:
     for arguments, words in (
         (("topic", "ls"), ["orders", "MESSAGES"]),

@@ -372,3 +372,20 @@ async def test_publishes_keep_their_order_also_where_the_first_of_them_makes_the
     async with mq.reader("orders") as reader:
         rows = await reader.read_batch(2000, timeout=1)
         assert rows.values == [b"%d" % number for number in range(len(publishing))]
+
+
+async def test_rows_that_are_encoded_already_are_published_as_they_are(
+    mq: flintmq.Client,
+) -> None:
+    await mq.create_topic("orders", format="json", compression="gzip")
+    rows = flintmq.BatchBuilder()
+    rows.append_row(b"\x00 not JSON", key="k", headers={"a": "b"}, priority=3)
+    rows.append_row(b"plain", content_type="text/plain")
+    receipt = await mq.publish_batch("orders", rows)
+
+    assert (receipt.offset, receipt.count) == (0, 2)
+    first, second = await _all(mq)
+    assert (first.value, first.key, first.headers) == (b"\x00 not JSON", "k", {"a": "b"})
+    assert (second.value, second.content_type, first.priority) == (b"plain", "text/plain", 3)
+    with pytest.raises(flintmq.InvalidRequest, match="says all there is"):
+        await mq.publish_batch("orders", rows, key="other")

@@ -21,8 +21,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(*arguments: str) -> str:
+    # Only a bound: Spark takes a minute where many others work on the same cores.
     done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=60
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -101,10 +102,15 @@ def python_blocks(document: str) -> list[str]:
 
 
 DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
-BLOCKS = [(name, block) for name in DOCUMENTS for block in python_blocks(name)]
+BLOCKS = [
+    # A process each: those of the README are tried with every change.
+    pytest.param(name, block, marks=[] if name == "README.md" else [pytest.mark.slow], id=name)
+    for name in DOCUMENTS
+    for block in python_blocks(name)
+]
 
 
-@pytest.mark.parametrize(("name", "block"), BLOCKS, ids=[name for name, _ in BLOCKS])
+@pytest.mark.parametrize(("name", "block"), BLOCKS)
 def test_every_python_block_of_the_documents_runs(name: str, block: str, tmp_path: Path) -> None:
     if LOCAL_BROKER not in block:
         run("-W", "error", "-c", block)

@@ -94,6 +94,28 @@ async def test_the_first_key_closes_the_gate_also_for_those_who_are_in(tmp_path:
         await server.stop()
 
 
+async def test_a_first_key_that_cannot_be_read_closes_the_gate_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = KeyedServer(tmp_path)
+    await server.start()
+    mq = await server.connect(None)
+    try:
+        _write(server, b"{")
+        server.look()
+        with pytest.raises(flintmq.NotAuthenticated):
+            await mq.publish("orders", b"x")
+        assert "nobody comes in meanwhile" in caplog.text
+
+        os.unlink(server.ring.path)
+        key = server.add("admin", publish=">")
+        async with server.connect(key) as allowed:
+            await allowed.publish("orders", b"x")
+    finally:
+        await mq.close()
+        await server.stop()
+
+
 async def test_who_brought_the_key_before_it_was_asked_for_goes_on(tmp_path: Path) -> None:
     server = KeyedServer(tmp_path)
     await server.start()

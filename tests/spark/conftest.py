@@ -40,13 +40,11 @@ if MASTER.startswith("spark://"):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What asks for the session is a test of Spark. All of those go to one process of pytest-xdist:
-    sessions are heavy."""
+    """What asks for the session is a test of Spark. tests/conftest.py has all of those run by one
+    process of pytest-xdist: sessions are heavy. Drivers that are killed are apart."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-        if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 def path_without_java(directory: Path) -> str:

@@ -121,6 +121,17 @@ def test_a_batch_that_could_never_be_made_is_refused() -> None:
         options(streams=True, group="g", minOffsetsPerTrigger="10", maxOffsetsPerTrigger="5")
 
 
+def test_an_end_before_the_start_is_a_slip_that_is_said() -> None:
+    with pytest.raises(InvalidRequest, match="20 for partition 1, which is behind the 10"):
+        options(
+            startingOffsets='{"orders": {"0": 5, "1": 20}}',
+            endingOffsets='{"orders": {"0": -1, "1": 10}}',
+        )
+    with pytest.raises(InvalidRequest, match="is after endingTimestamp"):
+        options(startingTimestamp="2000", endingTimestamp="1000")
+    options(startingOffsets='{"orders": {"0": 5}}', endingOffsets='{"orders": {"0": 5}}')
+
+
 def test_servers_are_a_url_or_hosts() -> None:
     assert Settings("a:1, b:2").url == "flint://a:1,b:2"
     assert Settings("flints://a:1").url == "flints://a:1"

@@ -44,6 +44,18 @@ def test_another_pyspark_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) 
     )
 
 
+def test_spark_connect_without_its_packages_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("pyspark")
+    for name in [name for name in sys.modules if name.startswith("pyspark.sql.connect")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "grpc", None)
+
+    with pytest.raises(flintmq.SparkUnavailable, match=r"pip install 'pyspark\[connect\]==4\.3"):
+        flintmq.spark.session("sc://127.0.0.1:1")
+
+
 @pytest.mark.parametrize("version", ["4.3.0", "4.3.1", "4.3.0.dev1"])
 def test_every_patch_of_the_right_pyspark_will_do(
     version: str, monkeypatch: pytest.MonkeyPatch

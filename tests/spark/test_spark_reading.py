@@ -96,6 +96,31 @@ def test_an_error_says_what_is_wrong(spark: Any, broker: BrokerProcess, topic: s
         _run_once(stream(spark, broker, topic, startingOffsets="latest").load(), "/nowhere")
 
 
+def test_an_error_is_a_few_lines_and_shows_nothing_of_our_insides(
+    spark: Any, broker: BrokerProcess, mq: BlockingClient, topic: str, tmp_path: Path
+) -> None:
+    mq.publish(topic, b"\xff")
+
+    def query() -> None:
+        table = stream(spark, broker, topic, startingOffset="earliest").load()
+        _run_once(table, str(tmp_path / "checkpoint"))
+
+    for fails in (
+        lambda: read(spark, broker, topic, startingOffset="earliest").load().count(),
+        lambda: read(spark, broker, topic + "x").load().count(),
+        lambda: read(spark, broker, topic).schema("value string").load().collect(),
+        query,
+    ):
+        with pytest.raises(Exception) as caught:
+            fails()
+        text = str(caught.value)
+        assert "flintmq.errors" in text
+        assert "/options.py" not in text
+        assert "/planning.py" not in text
+        assert "/columns.py" not in text
+        assert "UnboundLocalError" not in text
+
+
 def _run_once(table: Any, checkpoint: str, sink: str = "noop") -> Any:
     query = (
         table.writeStream.format(sink)

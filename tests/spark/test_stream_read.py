@@ -327,7 +327,9 @@ def test_a_topic_that_is_gone_is_an_error_unless_it_may_be(
     broker.run(broker.client.delete_topic("orders.b"))
     broker.publish("orders.a", b"3")
 
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(
+        TopicNotFound, match=r"deleted under the query. Begin with a new checkpoint"
+    ):
         reader.latestOffset(end, ALL)
     lenient = earliest(url, subscribePattern="orders.*", failOnDataLoss="false")
     assert next_batch(lenient, end)[1] == [b"3"]
@@ -348,6 +350,18 @@ def test_retention_that_passes_the_checkpoint_is_an_error_unless_it_may(
     lenient = earliest(url, failOnDataLoss="false")
     rows = read_all(lenient, lenient.partitions(start, end))
     assert column(rows, "value") == [b"8", b"9", b"10"]
+
+
+def test_a_topic_that_is_not_subscribed_to_any_more_is_not_said_to_be_gone(
+    broker: ThreadedBroker, url: str
+) -> None:
+    broker.publish("orders", b"1")
+    broker.publish("bills", b"2")
+    reader = earliest(url, subscribe="orders,bills")
+    end, _ = next_batch(reader, as_kept(reader.initialOffset()))
+
+    with pytest.raises(InvalidRequest, match="'bills', which is not subscribed to any more"):
+        earliest(url, subscribe="orders").latestOffset(end, ALL)
 
 
 def test_a_named_topic_that_is_gone_may_come_back_where_loss_is_allowed(

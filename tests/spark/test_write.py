@@ -159,10 +159,24 @@ def test_the_same_transaction_again_is_not_done_again(
 ) -> None:
     frame = spark.createDataFrame([("a",)], "value string")
 
-    for version in ("1", "1", "0", "2"):
+    for version in ("1", "1", "2"):
         save(frame, broker, topic, transaction=topic, transactionVersion=version)
 
     assert mq.topic_stats(topic).message_count == 2
+
+
+def test_what_is_no_repetition_is_not_passed_over_without_a_word(
+    spark: Any, broker: BrokerProcess, mq: BlockingClient, topic: str
+) -> None:
+    frame = spark.createDataFrame([("a",)], "value string")
+    save(frame, broker, topic, transaction=topic, transactionVersion="1")
+
+    with pytest.raises(Exception, match="versions have to grow"):
+        save(frame, broker, topic, transaction=topic, transactionVersion="0")
+    with pytest.raises(Exception, match=r"needs a transaction .* of its own"):
+        save(frame, broker, topic + ".other", transaction=topic, transactionVersion="1")
+
+    assert mq.topic_stats(topic).message_count == 1
 
 
 def test_nothing_is_written_of_no_rows(

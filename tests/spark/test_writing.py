@@ -97,6 +97,43 @@ def test_an_attempt_that_comes_after_the_commit_changes_nothing(
     assert there(broker) == [b"a"]
 
 
+def test_a_checkpoint_that_was_set_back_is_an_error_and_not_taken_for_a_repetition(
+    broker: ThreadedBroker,
+) -> None:
+    pytest.importorskip("pyspark")
+    from flintmq.spark.writer import Done, commit_all
+
+    options = WriteOptions(settings=Settings(servers=broker.url), topic="out")
+    commit_all(options, [Done(write(broker, batch(b"a"))), None])
+    commit_all(options, [Done(write(broker, batch(b"a")))])
+    older = Done(write(broker, batch(b"b"), job=Job(JOB.name, JOB.number - 1)))
+
+    with pytest.raises(flintmq.InvalidRequest, match="checkpoint was set back"):
+        commit_all(options, [older])
+    commit_all(options, [Done(write(broker, job=Job(JOB.name, JOB.number - 1)))])
+
+    assert there(broker) == [b"a"]
+
+
+def test_a_micro_batch_is_given_up_although_some_of_its_tasks_said_nothing(
+    broker: ThreadedBroker, line: Line
+) -> None:
+    pytest.importorskip("pyspark")
+    from flintmq.spark.stream_writer import StreamWriter
+    from flintmq.spark.writer import Done
+
+    options = WriteOptions(settings=Settings(servers=broker.url), topic="out")
+    writer = StreamWriter(options, ["value"])
+    written = write(broker, batch(b"a"))
+
+    writer.abort([None, None], JOB.number)
+    writer.abort([None, Done(written), None], JOB.number)
+
+    with pytest.raises(flintmq.FlintError, match="staged"):
+        commit(line, written)
+    assert there(broker) == []
+
+
 def test_giving_up_does_not_take_back_what_was_committed(
     broker: ThreadedBroker, line: Line
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import flintmq
 import flintmq.spark
 
 from .conftest import BrokerProcess
@@ -26,7 +27,10 @@ def test_every_block_of_the_page_runs(
             block = block.replace("flint://127.0.0.1:7600", broker.url)
             exec(block.replace("/checkpoints", str(tmp_path / "checkpoints")), names)
         rows = names["decoded"].select("data.id", "data.amount", "why").collect()
+        with flintmq.connect_sync(broker.url) as mq, mq.reader("counts") as reader:
+            counts = [(message.key, message.value) for message in reader.read_batch(10)]
     finally:
         broker.stop()
 
     assert [tuple(row) for row in rows] == [(1, 19.0, None)]
+    assert counts == [(b"anna", b"1")]

@@ -127,3 +127,9 @@ def test_a_hello_agrees_on_a_version_or_says_that_none_fits() -> None:
 def test_what_is_no_hello_is_seen_by_its_first_bytes(start: bytes) -> None:
     with pytest.raises(MalformedFrame, match="FLNT"):
         parse_hello(start)
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 400 NoHttp", b"GET / HTTP/1.1\r\n"])
+def test_who_took_one_port_for_the_other_is_told(start: bytes) -> None:
+    with pytest.raises(MalformedFrame, match="another port"):
+        parse_hello(start[:16])

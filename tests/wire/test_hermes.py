@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.wire import hermes
@@ -37,6 +37,7 @@ RESPONSES = {
         "rate_limited", "rate limit exceeded", retry_after_ms=1000
     ),
 }
+FEW = settings(max_examples=40)
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 TEXT = st.text(max_size=20)
 VALUES = {
@@ -64,6 +65,7 @@ def test_a_response_is_written_byte_for_byte(name: str) -> None:
     assert RESPONSES[name] == GOLDEN[name]
 
 
+@FEW
 @given(st.data(), st.sampled_from(schema.ONE_OF["Request"].split()))
 def test_whatever_the_protobuf_runtime_writes_we_read(data: Any, kind: str) -> None:
     label, _, message = kind.partition(":")
@@ -82,6 +84,7 @@ def test_whatever_the_protobuf_runtime_writes_we_read(data: Any, kind: str) -> N
         assert {name: getattr(read, name) for name in values} == values
 
 
+@FEW
 @given(st.lists(st.builds(hermes.Delivered, U64, U64, U32, U32, st.binary(max_size=300), U64)))
 def test_what_we_deliver_the_protobuf_runtime_reads(items: list[hermes.Delivered]) -> None:
     frame = hermes.polled(items)
@@ -94,6 +97,7 @@ def test_what_we_deliver_the_protobuf_runtime_reads(items: list[hermes.Delivered
     ] == [tuple(getattr(one, name) for name in one.__struct_fields__) for one in items]
 
 
+@FEW
 @given(U64, TEXT, TEXT)
 def test_offsets_errors_and_stats_are_read(number: int, some: str, more: str) -> None:
     said = schema.Response.FromString
@@ -109,6 +113,7 @@ def test_offsets_errors_and_stats_are_read(number: int, some: str, more: str) ->
     ]  # fmt: skip
 
 
+@FEW
 @given(st.binary(max_size=60))
 def test_whatever_the_runtime_refuses_we_refuse(body: bytes) -> None:
     """Not the other way round: a known field of another wire type is unknown there, wrong here."""
@@ -151,6 +156,7 @@ def test_the_last_kind_counts_and_one_said_twice_is_put_together() -> None:
     assert hermes.decode_request(ack + more) == hermes.Ack("t", "g", 7)
 
 
+@FEW
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(1, 9))
 def test_frames_are_the_same_however_the_stream_is_cut(bodies: list[bytes], step: int) -> None:
     stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)

@@ -1,6 +1,6 @@
 """The command line: `flintmq --help`. One file per command; each is loaded when it is called.
 
-Exit codes: 0 done, 1 a problem was found, 2 the command was used wrongly.
+Exit codes are those of `exit_codes`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,17 @@ import sys
 
 def main() -> None:
     try:
-        import click  # noqa: F401
-    except ImportError:
-        print("flintmq: the command line needs: pip install 'flintmq[server]'", file=sys.stderr)
-        sys.exit(2)
-    from .root import run
+        try:
+            import click  # noqa: F401
+        except ImportError:
+            print("flintmq: the command line needs: pip install 'flintmq[server]'", file=sys.stderr)
+            sys.exit(2)
+        from .root import run
 
-    sys.exit(run())
+        sys.exit(run())
+    except KeyboardInterrupt:  # while modules are loaded; later, `run` sees to it
+        print("flintmq: interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
 __all__ = ["main"]

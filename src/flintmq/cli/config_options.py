@@ -32,8 +32,8 @@ class GroupedCommand(click.Command):
 
 
 def config_options(command: Command) -> Command:
-    """An option for every setting, and `--config`. The command gets those that were given, as
-    `flags`, unread: what they say is checked together with file and environment."""
+    """An option for every setting that is no secret, and `--config`. The command gets those that
+    were given, as `flags`, unread: what they say is checked with file and environment."""
 
     @wraps(command)
     def called(config_file: Path | None, **given: Any) -> int:
@@ -43,7 +43,8 @@ def config_options(command: Command) -> Command:
 
     decorated: Any = called
     for setting in reversed(SETTINGS):
-        decorated = _option(setting)(decorated)
+        if not setting.secret:  # arguments are in the process list, for all to read
+            decorated = _option(setting)(decorated)
     decorated = click.option(
         "--config",
         "config_file",

@@ -19,7 +19,7 @@ from ..client.reader import Reader
 from ..client.sending import halves
 from ..errors import FlintError, InvalidRequest
 from ..model import Receipt, Start, TopicStats
-from ..rows import Message, Rows, Run
+from ..rows import Rows, Run
 from .connecting import Target, run_async, server_options, target_of
 from .copy_files import BATCHES, STDIO, Lot, contiguous, copied, is_file, next_offsets, open_sink
 from .copy_files import read_file as lots_of_file
@@ -50,6 +50,8 @@ class Job:
     copied: int = 0
     bytes: int = 0
     repeated: int = 0
+    missed: int = 0
+    """What retention took before it could be read."""
     read: int = 0
     """Of a file: how many of its messages are done with."""
     began: float = field(default_factory=monotonic)
@@ -63,6 +65,7 @@ class Job:
                 "count": self.copied,
                 "bytes": self.bytes,
                 "repeated": self.repeated,
+                "missed": self.missed,
                 "read": self.read,
                 "seconds": round(seconds, 3),
                 "ended": ended,
@@ -71,10 +74,13 @@ class Job:
             click.echo(msgspec.json.encode(facts), err=self.destination == STDIO)
             return
         rate = f", {self.copied / seconds:,.0f}/s" if seconds > 0.1 else ""
-        text = f"{self.source} to {self.destination}: {self.copied:,} messages, "
+        many = "message" if self.copied == 1 else "messages"
+        text = f"{self.source} to {self.destination}: {self.copied:,} {many}, "
         text += f"{shown_size(self.bytes)} in {seconds:.2f} s{rate}"
         if self.repeated:
             text += f"; {self.repeated:,} were there already"
+        if self.missed:
+            text += f"; {self.missed:,} were gone before they could be read"
         if ended != "done" and self.read:
             text += f"; --skip {self.read + self.skip} goes on behind them"
         elif ended != "done" and (self.resume or is_file(self.destination)):
@@ -168,7 +174,7 @@ def command(
     except OSError as error:
         raise InvalidRequest(f"{error.filename or destination}: {error.strerror}") from None
     job.tell(output, "done")
-    return 0
+    return 1 if job.missed else 0
 
 
 # --- reading a topic up to where it ends now
@@ -211,7 +217,7 @@ async def _reading(
     ends = Ends(stats, job.follow)
     plain = not stats.partitions
     start = after.get(0, job.start) if plain else job.start
-    async with mq.reader(job.source, name=job.resume, start=start, filter=job.filter) as reader:
+    async with mq.reader(job.source, start=start, filter=job.filter) as reader:
         if after and not plain:
             firsts = {number: part.first_offset for number, part in enumerate(stats.partitions)}
             await reader.seek({**firsts, **after})
@@ -224,6 +230,7 @@ async def _rows(reader: Reader, ends: Ends, job: Job, taken: int = 0) -> AsyncIt
     while not ends.reached() and (job.count is None or taken < job.count):
         most = BATCH if job.count is None else min(BATCH, job.count - taken)
         found = await reader.read_batch(most, timeout=None if job.follow else 0)
+        job.missed += found.missed
         if not found:
             return
         rows = ends.within(found)
@@ -269,6 +276,41 @@ def _bytes_of(runs: Sequence[Run]) -> int:
 # --- into a topic
 
 
+class Bookmark:
+    """How far a copy has come, kept by the source under a name; a place in each of its partitions.
+
+    It is never read by: what was handed to a copy that was killed meanwhile would be missing here.
+    """
+
+    def __init__(self, places: dict[int, Reader]) -> None:
+        self._places = places
+
+    @classmethod
+    async def open(
+        cls, mq: Client, job: Job, name: str, stack: AsyncExitStack
+    ) -> tuple[Bookmark, dict[int, int]]:
+        """The bookmark, and the next offsets to copy; a new one is put where the job begins."""
+        count = await _partitions(mq, job.source)
+        topics = [job.source] if count is None else [f"{job.source}/{n}" for n in range(count)]
+        places: dict[int, Reader] = {}
+        after: dict[int, int] = {}
+        for number, topic in enumerate(topics):
+            is_known = any(group.name == name for group in await mq.groups(topic))
+            place = await stack.enter_async_context(mq.reader(topic, name=name))
+            if is_known:
+                await place.seek("committed")
+                after[number] = await place.position()
+            else:
+                async with mq.reader(topic, start=job.start) as reader:
+                    after[number] = await reader.position()
+                await place.commit(after[number])
+            places[number] = place
+        return cls(places), after
+
+    async def move(self, partition: int, offset: int) -> None:
+        await (self._places.get(partition) or self._places[0]).commit(offset)
+
+
 @dataclass(slots=True)
 class Parcel:
     """Rows on their way to a partition, and what they are of the source."""
@@ -277,7 +319,8 @@ class Parcel:
     partition: int | None
     producer: str | None = None
     sequence: int | None = None
-    last: Message | None = None
+    behind: tuple[int, int] | None = None
+    """The partition of the source, and the offset behind the last of these."""
     read: int = 0
     bytes: int = 0
 
@@ -285,20 +328,21 @@ class Parcel:
 class Sending:
     """Parcels under way to a topic: several at once, in order, counted when they are there."""
 
-    def __init__(self, mq: Client, job: Job, bar: ProgressBar, reader: Reader | None) -> None:
-        self._mq, self._job, self._bar, self._reader = mq, job, bar, reader
+    def __init__(self, mq: Client, job: Job, bar: ProgressBar, bookmark: Bookmark | None) -> None:
+        self._mq, self._job, self._bar, self._bookmark = mq, job, bar, bookmark
         self._under_way: deque[tuple[asyncio.Task[list[Receipt]], Parcel]] = deque()
-        self._last: dict[int, Message] = {}
+        self._behind: dict[int, int] = {}
         self._since_commit = 0
         # The first alone: it may have to make the topic, and what is sent meanwhile could come
-        # before it. Likewise while parts are there already, from an earlier copy that was ended.
-        self._at_once = 1
+        # before it. Likewise as long as something may be there already, or still on its way, from
+        # an earlier copy that was killed.
+        self._alone = IN_FLIGHT + 1 if job.resume else 1
 
     async def send(self, parcel: Parcel) -> None:
         task = asyncio.ensure_future(self._publish(parcel.rows, parcel))
         self._under_way.append((task, parcel))
         await asyncio.sleep(0)
-        while len(self._under_way) >= self._at_once:
+        while len(self._under_way) >= (1 if self._alone > 0 else IN_FLIGHT):
             await self._settle()
 
     async def finish(self) -> None:
@@ -322,9 +366,10 @@ class Sending:
         job.bytes += parcel.bytes
         job.read += parcel.read
         if not repeated:
-            self._at_once = IN_FLIGHT
-        if parcel.last is not None:
-            self._last[parcel.last.partition] = parcel.last
+            self._alone -= 1
+        if parcel.behind is not None:
+            partition, offset = parcel.behind
+            self._behind[partition] = offset
             self._since_commit += 1
             if self._since_commit >= COMMIT_EVERY:
                 await self._commit()
@@ -332,10 +377,10 @@ class Sending:
 
     async def _commit(self) -> None:
         self._since_commit = 0
-        if self._reader is not None:
-            for message in self._last.values():
-                await self._reader.commit(message)
-            self._last.clear()
+        if self._bookmark is not None:
+            for partition, offset in self._behind.items():
+                await self._bookmark.move(partition, offset)
+        self._behind.clear()
 
     async def _publish(self, rows: BatchBuilder, parcel: Parcel, skip: int = 0) -> list[Receipt]:
         sequence = None if parcel.sequence is None else parcel.sequence + skip
@@ -371,7 +416,6 @@ async def _to_topic(job: Job, target: Target, to: Target) -> None:
         mq = await stack.enter_async_context(target.connect())
         # A directory can be opened once only.
         other = mq if to == target else await stack.enter_async_context(to.connect())
-        reader, ends = await stack.enter_async_context(_reading(mq, job, {}))
         ours, theirs = await _partitions(mq, job.source), await _partitions(other, job.destination)
         if job.resume and theirs and theirs != ours:
             raise InvalidRequest(
@@ -379,8 +423,13 @@ async def _to_topic(job: Job, target: Target, to: Target) -> None:
                 f"{job.destination} has {theirs}: name one of them, as in {job.destination}/0"
             )
         identity = (await mq.topic_info(job.source)).id
+        bookmark: Bookmark | None = None
+        after: dict[int, int] = {}
+        if job.resume:
+            bookmark, after = await Bookmark.open(mq, job, job.resume, stack)
+        reader, ends = await stack.enter_async_context(_reading(mq, job, after))
         bar = ProgressBar("copied", ends.total)
-        sending = Sending(other, job, bar, reader if job.resume else None)
+        sending = Sending(other, job, bar, bookmark)
         try:
             async for rows in _rows(reader, ends, job):
                 for parcel in _parcels(rows, job, theirs if theirs == ours else None, identity):
@@ -404,7 +453,7 @@ def _parcels(rows: Rows, job: Job, partitions: int | None, identity: int) -> Ite
             if job.resume:
                 parcel.producer = f"{job.resume} {identity}/{number}"
                 parcel.sequence = part.source.base_offset + part.start
-                parcel.last = Message(part.source, part.stop - 1, part.origin)
+                parcel.behind = (number, part.source.base_offset + part.stop)
             yield parcel
 
 

@@ -148,6 +148,7 @@ class JsonLines:
 
     def write(self, rows: Rows) -> None:
         self._file.write(b"".join(line(message) + b"\n" for message in rows))
+        self._file.flush()
 
     def close(self) -> None:
         _settle(self._file)
@@ -169,6 +170,7 @@ class Batches:
                 builder = BatchBuilder(source.base_offset + part.start)
                 builder.extend(source, part.start, part.stop)
                 self._file.write(builder.seal().encode())
+        self._file.flush()
 
     def close(self) -> None:
         _settle(self._file)

@@ -12,10 +12,12 @@ import click
 from ..config import Config
 from ..config_kinds import shown_address
 from ..daemon import run
+from ..errors import Disconnected
 from ..exposure import Exposed, check_exposure
 from ..logs import configure
 from ..settings import Resolved, resolve
 from .config_options import configured, tell_problems
+from .exit_codes import NotStarted
 
 PREFIX = "HERMESMQ_"
 
@@ -74,6 +76,8 @@ def command(insecure: bool, **given: str | None) -> int:
     logs = configure(format=config.log_format, level=config.log_level, levels=config.log_levels)
     try:
         run(config, ready, reread_config, logs)
+    except Disconnected as error:
+        raise NotStarted(str(error)) from None
     finally:
         logs.close()
     return 0

@@ -9,7 +9,7 @@ from time import monotonic
 from .shared import said, say
 
 EVERY_SECONDS = 0.1
-BAR = 24
+BAR_MIN, BAR_MAX = 6, 24
 
 
 def progress_line(what: str, done: int, total: int | None, seconds: float, width: int) -> str:
@@ -20,10 +20,12 @@ def progress_line(what: str, done: int, total: int | None, seconds: float, width
         parts = [what, f"{done:,}", speed]
     else:
         share = min(1.0, done / total)
-        full = round(share * BAR)
         left = f"{left_text((total - done) / rate)} left" if rate and speed and share < 1 else ""
-        bar = f"[{'#' * full}{'-' * (BAR - full)}]"
-        parts = [what, bar, f"{share:4.0%}", f"{done:,} of {total:,}", speed, left]
+        parts = [what, f"{int(share * 100):3}%", f"{done:,} of {total:,}", speed, left]
+        room = width - len("  ".join(part for part in parts if part)) - len("  []")
+        long = max(BAR_MIN, min(BAR_MAX, room))
+        full = int(share * long)
+        parts.insert(1, f"[{'#' * full}{'-' * (long - full)}]")
     return "  ".join(part for part in parts if part)[:width]
 
 

@@ -18,7 +18,8 @@ from ..model import Receipt
 from .connecting import Target, run_async, server_options
 from .durations import Duration, Moment
 from .envelope import Outgoing, outgoing
-from .shared import output_option, print_json, said, say
+from .progress import ProgressBar
+from .shared import output_option, print_json, said
 
 BATCH = 1000
 IN_FLIGHT = 8
@@ -136,8 +137,9 @@ def command(
         said_of["headers"] = dict(_header(text) for text in headers)
     lots = _messages(values, file, lines, as_json, count, said_of.get("format"))
     tally = Tally(topic)
+    total = count * max(1, len(values)) if count else None
     try:
-        run_async(_publish(target, topic, lots, said_of, Pace(rate), tally))
+        run_async(_publish(target, topic, lots, said_of, Pace(rate), tally, total))
     except KeyboardInterrupt:
         tally.tell(output, "interrupted")
         raise
@@ -228,10 +230,12 @@ async def _publish(
     said_of: dict[str, Any],
     pace: Pace,
     tally: Tally,
+    total: int | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     under_way: set[asyncio.Task[Receipt]] = set()
     taken = 0
+    bar = ProgressBar(f"to {topic}", total)
     async with target.connect() as mq:
         try:
             # A pipe may be slow: it is read beside the loop, which keeps the connection alive.
@@ -243,7 +247,7 @@ async def _publish(
                     # The first alone: where it makes the topic, others could come before it.
                     if len(under_way) >= IN_FLIGHT or not tally.count:
                         under_way = await _some(under_way)
-                    say(f"{tally.count:,} published to {topic}")
+                    bar.show(tally.count)
                     if (wait := pace.due(taken, tally.began)) > 0:
                         await asyncio.sleep(wait)
             while under_way:

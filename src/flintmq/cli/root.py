@@ -10,6 +10,7 @@ from importlib import import_module
 import click
 
 from ..errors import FlintError
+from .exit_codes import INTERRUPTED, MISUSED, code_of
 
 LOG_COMMANDS = {
     "ls": ("log_ls", "What a data directory holds."),
@@ -124,10 +125,13 @@ root = LazyGroup(
 \b
 Examples:
   flintmq serve --data-dir /var/lib/flint
-  flintmq log ls /var/lib/flint
+  flintmq pub orders '{"id": 42}'
+  flintmq sub orders
+  flintmq top
   flintmq backup /var/lib/flint /mnt/backup/flint-monday
 
-Exit codes: 0 done, 1 a problem was found, 2 the command was used wrongly.
+Exit codes: 0 done, 1 a problem, 2 the command was used wrongly, 3 the broker cannot be reached,
+4 it does not allow that, 130 Ctrl-C.
 """,
 )
 
@@ -146,13 +150,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return ended.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        return 2
+        return MISUSED
+    except click.UsageError as error:
+        where = "" if error.ctx is None else f" (see `{error.ctx.command_path} --help`)"
+        print(f"flintmq: {error.format_message()}{where}", file=sys.stderr)
+        return error.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         print("flintmq: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has gone; nothing is wrong. Python's own flush at exit must not
         # complain either.
@@ -160,4 +168,4 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 0
     except FlintError as error:
         print(f"flintmq: {error}", file=sys.stderr)
-        return 1
+        return code_of(error)

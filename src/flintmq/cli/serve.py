@@ -12,10 +12,12 @@ import click
 from ..config import Config
 from ..config_kinds import shown_address
 from ..daemon import run
+from ..errors import Disconnected
 from ..exposure import Exposed, check_exposure
 from ..logs import configure
 from ..settings import Resolved, resolve
 from .config_options import GroupedCommand, config_options, configured, tell_problems
+from .exit_codes import NotStarted
 
 
 @click.command("serve", cls=GroupedCommand)
@@ -73,6 +75,8 @@ def serve(config: Config, reread: Callable[[], Config]) -> int:
     logs = configure(format=config.log_format, level=config.log_level, levels=config.log_levels)
     try:
         run(config, ready, reread, logs)
+    except Disconnected as error:
+        raise NotStarted(str(error)) from None
     finally:
         logs.close()
     return 0

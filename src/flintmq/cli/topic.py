@@ -165,6 +165,8 @@ _OPTIONS: list[tuple[str, Any, str]] = [
     ("partitions", _WHOLE, "A row of so many topics."),
     ("format", click.STRING, "json, msgpack, raw, text, avro."),
     ("compression", click.STRING, "gzip, zstd, lz4."),
+    ("magic_header", click.STRING, "What values begin with: flint, tmq, none."),
+    ("schema", click.File(), "A file with the Avro schema of the values."),
 ]
 
 
@@ -176,7 +178,7 @@ def topic_options(function: Any) -> Any:
 
 def _said(options: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: None if value == NONE else value
+        name: None if value == NONE else value.read() if name == "schema" else value
         for name, value in options.items()
         if value is not None
     }
@@ -214,26 +216,32 @@ def add(target: Target, topic: str, output: str, **options: Any) -> int:
 @output_option
 @server_options
 def edit(target: Target, topic: str, output: str, **options: Any) -> int:
-    """Change options of a topic; `none` takes a limit away.
+    """Change options of a topic; `none` takes a limit away. Says what was and what is.
 
     \b
     Examples:
       flintmq topic edit orders --retention-age 30d --retention-bytes none
+      flintmq topic edit orders --max-deliveries 10 --dead-letter-topic orders.dead
     """
     changes = _said(options)
     if not changes:
         raise click.UsageError("say what to change, as in --retention-age 30d")
 
-    async def work() -> TopicInfo:
+    async def work() -> tuple[TopicInfo, TopicInfo]:
         async with target.connect() as mq:
-            return await mq.configure_topic(topic, **changes)
+            return await mq.topic_info(topic), await mq.configure_topic(topic, **changes)
 
-    found = run_async(work())
+    before, found = run_async(work())
     if output == "json":
         print_json(plain(found))
     else:
-        print_facts({name: plain(found.options)[name] for name in changes})
+        old, new = plain(before.options), plain(found.options)
+        print_facts({name: f"{_shown(old[name])} -> {_shown(new[name])}" for name in changes})
     return 0
+
+
+def _shown(value: Any) -> str:
+    return NONE if value is None else str(value)
 
 
 @command.command("rm")
@@ -270,25 +278,54 @@ def rm(target: Target, topics: tuple[str, ...], yes: bool, output: str) -> int:
 
 @command.command("peek")
 @click.argument("topic")
-@click.option("--from", "start", type=Position(), default="earliest", help="Where to begin.")
-@click.option("--count", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option("--from", "start", type=Position(), help="Where to begin.  [earliest]")
+@click.option("--last", is_flag=True, help="The newest ones, in their order.")
+@click.option("--group", help="What a group would be handed next, in its order.")
+@click.option("--filter", "filter", help="Only those an expression picks.")
+@click.option("--count", type=click.IntRange(1, 10_000), default=10, show_default=True)
 @output_option
 @server_options
-def peek(target: Target, topic: str, start: Any, count: int, output: str) -> int:
+def peek(
+    target: Target,
+    topic: str,
+    start: Any,
+    last: bool,
+    group: str | None,
+    filter: str | None,
+    count: int,
+    output: str,
+) -> int:
     """Look at a few messages; nothing is changed by it.
 
     \b
     Examples:
       flintmq topic peek orders
+      flintmq topic peek orders --last --count 3
+      flintmq topic peek orders --group billing
       flintmq topic peek orders --from -5m --count 3 --output json
     """
+    if sum((start is not None, last, group is not None)) > 1:
+        raise click.UsageError("choose one of --from, --last and --group")
+    if filter is not None and (last or group is not None):
+        raise click.UsageError("--filter goes forward from a position: use --from")
+
+    async def read(mq: Client, name: str, where: Any) -> list[Message]:
+        async with mq.reader(name, start=where, filter=filter) as reader:
+            return list(await reader.read_batch(count, timeout=0))
+
+    async def newest(mq: Client) -> list[Message]:
+        stats = await mq.topic_stats(topic)
+        parts = [(f"{topic}/{n}", part) for n, part in enumerate(stats.partitions)]
+        found: list[Message] = []
+        for name, part in parts or [(topic, stats)]:
+            found += await read(mq, name, max(part.first_offset, part.next_offset - count))
+        return sorted(found, key=lambda message: message.timestamp)[-count:]
 
     async def work() -> list[Message]:
-        async with (
-            target.connect(auto_create=False) as mq,
-            mq.reader(topic, start=start) as reader,
-        ):
-            return list(await reader.read_batch(count, timeout=0))
+        async with target.connect(auto_create=False) as mq:
+            if group is not None:
+                return list(await mq.peek(topic, group, count))
+            return await newest(mq) if last else await read(mq, topic, start or "earliest")
 
     found = run_async(work())
     if output == "json":

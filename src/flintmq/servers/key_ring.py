@@ -32,7 +32,8 @@ class Wrong(NamedTuple):
 
 
 class KeyRing:
-    """A file that cannot be read changes nothing: the keys stay as they were, and it is logged."""
+    """A file that cannot be read changes nothing: the keys stay as they were, and it is logged. The
+    first one closes the broker all the same."""
 
     def __init__(self, file: KeyFile, *, clock: Clock | None = None) -> None:
         self._file = file
@@ -90,7 +91,7 @@ class KeyRing:
             keys = self._file.read()
         except FlintError as error:
             self._complain(f"cannot be read: {error}", stamp)
-            return False
+            return self._is_closed_by(stamp)
         self._stamp = stamp
         self._complained_of = None
         self._take(keys)
@@ -104,6 +105,14 @@ class KeyRing:
         )
         return True
 
+    def _is_closed_by(self, stamp: Stamp | None) -> bool:
+        """Somebody has made a first key, and we cannot read it (it may be another user's): they
+        rely on nobody coming in without one."""
+        if stamp is None or self.is_there:
+            return False
+        self.is_there = True
+        return True
+
     def _complain(self, what: str, stamp: Stamp | None) -> None:
         if self._complained_of != (what, stamp):  # once for each state of the file
             self._complained_of = (what, stamp)
@@ -111,7 +120,8 @@ class KeyRing:
                 _log,
                 logging.ERROR,
                 "keys_not_read",
-                f"{self.path} {what}; the keys stay as they were",
+                f"{self.path} {what}; "
+                + ("the keys stay as they were" if self.is_there else "nobody comes in meanwhile"),
                 file=self.path,
             )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..client.client import Client
-from ..errors import Disconnected, FlintError, InvalidRequest
+from ..errors import Disconnected, FlintError, InvalidRequest, OutcomeUnknown
 from ..remote.broker import RemoteBroker
 from ..remote.tls import ClientTls
 from ..serde.codec import DECODED_BYTES_MAX, Codec
@@ -101,6 +101,14 @@ class Line:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Have the loop do something; its result, or its error."""
         return self.begin(work).result()
+
+    def ask(self, work: Coroutine[Any, Any, T]) -> T:
+        """The same for what changes nothing: no answer is no connection, and nothing else."""
+        try:
+            return self.run(work)
+        except OutcomeUnknown:
+            waited = f"it was waited for, {self.settings.patience:g} s long (brokerTimeout)"
+            raise Disconnected(self.broker.link.name, waited) from None
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)

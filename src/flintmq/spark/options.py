@@ -135,6 +135,7 @@ def read_options(given: Mapping[str, str], *, streams: bool) -> ReadOptions:
     if options.group is not None:
         check_name(options.group, "group")
     _check_trigger(options)
+    _check_order(options)
     if streams and options.start_moves and options.group is None:
         raise InvalidRequest(
             "a stream that starts at 'latest' or at a time needs the option group: under that "
@@ -199,6 +200,24 @@ def _check_trigger(options: ReadOptions) -> None:
             f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}: no batch "
             "could ever be made"
         )
+
+
+def _check_order(options: ReadOptions) -> None:
+    """An end before the start is a slip: nothing would be read, and nothing said."""
+    start, end = options.start, options.end
+    if isinstance(start, datetime) and isinstance(end, datetime) and start > end:
+        raise InvalidRequest(
+            f"startingTimestamp {start.isoformat()} is after endingTimestamp {end.isoformat()}"
+        )
+    if isinstance(start, dict) and isinstance(end, dict):
+        for topic, partitions in start.items():
+            for number, at in partitions.items():
+                until = end.get(topic, {}).get(number, LATEST)
+                if LATEST < until < at:
+                    raise InvalidRequest(
+                        f"startingOffsets of {topic!r} has {at} for partition {number}, which is "
+                        f"behind the {until} of endingOffsets"
+                    )
 
 
 def _place(

@@ -25,7 +25,7 @@ def extents(
     unless it may be gone; of a pattern, those that are."""
     names: Sequence[str] = options.topics
     if options.pattern is not None:
-        names = line.run(line.broker.topics(options.pattern))
+        names = line.ask(line.broker.topics(options.pattern))
     found: Extents = {}
     for name, extent in _told(line, names, at, one_by_one=options.pattern is not None).items():
         if isinstance(extent, TopicNotFound | PermissionDenied) and options.pattern is not None:
@@ -42,7 +42,7 @@ def _told(
     line: Line, names: Sequence[str], at: datetime | None, *, one_by_one: bool
 ) -> dict[str, list[Extent] | FlintError]:
     try:
-        return line.run(line.broker.extents_of(names, at))
+        return line.ask(line.broker.extents_of(names, at))
     except PermissionDenied as error:
         if not one_by_one:
             raise

@@ -34,6 +34,12 @@ SOCKET_PATH_MAX = 60
 SECRETS = "(?i)secret|password|passphrase|token|access[.]?key|api[._-]?key|credential"
 """The names of options and settings whose values nobody gets to see."""
 
+OF_CONNECT = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # An error would come with a hundred lines of the server's Java.
+    "spark.sql.connect.serverStacktrace.enabled": "false",
+}
+
 Setting = str | int | float | bool
 LogLevel = Literal["OFF", "ERROR", "WARN", "INFO", "DEBUG"]
 
@@ -190,7 +196,7 @@ def _connect_session(url: str, app_name: str, wanted: Mapping[str, str]) -> Spar
             "pip install 'pyspark[connect]==4.3.*'"
         ) from error
     builder = import_module("pyspark.sql").SparkSession.builder.remote(url).appName(app_name)
-    for name, value in wanted.items():
+    for name, value in {**OF_CONNECT, **wanted}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

@@ -10,10 +10,14 @@ from pyspark.sql.datasource import DataSource
 from ..errors import FlintError
 from .columns import HEADERS, SCHEMA
 from .telling import told_plainly
+from .worker import calm_the_collector
 
 
 class FlintDataSource(DataSource):
-    """`spark.read.format("flintmq")` and `spark.readStream.format("flintmq")`."""
+    """`spark.read.format("flintmq")` and `spark.readStream.format("flintmq")`.
+
+    Each of these is asked in a worker process that plans, and for a stream once a micro-batch.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -28,6 +32,7 @@ class FlintDataSource(DataSource):
         from .batch_reader import BatchReader, NarrowedBatchReader
         from .options import read_options
 
+        calm_the_collector()
         options = read_options(self.options, streams=False)
         if options.path is not None:
             from .direct import DirectReader
@@ -39,6 +44,7 @@ class FlintDataSource(DataSource):
         from .options import read_options
         from .stream_reader import RefusedStream, StreamReader
 
+        calm_the_collector()
         try:
             return StreamReader(read_options(self.options, streams=True), schema)
         except FlintError as error:
@@ -51,12 +57,14 @@ class FlintDataSource(DataSource):
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from .writer import batch_writer
 
+        calm_the_collector()
         return batch_writer(self.options, schema, overwrite)
 
     @told_plainly
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
         from .stream_writer import stream_writer
 
+        calm_the_collector()
         return stream_writer(self.options, schema, overwrite)
 
 

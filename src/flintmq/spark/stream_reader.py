@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 
 from ..errors import FlintError, InvalidRequest, MessagesLost, TopicNotFound, TopicReplaced
 from ..model import Extent
+from ..patterns import matches
 from .batch_reader import RangesPartition, planned, read_partition
 from .columns import arrow_schema
 from .connecting import Line, line_to
@@ -45,6 +46,8 @@ _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.25
 """How long an idle query waits for something new before it says that there is nothing."""
+
+GOES_ON = "Begin with a new checkpoint; or, with failOnDataLoss=false, the query goes on {}."
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -134,8 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return written({name: TopicPosition(self._ids[name], at) for name, at in heads.items()})
 
     def _look(self) -> Extents:
-        options = self._options
-        known = extents(self._line, options, may_be_gone=not options.fail_on_loss)
+        known = extents(self._line, self._options, may_be_gone=True)
         for name, parts in known.items():
             if self._ids.get(name) != parts[0].id:
                 self._ids[name] = parts[0].id
@@ -151,14 +153,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, position in begun.items():
             if name not in known:
                 if self._options.fail_on_loss:
-                    raise TopicNotFound(name)
+                    raise self._missing(name)
                 _log.warning("topic %r is gone; the query goes on without it", name)
             elif known[name][0].id != position.id:
                 replaced = TopicReplaced(name, position.id, known[name][0].id)
                 if self._options.fail_on_loss:
+                    replaced.add_note(GOES_ON.format("in the new one from its beginning"))
                     raise replaced
                 _log.warning("%s; the query goes on in the new one from its beginning", replaced)
         return known
+
+    def _missing(self, name: str) -> FlintError:
+        options = self._options
+        if options.pattern is not None:
+            is_wanted = matches(options.pattern, name)
+        else:
+            is_wanted = name in options.topics
+        if is_wanted:
+            return TopicNotFound(
+                name, f"it was deleted under the query. {GOES_ON.format('without it')}"
+            )
+        return InvalidRequest(
+            f"the checkpoint is in topic {name!r}, which is not subscribed to any more. "
+            + GOES_ON.format("without it")
+        )
 
     def _starts(self, begun: Positions, known: Extents) -> dict[tuple[str, int], int]:
         """What a query stands in goes on; what is new since begins at its beginning."""
@@ -193,7 +211,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not heads:
             time.sleep(POLL_SECONDS)
             return True
-        return self._line.run(self._line.broker.wait_beyond(heads, POLL_SECONDS))
+        return self._line.ask(self._line.broker.wait_beyond(heads, POLL_SECONDS))
 
     def _is_too_early(self, backlog: int, limit: ReadLimit) -> bool:
         """Whether to wait for more, as minOffsetsPerTrigger says."""

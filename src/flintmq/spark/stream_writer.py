@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def stream_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> StreamWriter:
     if overwrite:
         raise InvalidRequest(
-            "a topic is only ever appended to: outputMode('append') or 'update', not 'complete'"
+            "a topic is only ever appended to: outputMode('append'); what changes is written with "
+            "foreachBatch"
         )
     options = write_options(given, streams=True)
     names = check_columns(fields_of(schema), options.topic)

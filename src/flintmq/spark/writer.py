@@ -66,14 +66,44 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def commit_all(options: WriteOptions, messages: Sequence[Done | None]) -> None:
-    """Make what the tasks laid ready visible, in one step, in the order of the tasks."""
+    """Make what the tasks laid ready visible, in one step, in the order of the tasks.
+
+    The broker has a number once, and remembers the last one. Spark repeats the last one, and there
+    is nothing to do then. Whatever else was there before is no repetition: to pass over it would
+    lose its rows without a word.
+    """
     written = [message.written for message in messages if message is not None]
     if options.delivery != "exactly_once" or not written:
         return
     job = written[0].job
     pieces = [piece for task in written for piece in task.pieces]
+    if not pieces:
+        return
     line = line_to(options.settings, patient=True)
-    line.run(line.broker.commit(job.name, job.number, pieces))
+    receipts = line.run(line.broker.commit(job.name, job.number, pieces))
+    if not receipts:
+        raise InvalidRequest(_too_old(options, job))
+    topics = sorted({receipt.topic.partition("/")[0] for receipt in receipts})
+    if options.topic is not None and options.topic.partition("/")[0] not in topics:
+        raise InvalidRequest(
+            f"number {job.number} of {job.name.removeprefix('spark/')!r} was written before, to "
+            f"{', '.join(topics)}: what goes to {options.topic!r} needs a transaction (or a "
+            "checkpoint) of its own, or it would be taken for a repetition"
+        )
+
+
+def _too_old(options: WriteOptions, job: Job) -> str:
+    name = job.name.removeprefix("spark/")
+    if options.transaction is not None:
+        return (
+            f"transactionVersion {job.number} of {name!r} comes after a greater one: versions have "
+            "to grow, and what is older may or may not have been written. Nothing was written now; "
+            "for a new query or job, name another transaction"
+        )
+    return (
+        f"micro-batch {job.number} of query {name} comes after a later one: the checkpoint was set "
+        "back, or is used by two queries. Nothing was written now; begin with a new checkpoint"
+    )
 
 
 def abort_all(options: WriteOptions, job: Job) -> None:

@@ -33,6 +33,10 @@ class Hello(NamedTuple):
     features: int
 
 
+HTTP = (b"HTTP", b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"PATC", b"OPTI")
+"""How it begins: people take one port for the other."""
+
+
 def client_hello() -> bytes:
     return HELLO.pack(MAGIC, VERSION, VERSION, 0, FEATURES)
 
@@ -40,7 +44,8 @@ def client_hello() -> bytes:
 def parse_hello(data: bytes) -> Hello:
     """What the other side said. Raises as soon as what is there cannot be a hello."""
     if data[:4] != MAGIC[: len(data)]:
-        raise MalformedFrame(f"a FlintMQ connection begins with {MAGIC!r}, not {data[:4]!r}")
+        hint = ": that is HTTP, which has another port" if data[:4] in HTTP else ""
+        raise MalformedFrame(f"a FlintMQ connection begins with {MAGIC!r}, not {data[:4]!r}{hint}")
     _, version_min, version_max, _, features = HELLO.unpack(data)
     return Hello(version_min, version_max, features)
 

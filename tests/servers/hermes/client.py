@@ -56,7 +56,7 @@ class HermesClient:
         except ConnectionError:
             return True
 
-    async def is_silent(self, seconds: float = 0.05) -> bool:
+    async def is_silent(self, seconds: float = 0.02) -> bool:
         try:
             await self.read(seconds)
         except TimeoutError:

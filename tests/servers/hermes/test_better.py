@@ -75,6 +75,20 @@ async def test_w3_a_parked_poll_of_a_dead_client_takes_nothing(
     assert await client.payloads("t", wait_ms=60_000) == [b"x"]
 
 
+async def test_w3_so_do_many_of_them(
+    client: HermesClient, connect: Connect, server: HermesServer
+) -> None:
+    await client.call("create_topic", topic="t")
+    poller = await connect()
+    for _ in range(100):
+        poller.send("poll", topic="t", group="g", wait_ms=60_000, ack_mode="auto")
+    assert await poller.is_silent()
+    await leave(poller, "abort", server, 1)
+    await client.produce("t", b"x")
+
+    assert await client.payloads("t") == [b"x"]
+
+
 async def test_w3_in_auto_mode_who_says_nothing_more_is_not_waited_for(
     client: HermesClient, connect: Connect
 ) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
 import sys
 import urllib.request
 from collections.abc import AsyncIterator
@@ -22,15 +23,22 @@ from flintmq.access import Grant
 from flintmq.cli import hermesd
 from flintmq.config import Config
 from flintmq.daemon import Daemon
+from flintmq.engine.durable_broker import DurableBroker
 from flintmq.errors import InvalidRequest
 from flintmq.exposure import Exposed, check_exposure
 from flintmq.storage.key_file import KeyFile, make_key
+from tests.tls.throw_away import Authority
 
 from .client import HermesClient, Refused
 
 NOTHING: dict[str, str | None] = dict.fromkeys(
     ("node_id", "data_dir", "client_addr", "peer_addr", "metrics_addr", "metrics_enabled")
 )
+
+
+@pytest.fixture(autouse=True)
+def small_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DurableBroker, "first_file_bytes", 16 * 1024)
 
 
 # --- flags and environment
@@ -158,6 +166,17 @@ async def test_the_key_in_the_file_counts(tmp_path: Path) -> None:
             assert await client.produce("orders", b"x") == 0
             with pytest.raises(Refused, match="consume"):
                 await client.poll("orders")
+
+
+async def test_with_a_certificate_the_port_speaks_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.pair()
+    async with running(tmp_path, tls_cert=pair.cert, tls_key=pair.key) as daemon:
+        assert daemon.hermes_address is not None
+        trusting = ssl.create_default_context(cafile=authority.file)
+        async with await HermesClient.connect(daemon.hermes_address, ssl=trusting) as client:
+            assert await client.produce("orders", bytes(100_000)) == 0
+            assert [len(payload) for payload in await client.payloads("orders")] == [100_000]
 
 
 def test_a_key_file_that_is_not_there_stops_the_start(tmp_path: Path) -> None:

@@ -67,6 +67,17 @@ async def test_a_producer_that_repeats_itself_gets_the_first_offset(client: Herm
     assert await client.payloads("t") == [b"a", b"b", b"c", b"d", b"e"]
 
 
+async def test_a_producer_may_have_a_long_name(client: HermesClient, broker: Broker) -> None:
+    long = "p" * 500_000
+    offsets = [
+        await client.produce("t", b"x", producer_id=name, seq=1)
+        for name in (long, long, long + "q", "p" * 256, "p" * 256)
+    ]
+
+    assert offsets == [0, 0, 1, 2, 2]
+    assert all(len(name) <= 256 for name, _ in broker._topics["t"].producers.snapshot())
+
+
 async def test_repeats_in_one_go_are_found_too(client: HermesClient) -> None:
     for _ in range(3):
         client.send("produce", topic="t", payload=b"x", producer_id="p", seq=5)
@@ -346,6 +357,23 @@ async def test_a_rate_limit_is_told_with_the_time_to_wait(
         assert caught.value.retry_after_ms == 1500
     await clock.advance(1.5)
     assert await client.payloads("t") == [b"b"]
+
+
+async def test_a_poll_that_waits_already_gets_its_token_when_it_is_due(
+    client: HermesClient, connect: Connect, clock: ManualClock
+) -> None:
+    await client.call("set_rate_limit", topic="t", rate_per_sec=0.5, burst=1)
+    await client.produce("t", b"a")
+    assert await client.payloads("t") == [b"a"]
+    client.send("poll", topic="t", group="g", wait_ms=10_000)
+    client.send("poll", topic="t", group="g", wait_ms=500)
+    assert await client.is_silent()
+    await (await connect()).produce("t", b"b")
+    await clock.advance(2)
+
+    assert [item.payload for item in (await client.read_ok()).items] == [b"b"]
+    with pytest.raises(Refused, match="rate_limited"):  # its time was up before
+        await client.read_ok()
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), 0.0004, float("-inf")])

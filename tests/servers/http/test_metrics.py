@@ -276,7 +276,9 @@ async def test_a_key_that_is_removed_is_refused_also_on_a_connection_it_opened(
 
 async def test_metrics_can_be_switched_off(start: Start) -> None:
     running = await start(metrics=False)
-    assert (await running.ask("/metrics")).status == 404
+    answer = await running.ask("/metrics")
+    assert answer.status == 404
+    assert b"switched off" in answer.body
 
 
 async def test_nothing_is_asked_of_a_broker_that_recovers(start: Start) -> None:

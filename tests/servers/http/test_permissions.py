@@ -15,6 +15,7 @@ from flintmq.servers.gate import OpenGate
 from flintmq.servers.http.api import ROUTES, ApiRoute, api_routes
 from flintmq.servers.http.limits import HttpLimits
 from flintmq.servers.http.pages import Pages
+from flintmq.servers.http.server import HttpServer
 from flintmq.servers.http.state import HttpState
 from flintmq.servers.rules import RULES
 from flintmq.wire.operations import Op
@@ -252,3 +253,11 @@ async def test_a_broker_that_asks_nobody_takes_any_scheme(broker: Broker) -> Non
     async with httpx.AsyncClient(transport=transport, base_url="http://flint") as client:
         answer = await client.get("/api/v1/topics", headers={"authorization": "Basic eDp5"})
     assert answer.status_code == 200
+
+
+async def test_there_is_no_page_beside_those_that_have_a_rule(state: HttpState) -> None:
+    """`/api` is the table above; `/metrics` has tests of its own; the rest is for everybody."""
+    server = HttpServer(state, routes=api_routes(state))
+
+    pages = {getattr(route, "path", "/api") for route in server.pages._router.routes}
+    assert pages == {"/api", "/health", "/ready", "/metrics", "/openapi.json"}

@@ -69,6 +69,8 @@ class HermesConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._socket: Any = None
         self._holding: set[str] = set()
+        self._late: asyncio.TimerHandle | None = None
+        self._heard_at = 0.0
         self._is_over = False  # nothing more is read
         self._has_said_goodbye = False
         self._is_new = server.native is not None
@@ -100,11 +102,32 @@ class HermesConnection(asyncio.Protocol):
                 self._receive(body)
         if self._reader.is_broken:
             self._finish()
-        elif QUICK_ACK is not None and self._reader.is_within_frame:
+            return
+        if not self._reader.is_within_frame:
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+            return
+        self._heard_at = self._loop.time()
+        if self._late is None:
+            self._late = self._loop.call_later(server.limits.frame_seconds, self._is_late)
+        if QUICK_ACK is not None:
             # Clients that write length and body apart wait for our ACK in between (Nagle), and the
             # system would keep it back for 40 ms: it is sent now.
             with contextlib.suppress(OSError):
                 self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
+
+    def _is_late(self) -> None:
+        """Part of a request has come; whoever does not go on is let go. Time in which it was not
+        read from does not count."""
+        self._late = None
+        if self._holding:
+            self._heard_at = self._loop.time()
+        left = self._heard_at + self.server.limits.frame_seconds - self._loop.time()
+        if left > 0:
+            self._late = self._loop.call_later(left, self._is_late)
+        else:
+            self.abort()
 
     def _is_ours(self, data: bytes) -> bool:
         """Whether it is a client of this protocol; else it goes to the server of the native one."""
@@ -136,6 +159,8 @@ class HermesConnection(asyncio.Protocol):
         self.is_lost = self._is_over = True
         self.server.connections.discard(self)
         self.writable.set()
+        if self._late is not None:
+            self._late.cancel()
         self._requests.end_polls()
         if self._subscription is not None:
             self._subscription.end()

@@ -51,6 +51,7 @@ class Requests:
         self._connection = connection
         self._lines: dict[str, _Line] = {}
         self._polls: set[_Poll] = set()
+        self._poll_places = asyncio.Semaphore(connection.server.limits.polls)
         self._begin: dict[type[Any], Callable[[Any, Access], Reply]] = {
             hermes.Produce: self._produce,
             hermes.Poll: self._poll,
@@ -134,23 +135,21 @@ class Requests:
     def _poll(self, request: hermes.Poll, access: Access) -> Reply:
         topic, group = escape_name(request.topic), escape_name(request.group)
         access.require("consume", topic)
-        connection = self._connection
         poll = _Poll(topic, group, request)
         self._polls.add(poll)
-        if len(self._polls) >= connection.server.limits.polls:
-            connection.stop_reading("polls")
         poll.task = self._task(self._polled(poll))
         return poll.task
 
     async def _polled(self, poll: _Poll) -> bytes:
         try:
-            return await self._poll_until(poll)
+            # Those beyond the limit wait here: were the connection not read from instead, it would
+            # not be seen that the client has gone.
+            async with self._poll_places:
+                return await self._poll_until(poll)
         except asyncio.CancelledError:
             return rules.EMPTY  # it was parked: nothing was taken
         finally:
             self._polls.discard(poll)
-            if len(self._polls) < self._connection.server.limits.polls // 2:
-                self._connection.go_on_reading("polls")
 
     async def _poll_until(self, poll: _Poll) -> bytes:
         server, topic = self._connection.server, poll.topic
@@ -170,10 +169,8 @@ class Requests:
                     return await self._take(hold, poll, until)
                 finally:
                     hold.users -= 1
-            except (TopicNotFound, Closed):  # deleted meanwhile; it may be made anew
-                if hold is None:
-                    server.topics.discard(topic)
-                else:
+            except (TopicNotFound, Closed):  # deleted or given up meanwhile
+                if hold is not None:
                     server.drop_hold(hold)
         return rules.NOT_LEADER
 
@@ -312,6 +309,7 @@ class Requests:
     def _task(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(_looked_at)
+        self._connection.server.keep(task)
         return task
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ VISIBILITY_SECONDS_MAX = 10 * 365 * 86_400.0
 """They have no limit; a clock of ours does."""
 WAIT_SECONDS_MAX = 300.0
 RETENTION_COUNT = 1_000_000
+PRODUCER_CHARS_MAX = 256
 REFRESHES = 2
 """How often the lease of a pushed message is renewed before it is pushed again."""
 
@@ -27,7 +29,7 @@ AUTO = "auto"
 
 TOPIC_OPTIONS: dict[str, Any] = {"retention_count": RETENTION_COUNT, "max_deliveries": None}
 """Of topics that are made for them. They know no dead letters: a message comes until it is acked;
-`flintmq topic set NAME max_deliveries=5` has it otherwise."""
+`flintmq topic edit NAME --max-deliveries 5` has it otherwise."""
 
 _TYPES = {1: "text/plain", 2: "application/json", 3: "application/msgpack"}
 _NUMBERS = {name: number for number, name in _TYPES.items()}
@@ -83,8 +85,15 @@ def rows_of(request: hermes.Produce) -> BatchBuilder | RecordBatch:
         content_type=_TYPES.get(request.content_type),
     )
     if request.producer_id:
-        return rows.seal(producer=request.producer_id, base_sequence=request.seq)
+        return rows.seal(producer=producer_name(request.producer_id), base_sequence=request.seq)
     return rows
+
+
+def producer_name(producer_id: str) -> str:
+    """Ids are kept for as long as their sequences are known: long ones by a digest."""
+    if len(producer_id) <= PRODUCER_CHARS_MAX:
+        return producer_id
+    return f"sha256:{hashlib.sha256(producer_id.encode()).hexdigest()}"
 
 
 def content_number(content_type: str | None) -> int:

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import ssl
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -42,6 +43,8 @@ _log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 30.0
 """How often memberships that nobody uses any more are given up, while there are any."""
+SUMMING_SECONDS = 0.005
+"""Stats that take longer than this to sum up are kept for a moment."""
 TERM = 1
 """A single node was elected once."""
 
@@ -54,11 +57,13 @@ class HermesLimits(msgspec.Struct, frozen=True, kw_only=True):
     pending: int = 1024
     """Requests of one connection that are not answered; beyond that it is not read from."""
     polls: int = 32
-    """Polls among them: each may bring a large reply."""
+    """Polls of one connection at work; others wait for these, as each may bring a large reply."""
     in_flight_bytes: int = 16 * 1024 * 1024
     """What one connection has on its way to the disk."""
     reply_bytes: int = 32 * 1024 * 1024
     """What one poll brings at most; their clients read no frame of more than 64 MiB."""
+    frame_seconds: float = 60.0
+    """Who has begun a request and sends nothing more of it for so long is let go."""
     grace_seconds: float = 5.0
     """How long what was polled is kept for a client whose connection has ended."""
 
@@ -103,8 +108,11 @@ class HermesServer:
         self._awaited: dict[str, dict[asyncio.Future[None], None]] = {}
         self._servers: list[asyncio.Server] = []
         self._timers: set[Timer] = set()
+        self._figures: hermes.StatsResult | None = None
+        self._figures_until = 0.0
         self._sweeping: Timer | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._watching: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.gate.on_changed(self._keys_changed)
 
     # --- listening
@@ -161,6 +169,7 @@ class HermesServer:
             return False
         self.accepted += 1
         self.connections.add(connection)
+        self._watch_later()
         return True
 
     # --- who may do what
@@ -178,6 +187,18 @@ class HermesServer:
         except NotAuthenticated:
             self._access = None
         return self._access
+
+    def _watch_later(self) -> None:
+        """One timer for all connections, and none without them."""
+        seconds = self.gate.watch_seconds
+        if self._watching is None and seconds is not None:
+            self._watching = asyncio.get_running_loop().call_later(seconds, self._watch)
+
+    def _watch(self) -> None:
+        self._watching = None
+        self.gate.refresh()
+        if self.connections:
+            self._watch_later()
 
     def _keys_changed(self) -> None:
         """Who subscribes is asked nothing more: what was granted has to be looked at now."""
@@ -259,9 +280,19 @@ class HermesServer:
         return await asyncio.shield(task)
 
     async def _join(self, topic: str, group: str) -> Hold:
-        member = await self.broker.join_group(
-            topic, group, order=None, filter=None, start=None, holder="hermes", auto_create=False
-        )
+        try:
+            member = await self.broker.join_group(
+                topic,
+                group,
+                order=None,
+                filter=None,
+                start=None,
+                holder="hermes",
+                auto_create=False,
+            )
+        except (TopicNotFound, Closed):
+            self.topics.discard(topic)
+            raise
         hold = self._holds[topic, group] = Hold(topic, group, member, self._numbers)
         self._sweep_later()
         return hold
@@ -325,7 +356,16 @@ class HermesServer:
         return hermes.OK
 
     def figures(self) -> hermes.StatsResult:
-        """What stats and metrics say of the node."""
+        """What stats and metrics say of the node. Of many topics it takes a while to sum up: then
+        who asks soon after hears the same, and it takes no more than a twentieth of the time."""
+        began = time.perf_counter()
+        if self._figures is None or began >= self._figures_until:
+            self._figures = self._summed_up()
+            took = time.perf_counter() - began
+            self._figures_until = began + (20 * took if took > SUMMING_SECONDS else 0.0)
+        return self._figures
+
+    def _summed_up(self) -> hermes.StatsResult:
         broker, leads = self.broker, not self.is_draining
         topics = messages = in_flight = last = applied = 0
         if isinstance(broker, Measured):
@@ -377,8 +417,9 @@ class HermesServer:
             server.close()
         for connection in list(self.connections):
             connection.close()
-        for timer in (*self._timers, *([self._sweeping] if self._sweeping else ())):
-            timer.cancel()
+        for timer in (*self._timers, self._sweeping, self._watching):
+            if timer is not None:
+                timer.cancel()
         for waiting in list(self._awaited.values()):
             for future in waiting:
                 _resolve(future)
@@ -400,9 +441,13 @@ class HermesServer:
     def run(self, work: Any) -> asyncio.Task[None]:
         """Have something done beside the requests; what goes wrong there is told by the log."""
         task = asyncio.get_running_loop().create_task(_told(work))
+        self.keep(task)
+        return task
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Hold on to a task until it is over; the loop alone does not."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
 
 async def _told(work: Any) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...access import Access
 from ...broker_api import MemberApi
-from ...errors import Closed, FlintError, LeaseLost, TopicNotFound
+from ...errors import FlintError, LeaseLost, TopicNotFound
 from ...patterns import escape_name
 from ...wire import hermes
 from . import rules
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PUSH_BYTES = 1024 * 1024
 """About how much is taken at once; a single message may be larger."""
-PUSH_ROWS = 64
+PUSH_ROWS = 8
 """How many are taken at first, before it is known how large they are."""
 LATE_SECONDS = 600.0
 
@@ -92,7 +92,7 @@ class Subscription:
                     return
                 try:
                     await self._push_while_there()
-                except (TopicNotFound, Closed):
+                except TopicNotFound:
                     self._live.clear()  # it was deleted; one made anew is taken up
                     await asyncio.sleep(0)
         except FlintError as error:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from ...errors import FlintError
 from .faults import HttpRefusal, status_of
 
+NO_PAGE = "there is no such page; there are /health, /ready, /metrics, /openapi.json and /api/v1"
 _KINDS = {403: "PermissionDenied", 404: "NotFound", 405: "MethodNotAllowed"}
 
 
@@ -40,7 +41,8 @@ def problem_of(error: Exception) -> JsonResponse:
             return problem(error.status, error.kind, error.message, error.headers)
         case HTTPException():
             kind = _KINDS.get(error.status_code, "InvalidRequest")
-            return problem(error.status_code, kind, error.detail, error.headers)
+            said = NO_PAGE if error.detail == "Not Found" else error.detail
+            return problem(error.status_code, kind, said, error.headers)
         case FlintError():
             status = status_of(error)
             headers: dict[str, str] = {}

@@ -48,7 +48,7 @@ class MetricsPage:
 
     async def _answer(self, request: Request) -> Response:
         if not self.limits.metrics:
-            raise HTTPException(404)
+            raise HTTPException(404, "metrics are switched off here (metrics = false)")
         access = await access_of(request, self._state)
         # As for the figures of every topic and group; who only scrapes should not have to be able
         # to delete them.
