@@ -68,7 +68,7 @@ def pub(address: tuple[str, int], topic: str, message: str, ttl: int) -> int:
     \b
     Examples:
       flintmq blip pub chat hello
-      echo hello | flintmq blip pub chat - --ttl 5000
+      flintmq blip pub chat - --ttl 5000 < message.txt
     """
     payload = sys.stdin.buffer.read() if message == "-" else message.encode()
     return _publish(address, topic, payload, ttl)
