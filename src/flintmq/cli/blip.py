@@ -68,6 +68,7 @@ def pub(address: tuple[str, int], topic: str, message: str, ttl: int) -> int:
     \b
     Examples:
       flintmq blip pub chat hello
+      flintmq blip pub chat - --ttl 5000 < message.txt
     """
     payload = sys.stdin.buffer.read() if message == "-" else message.encode()
     return _publish(address, topic, payload, ttl)
@@ -90,7 +91,7 @@ for _name in ("pub-file", "pubfile"):  # as it is spelled, and as its readme spe
 
 \b
 Examples:
-  flintmq blip {_name} images photo.png
+  flintmq blip {_name} pictures cat.png
 """,
     )(_made)
 
@@ -106,7 +107,8 @@ def sub(address: tuple[str, int], topic: str, count: int | None) -> int:
 
     \b
     Examples:
-      flintmq blip sub chat --count 10
+      flintmq blip sub chat
+      flintmq blip --addr 127.0.0.1:7878 sub chat --count 10
     """
     with _connected(address) as connection:
         connection.sendall(_command(Action.SUB, topic))
