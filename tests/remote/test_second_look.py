@@ -331,3 +331,54 @@ async def test_a_publish_to_a_broker_that_says_nothing_ends_in_its_own_time(
         proxy.cut()  # the session is resumed: what was not answered then is answered now
         assert (await mq.publish("orders", b"2")).offset == 2
         assert cast(RemoteBroker, mq._broker)._outbox._bytes == 0
+
+
+async def test_a_program_that_was_killed_and_started_again_reads_what_it_had_not_committed(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq, flintmq.connect(_direct(proxy)) as again:
+        await mq.publish_batch("orders", [b"%d" % number for number in range(20)])
+        async with mq.reader("orders", name="n") as killed:
+            assert len(await killed.read_batch(10, timeout=1)) == 10
+            proxy.refusing = True
+            proxy.cut()
+            await _until(lambda: len(server.connections) == 1, "not away")
+            async with again.reader("orders", name="n") as reader:
+                assert (await reader.read_batch(5, timeout=1)).values == [
+                    b"0",
+                    b"1",
+                    b"2",
+                    b"3",
+                    b"4",
+                ]
+                # It was not killed after all, only away: it goes on as one of two.
+                proxy.refusing = False
+                await _until(lambda: _link(mq).reconnects == 1, "not back")
+                both = [await killed.read(timeout=5), await reader.read(timeout=5)]
+                assert all(message is not None for message in both)
+
+
+async def test_who_is_only_away_goes_on_while_another_of_the_name_is_there(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq, flintmq.connect(_direct(proxy)) as other:
+        await mq.publish_batch("orders", [b"%d" % number for number in range(9)])
+        async with (
+            mq.reader("orders", name="n") as away,
+            other.reader("orders", name="n") as there,
+        ):
+            assert len(await away.read_batch(3, timeout=1)) == 3
+            proxy.refusing = True
+            proxy.cut()
+            await _until(lambda: len(server.connections) == 1, "not away")
+            async with other.reader("orders", name="n") as third:
+                assert (await third.read_batch(3, timeout=1)).values == [b"3", b"4", b"5"]
+            proxy.refusing = False
+            await _until(lambda: _link(mq).reconnects == 1, "not back")
+            found = [*await away.read_batch(9, timeout=1), *await there.read_batch(9, timeout=0.2)]
+            assert [row.value for row in found] == [b"6", b"7", b"8"]
+
+
+def _direct(proxy: Proxy) -> str:
+    host, port = proxy._target
+    return f"flint://{host}:{port}"

@@ -273,6 +273,17 @@ class NativeServer:
         self.sessions.pop(session.id, None)
         self._away.pop(session.id, None)
 
+    async def take_over(self, topic: str, name: str) -> None:
+        """Somebody reads on under a name. Where all others of that name are away, they are not
+        waited for any longer: a program that was killed and started again is to get what it had
+        read and not committed, and not what lies behind it."""
+        if not self._away:
+            return
+        readers = [session for session in self.sessions.values() if session.reads(topic, name)]
+        if all(session.id in self._away for session in readers):
+            for session in readers:
+                await session.finish()
+
     def is_away(self, session: Session) -> None:
         """Its client may come back within the grace time, unless too many are awaited."""
         self._away[session.id] = session

@@ -185,12 +185,14 @@ async def open_reader(session: Session, c: OpenReader, frame: Frame) -> StreamOp
             topic, name=c.name, start=start, filter=filter, auto_create=auto_create
         )
 
+    if c.name is not None:
+        await session.server.take_over(c.topic, c.name)
     if c.whole:
         api = await _open_row(session, c, open_plain)
     else:
         api = await open_plain(c.topic, start_of(c.start))
     need = Need("consume", c.topic)
-    stream = Stream(session, api, need, is_reader=True, can_listen=not c.whole)
+    stream = Stream(session, api, need, is_reader=True, can_listen=not c.whole, name=c.name)
     topic_id = session.server.lasting_id(await broker.topic_info(c.topic))
     return StreamOpened(session.add_stream(stream), await api.positions(), api.missed, topic_id)
 

@@ -426,6 +426,16 @@ class Session:
                 "what this connection holds open", self.server.limits.streams, "close some"
             )
 
+    def reads(self, topic: str, name: str) -> bool:
+        """Whether it has a reader of that name open on the topic, or on a partition of it."""
+        plain = topic.partition("/")[0]
+        return any(
+            isinstance(stream, Stream)
+            and stream.name == name
+            and stream.need.name.partition("/")[0] == plain
+            for stream in self.streams.values()
+        )
+
     def stream(self, number: int) -> Stream | Member:
         found = self.streams.get(number)
         if found is None:

@@ -37,8 +37,11 @@ class Stream:
         *,
         is_reader: bool,
         can_listen: bool = False,
+        name: str | None = None,
     ) -> None:
         self.api = api
+        self.name = name
+        """Of a reader that shares its position with others of that name."""
         self.need = need
         self.denied: FlintError | None = None
         self.is_reader = is_reader
