@@ -64,7 +64,7 @@ class Results:
         widths = [max(len(line[at]) for line in lines) for at in range(len(HEADINGS))]
         text = [
             f"Topics in Spark: {self._rows:,} messages of 100 bytes and 8-byte keys, local[2], "
-            f"{self._rounds} rounds",
+            f"{self._rounds} {'round' if self._rounds == 1 else 'rounds'}",
             machine_line(self.facts),
             "",
         ]

@@ -87,13 +87,15 @@ def test_filters_are_pushed_down_where_that_is_switched_on(
         spark.conf.set(name, "false")
 
 
-def test_an_error_says_what_is_wrong(spark: Any, broker: BrokerProcess, topic: str) -> None:
+def test_an_error_says_what_is_wrong(
+    spark: Any, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
     with pytest.raises(Exception, match="unknown option 'startingoffset'; startingOffsets is near"):
         read(spark, broker, topic, startingOffset="earliest").load().count()
     with pytest.raises(Exception, match="Disconnected"):
         spark.read.format("flintmq").options(servers="127.0.0.1:1", subscribe="t").load().count()
     with pytest.raises(Exception, match="needs the option group"):
-        _run_once(stream(spark, broker, topic, startingOffsets="latest").load(), "/nowhere")
+        _run_once(stream(spark, broker, topic, startingOffsets="latest").load(), str(tmp_path))
 
 
 def test_an_error_is_a_few_lines_and_shows_nothing_of_our_insides(

@@ -434,6 +434,20 @@ async def test_stats_count_topics_messages_and_leases(client: HermesClient) -> N
     assert (stats.messages, stats.in_flight) == (3, 0)
 
 
+async def test_stats_of_very_many_topics_are_kept_for_a_second(
+    client: HermesClient, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flintmq.servers.hermes.server.TOPICS_SUMMED", 1)
+    await client.produce("a", b"x")
+    await client.produce("b", b"x")
+    assert (await client.call("stats")).messages == 2
+    await client.produce("a", b"x")
+    assert (await client.call("stats")).messages == 2
+    await clock.advance(1)
+
+    assert (await client.call("stats")).messages == 3
+
+
 async def test_a_draining_node_sends_its_clients_elsewhere(
     client: HermesClient, connect: Connect, server: HermesServer
 ) -> None:

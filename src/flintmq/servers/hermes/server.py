@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import logging
 import ssl
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -43,8 +42,9 @@ _log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 30.0
 """How often memberships that nobody uses any more are given up, while there are any."""
-SUMMING_SECONDS = 0.005
-"""Stats that take longer than this to sum up are kept for a moment."""
+TOPICS_SUMMED = 1000
+KEPT_SECONDS = 1.0
+"""The stats of more topics than that are kept so long."""
 TERM = 1
 """A single node was elected once."""
 
@@ -356,13 +356,13 @@ class HermesServer:
         return hermes.OK
 
     def figures(self) -> hermes.StatsResult:
-        """What stats and metrics say of the node. Of many topics it takes a while to sum up: then
-        who asks soon after hears the same, and it takes no more than a twentieth of the time."""
-        began = time.perf_counter()
-        if self._figures is None or began >= self._figures_until:
+        """What stats and metrics say of the node. Many topics take a while to sum up: then who asks
+        soon after hears the same."""
+        now = self.broker.clock.monotonic()
+        if self._figures is None or now >= self._figures_until:
             self._figures = self._summed_up()
-            took = time.perf_counter() - began
-            self._figures_until = began + (20 * took if took > SUMMING_SECONDS else 0.0)
+            is_long = self._figures.topics > TOPICS_SUMMED
+            self._figures_until = now + (KEPT_SECONDS if is_long else 0.0)
         return self._figures
 
     def _summed_up(self) -> hermes.StatsResult:
