@@ -109,6 +109,7 @@ class Connection(asyncio.Protocol):
             self._is_ending = True
         self._todo += frames
         if self._worker is None:
+            self._flushing = True  # at the end of `_work`, without another turn of the loop
             self._work()
 
     def eof_received(self) -> bool:
@@ -192,6 +193,7 @@ class Connection(asyncio.Protocol):
             if waits is not None:
                 self.hold("work")
                 self._worker = self.server.spawn(self._go_on(session, waits))
+                self.flush()
                 return
         self.flush()
         if self._is_ending:
@@ -240,6 +242,7 @@ class Connection(asyncio.Protocol):
                 peer=self.peer,
             )
         self._todo.clear()
+        self._flushing = False
         self.abort()
 
     @property
