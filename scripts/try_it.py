@@ -56,7 +56,8 @@ def stay_up(listen: str, http: str) -> int:
     def leave(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    # SIGINT as well: what a script starts in the background is born ignoring it.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, leave)
     with tempfile.TemporaryDirectory(prefix="flintmq-") as place:
         arguments = ["serve", "--data-dir", place, "--listen", listen, "--http", http]

@@ -42,7 +42,11 @@ def test_the_commands_it_names_work_and_ctrl_c_ends_it(monkeypatch: pytest.Monke
             assert re.search(r"curl http://127\.0\.0\.1:\d+/metrics", text)
         finally:
             process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        assert process.returncode == 0
 
 
 @pytest.mark.slow

@@ -189,6 +189,7 @@ def _end_jvm(jvm: Jvm, gateway: Any) -> None:
 
 def _connect_session(url: str, app_name: str, wanted: Mapping[str, str]) -> SparkSession:
     try:
+        import_module("grpc")  # without it PySpark may end the process: it takes us for doctests
         import_module("pyspark.sql.connect.session")
     except ImportError as error:
         raise SparkUnavailable(
