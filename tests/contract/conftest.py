@@ -26,7 +26,7 @@ WAYS = {
     "flint-keys": "memory://",
     "flints": "memory://",
 }
-SLOW = ("file-blocking", "flint-blocking", "flint-file", "flint-keys", "flints")
+SLOW = ("memory-blocking", "file-blocking", "flint-blocking", "flint-file", "flint-keys", "flints")
 FIRST_FILE_BYTES = 16 * 1024
 """A test's journal begins small: writing zeros ahead is what opening costs."""
 

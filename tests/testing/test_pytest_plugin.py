@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "testing.md").read_text(), re.DOTALL)
-QUIET = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:xdist", "-W", "error")
+PLUGINS = ("cacheprovider", "hypothesispytest", "schemathesis", "xdist")  # of ours, not of users
+QUIET = (*(word for name in PLUGINS for word in ("-p", f"no:{name}")), "-W", "error")
 SCOPE = ("-o", "asyncio_default_fixture_loop_scope=function")  # it warns where this is not said
 AUTO = ("-o", "asyncio_mode=auto", *SCOPE)
 STRICT = ("-o", "asyncio_mode=strict", *SCOPE)
