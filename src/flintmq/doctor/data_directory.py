@@ -148,18 +148,20 @@ def _lock(path: Path) -> Finding:
     except OSError:
         return ok("lock", "no broker has ever used this directory")
     pid = int(text) if text.isdigit() else None
-    holder = holder_of(inode, _locks())
+    locks = _locks()
+    holder = None if locks is None else holder_of(inode, locks)
     if holder is not None:
         return ok("lock", f"a broker uses it: pid {pid or holder}", pid=pid or holder, held=True)
-    if pid is not None and Path(f"/proc/{pid}").exists() and not _locks():
+    if pid is not None and Path(f"/proc/{pid}").exists() and locks is None:
         return ok("lock", f"a broker seems to use it: pid {pid}", pid=pid)
     return ok("lock", "no broker uses it right now", held=False)
 
 
-def _locks() -> str:
+def _locks() -> str | None:
+    """The kernel's list, which may be empty; None where there is none to read."""
     with suppress(OSError):
         return Path("/proc/locks").read_text()
-    return ""
+    return None
 
 
 def holder_of(inode: int, locks: str) -> int | None:
