@@ -41,6 +41,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return scheduler
 
 
+LOUD = ("NOT TESTED", "NO FULL DISK", "NO POWER CUT", "could not import")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What this machine could not provide stands in the closing lines, where nobody misses it."""
+    reasons = {
+        str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        for report in terminalreporter.getreports("skipped")
+    }
+    missing = sorted(reason for reason in reasons if any(word in reason for word in LOUD))
+    if missing:
+        terminalreporter.section("NOT TESTED ON THIS MACHINE", red=True, bold=True)
+        for reason in missing:
+            terminalreporter.line(reason, red=True)
+
+
 @pytest.fixture(autouse=True)
 def _unlimited_logs() -> None:
     """What a test before has logged leaves no line of this one out."""
