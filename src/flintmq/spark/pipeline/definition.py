@@ -51,10 +51,10 @@ class Watermark:
 class Source:
     """Rows by a name: of topics, or of files. One of `topics`, `pattern` and `files` is given.
 
-    Without a `schema` its columns are those of messages (key, value, topic, ...). With one, they are
-    the fields of the schema, then the message's own under names that begin with `_` (`_key` as
-    text, `_topic`, `_offset`, `_timestamp`, ...). Rows that do not decode are left out, and go to
-    the topic `dead_letters` where one is named, else they end the run.
+    Without a `schema` its columns are those of messages (key, value, topic, ...). With one, they
+    are the fields of the schema, then the message's own under names that begin with `_` (`_key`
+    as text, `_topic`, `_offset`, `_timestamp`, ...). Rows that do not decode go to the topic
+    `dead_letters`; where none is named, the first one ends the run with an error that names it.
     """
 
     name: str
