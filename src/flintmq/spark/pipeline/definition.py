@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...documents import Layout
 from ..decoding import From, To
 from ..session import Setting
 
@@ -37,6 +38,8 @@ class Place:
 
 
 NOWHERE = Place("<python>")
+Places = Mapping[str, Place]
+"""Where the value of each field was written; of those in tables, as `watermark.column`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class Source:
     options: Mapping[str, str] = field(default_factory=dict)
     """More options of the data source (docs/spark.md), as they are."""
     place: Place = NOWHERE
+    places: Places = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,9 @@ class Step:
     name: str
     sql: str | None = None
     sql_place: Place = NOWHERE
-    """Where the text of the SQL begins, so that its own lines can be named."""
+    """Where the text of the SQL begins."""
+    sql_layout: Layout | None = field(default=None, repr=False, compare=False)
+    """Where each of its characters stands in the file, so that its own lines can be named."""
     function: str | StepFunction | None = None
     """`file.py:name` beside the pipeline's file, `package.module:name`, or the function itself."""
     inputs: tuple[str, ...] = ()
@@ -93,6 +99,7 @@ class Step:
     """Given to the function by keyword."""
     watermark: Watermark | None = None
     place: Place = NOWHERE
+    places: Places = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +136,7 @@ class Sink:
     """How often, as `10 seconds`; without one, as soon as there is something."""
     options: Mapping[str, str] = field(default_factory=dict)
     place: Place = NOWHERE
+    places: Places = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,3 +155,4 @@ class Pipeline:
     parameters: Mapping[str, str] = field(default_factory=dict)
     """What each parameter was set to."""
     place: Place = NOWHERE
+    places: Places = field(default_factory=dict, repr=False, compare=False)
