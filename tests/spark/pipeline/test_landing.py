@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from flintmq.errors import InvalidRequest
-from flintmq.spark.pipeline import landing
 from flintmq.spark.pipeline.landing import Change, Landing, local_directory
 
 
@@ -59,7 +58,7 @@ def test_a_change_that_was_written_down_is_finished_by_the_next_and_no_other_is(
                 raise Killed
             return real(*arguments, **keywords)
 
-        monkeypatch.setattr(landing.os, name, killing)
+        monkeypatch.setattr(os, name, killing)
 
     with monkeypatch.context() as patch:
         monkeypatch = patch

@@ -26,17 +26,22 @@ from ..write_options import WriteOptions, write_options
 from ..writing import Topics
 from .archiving import QUERY
 from .definition import BatchFunction
+from .landing import local_directory
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 CUT_SECONDS = 0.05
 """What is due within so much time goes out together."""
 CUT_ROWS_MAX = 1000
 CUT, AT = "_flintmq_cut", "_flintmq_at"
-CARRIER = "deliver_at"
+ROW = "_flintmq_row"
 WAIT_SECONDS = 0.25
+
+
+Encode = Callable[["DataFrame", Mapping[str, "Column"]], "DataFrame"]
+"""Makes messages of rows, and keeps beside them the columns it is given."""
 
 
 class Schedule:
@@ -90,9 +95,9 @@ class Schedule:
 
 
 def into_topic_paced(
-    encode: Callable[[DataFrame], DataFrame],
+    encode: Encode,
     options: Mapping[str, str],
-    journal: str | Path,
+    journal: str,
     *,
     rate: float | None = None,
     pace: str | None = None,
@@ -102,14 +107,13 @@ def into_topic_paced(
 ) -> BatchFunction:
     """For foreachBatch: rows into a topic, not faster than they may go.
 
-    `encode` makes messages of rows (`flintmq.spark.to_value`, say) and keeps the column
-    `deliver_at`, which lends itself to carry the time beside them. `options` are those of a write:
-    servers, topic and so on. `journal` is a directory that lasts as long as the checkpoint. `pace`
-    names a timestamp column. A row without a time goes out with the one before it.
+    `encode` makes messages of rows. `options` are those of a write: servers, topic and so on.
+    `journal` is a directory that lasts as long as the checkpoint. `pace` names a timestamp column;
+    a row without a time goes out with the one before it.
     """
     schedule = Schedule(rate=rate, paced=pace is not None, speed=speed)
     checked = write_options(options, streams=False)
-    directory = Path(journal)
+    directory = local_directory(journal)
 
     def write(frame: DataFrame, number: int) -> None:
         query = frame.sparkSession.sparkContext.getLocalProperty(QUERY) or "batch"
@@ -171,35 +175,31 @@ class Sender:
         return all(receipt.duplicate for receipt in receipts)
 
 
-def _in_order(
-    frame: DataFrame, encode: Callable[[DataFrame], DataFrame], pace: str | None
-) -> pyarrow.Table:
+def _in_order(frame: DataFrame, encode: Encode, pace: str | None) -> pyarrow.Table:
     """The messages of the batch, with their times in milliseconds beside them."""
     import pyarrow as pa
     import pyarrow.compute as compute
     from pyspark.sql import functions
 
-    if pace is None:
-        table = _checked(encode(frame)).toArrow()
-        return table.append_column(AT, pa.nulls(table.num_rows, pa.int64()))
-    if pace not in frame.columns:
-        raise InvalidRequest(
-            f"pace names the column {pace!r}, which is not there; there are "
-            f"{', '.join(frame.columns)}"
-        )
-    if CARRIER in frame.columns:
-        raise InvalidRequest(f"a sink with pace writes no column {CARRIER!r}: rename or drop it")
-    carried = frame.withColumn(CARRIER, functions.col(pace).cast("timestamp"))
-    table = _checked(encode(carried)).toArrow()
-    times = compute.cast(table.column(CARRIER), pa.timestamp("ms", "UTC"), safe=False)
-    table = table.drop_columns([CARRIER]).append_column(AT, times.cast(pa.int64()))
-    return table.take(compute.sort_indices(table, [(AT, "ascending")], null_placement="at_start"))
-
-
-def _checked(messages: DataFrame) -> DataFrame:
+    at = functions.lit(None).cast("bigint")
+    if pace is not None:
+        if pace not in frame.columns:
+            raise InvalidRequest(
+                f"pace names the column {pace!r}, which is not there; there are "
+                f"{', '.join(frame.columns)}"
+            )
+        at = functions.unix_millis(functions.col(pace).cast("timestamp"))
+    messages = encode(frame, {AT: at})
     fields = [(field.name, field.dataType.simpleString()) for field in messages.schema.fields]
-    check_columns(fields, "any")
-    return messages
+    check_columns([field for field in fields if field[0] != AT], "any")
+    table: pyarrow.Table = messages.toArrow()
+    if pace is None:
+        return table
+    # Not stable by itself, and rows of one time are to stay in their order.
+    table = table.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
+    by = [(AT, "ascending"), (ROW, "ascending")]
+    order = compute.sort_indices(table, by, null_placement="at_start")
+    return table.take(order).drop_columns([ROW])
 
 
 def _write_down(table: pyarrow.Table, schedule: Schedule, path: Path) -> None:
