@@ -89,7 +89,12 @@ def _started(
     frame = frame.observe(COUNTED, functions.count(functions.lit(1)).alias("rows"))
     checkpoint = f"{path_of(pipeline.checkpoint or 'pipelines/' + pipeline.name)}/{flow.name}"
     writing = Writing(
-        pipeline, flow, transaction=flow.query, access=access, show=lambda flow, row: print(row)
+        pipeline,
+        flow,
+        transaction=flow.query,
+        checkpoint=checkpoint,
+        access=access,
+        show=lambda flow, row: print(row),
     )
     try:
         writer = writing.writer(frame).queryName(flow.query)
