@@ -57,6 +57,11 @@ def tables_read(sql: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found.name for found in mentions(sql)))
 
 
+def first_word(sql: str) -> Token | None:
+    """What a text begins with, but for comments."""
+    return next(_tokens(sql), None)
+
+
 def _tokens(sql: str) -> Iterator[Token]:
     for found in _TOKEN.finditer(sql):
         kind = found.lastgroup or ""
