@@ -331,7 +331,7 @@ def has_scheme(path: str) -> bool:
 
 def path_of(path: str) -> str:
     """As Spark understands it wherever it runs: what has no scheme is of this machine, whole."""
-    return path if has_scheme(path) else os.path.abspath(path)
+    return path if has_scheme(path) else os.path.abspath(os.path.expanduser(path))
 
 
 @contextmanager

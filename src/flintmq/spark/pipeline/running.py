@@ -205,6 +205,7 @@ class _Starting:
             self._pipeline,
             flow,
             transaction=f"{flow.query}/{id}",
+            checkpoint=checkpoint.path,
             access=self._access,
             show=self._show,
         )

@@ -2,7 +2,8 @@
 
     topic, append             the data source's own writer: exactly once
     topic, update, complete   every micro-batch is a transaction of the broker's: exactly once
-    parquet, json             files, exactly once for readers that are Spark
+    topic with rate or pace   from the driver, numbered, so that the broker knows what it has
+    parquet, json             plain files, exactly once (`archiving`)
     console                   a line for each row
     foreach                   the user's function, which may get a micro-batch twice
 
@@ -19,12 +20,14 @@ from ...errors import InvalidRequest
 from ..decoding import value_of
 from ..write_columns import COLUMNS
 from . import functions as named
+from .archiving import ArchiveFormat, into_directory
 from .definition import Pipeline, Sink
 from .flows import Flow
-from .frames import Access, access_to, path_of
+from .frames import Access, access_to
+from .pacing import into_topic_paced
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 SENT = ("key", "headers", "priority", "ttl", "expires_at", "delay", "deliver_at")
 """What of a message a row can bring along, as `_key` and so on."""
@@ -46,11 +49,12 @@ class Writing:
         flow: Flow,
         *,
         transaction: str,
+        checkpoint: str,
         access: Access,
         show: Print,
     ) -> None:
         self._pipeline, self._flow, self._sink = pipeline, flow, flow.sink
-        self._transaction = transaction
+        self._transaction, self._checkpoint = transaction, checkpoint
         self._access, self._show = access, show
 
     def writer(self, frame: DataFrame) -> Any:
@@ -75,6 +79,17 @@ class Writing:
 
     def _to_topic(self, frame: DataFrame) -> Any:
         sink, options = self._sink, self._options()
+        if sink.rate is not None or sink.pace is not None:
+            messages_of(frame, sink)  # what is wrong with them is said before the first batch
+            paced = into_topic_paced(
+                lambda rows, beside: messages_of(rows, sink, beside),
+                options,
+                f"{self._checkpoint}/paced",
+                rate=sink.rate,
+                pace=sink.pace,
+                speed=sink.speed,
+            )
+            return self._each_batch(frame, paced)
         messages = messages_of(frame, sink)
         if sink.mode == "append":
             return messages.writeStream.format("flintmq").outputMode("append").options(**options)
@@ -106,12 +121,22 @@ class Writing:
 
     def _to_files(self, frame: DataFrame) -> Any:
         sink = self._sink
-        kind, path = ("parquet", sink.parquet) if sink.parquet is not None else ("json", sink.json)
+        kind: ArchiveFormat = "json" if sink.parquet is None else "parquet"
+        path = sink.json if sink.parquet is None else sink.parquet
         assert path is not None
-        writer = frame.writeStream.format(kind).outputMode(sink.mode).options(**sink.options)
-        if sink.partition_by:
-            writer = writer.partitionBy(*sink.partition_by)
-        return writer.option("path", path_of(path))
+        if sink.mode != "append":
+            raise InvalidRequest(
+                f"{sink.place}: sink {sink.name!r}: files are only ever added to, so mode is "
+                f"'append', not {sink.mode!r}; what changes goes into a topic, or to foreach"
+            )
+        write = into_directory(
+            path,
+            format=kind,
+            partition_by=sink.partition_by,
+            compact=sink.compact,
+            options=sink.options,
+        )
+        return self._each_batch(frame, write)
 
     # --- everything else
 
@@ -128,7 +153,9 @@ class Writing:
             self._show(self._flow.name, f'"... more than {SHOWN_MAX} rows in batch {number}"')
 
 
-def messages_of(frame: DataFrame, sink: Sink) -> DataFrame:
+def messages_of(
+    frame: DataFrame, sink: Sink, beside: Mapping[str, Column] | None = None
+) -> DataFrame:
     """Rows as messages: what is in the value, and what is beside it."""
     from pyspark.sql import functions
 
@@ -159,6 +186,7 @@ def messages_of(frame: DataFrame, sink: Sink) -> DataFrame:
         kept |= {"value": value, "content_type": functions.lit(media)}
     if sink.key is not None:
         kept["key"] = column(sink.key).cast("string")
+    kept |= beside or {}
     return frame.select(*(one.alias(name) for name, one in kept.items()))
 
 
