@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 DATA, WHY = "_flintmq_data", "_flintmq_why"
 OF_MESSAGES = ("key", "topic", "partition", "offset", "timestamp", "priority", "content_type")
+OF_STREAMS = frozenset({"group", "maxOffsetsPerTrigger", "startingOffsets"})
 WHY_HEADER, SOURCE_HEADER = "flintmq-why", "flintmq-source"
 
 Access = Mapping[str, str]
@@ -125,39 +126,14 @@ class Frames:
         reader: Any = self._spark.read if is_static else self._spark.readStream
         if source.files is not None:
             return _files(self._spark, reader, source, is_static=is_static)
-        options = self._options(source, is_static=is_static)
+        options = source_options(self._pipeline, self._flow, source, self._access)
+        if is_static:
+            options = {k: v for k, v in options.items() if k not in OF_STREAMS}
+            options.setdefault("endingOffsets", self._ends_now(options))
         if with_headers:
             options["includeHeaders"] = "true"
         frame: DataFrame = reader.format("flintmq").options(**options).load()
         return frame
-
-    def _options(self, source: Source, *, is_static: bool) -> dict[str, str]:
-        servers = source.servers or self._pipeline.servers
-        if servers is None:
-            raise InvalidRequest(
-                f"{source.place}: source {source.name!r} has no broker: say servers = "
-                "'flint://host:7600' in the pipeline, or --server"
-            )
-        options = {
-            "servers": servers,
-            **access_to(servers, self._pipeline, self._access),
-            **{k: v for k, v in source.options.items() if k.lower() != "avro_schema"},
-        }
-        if source.pattern is not None:
-            options["subscribePattern"] = source.pattern
-        else:
-            options["subscribe"] = ",".join(source.topics)
-        if source.start not in ("earliest", "latest"):
-            options["startingTimestamp"] = source.start
-        elif not is_static:
-            options["startingOffsets"] = source.start
-        if is_static:
-            options.setdefault("endingOffsets", self._ends_now(options))
-        else:
-            options["group"] = self._flow.group(source.name)
-            if source.max_per_batch is not None:
-                options["maxOffsetsPerTrigger"] = str(source.max_per_batch)
-        return options
 
     def _ends_now(self, options: Mapping[str, str]) -> str:
         """A table stays as it is for the whole run, though every micro-batch reads it anew."""
@@ -217,6 +193,35 @@ class Frames:
             "priority",
             functions.concat(theirs, headers).alias("headers"),
         )
+
+
+def source_options(
+    pipeline: Pipeline, flow: Flow, source: Source, access: Access
+) -> dict[str, str]:
+    """What the data source is told of a source of topics, as a stream of the flow."""
+    servers = source.servers or pipeline.servers
+    if servers is None:
+        raise InvalidRequest(
+            f"{source.place}: source {source.name!r} has no broker: say servers = "
+            "'flint://host:7600' in the pipeline, or --server"
+        )
+    options = {
+        "servers": servers,
+        **access_to(servers, pipeline, access),
+        **{k: v for k, v in source.options.items() if k.lower() != "avro_schema"},
+        "group": flow.group(source.name),
+    }
+    if source.pattern is not None:
+        options["subscribePattern"] = source.pattern
+    else:
+        options["subscribe"] = ",".join(source.topics)
+    if source.start in ("earliest", "latest"):
+        options["startingOffsets"] = source.start
+    else:
+        options["startingTimestamp"] = source.start
+    if source.max_per_batch is not None:
+        options["maxOffsetsPerTrigger"] = str(source.max_per_batch)
+    return options
 
 
 def access_to(servers: str, pipeline: Pipeline, access: Access) -> Access:
@@ -320,9 +325,13 @@ def _files(spark: SparkSession, reader: Any, source: Source, *, is_static: bool)
     return lines.select("value", functions.col("_metadata.file_path").alias("_file"))
 
 
+def has_scheme(path: str) -> bool:
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) is not None
+
+
 def path_of(path: str) -> str:
     """As Spark understands it wherever it runs: what has no scheme is of this machine, whole."""
-    return path if re.match(r"[a-z][a-z0-9+.-]+:", path) else os.path.abspath(path)
+    return path if has_scheme(path) else os.path.abspath(path)
 
 
 @contextmanager

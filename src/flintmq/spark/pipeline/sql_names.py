@@ -54,6 +54,13 @@ def tables_read(sql: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found.name for found in mentions(sql)))
 
 
+def bare(sql: str) -> str:
+    """The text without its comments, and with one space between words, however it was laid out."""
+    return " ".join(
+        f"`{token.text}`" if token.kind == "quoted" else token.text for token in _tokens(sql)
+    )
+
+
 def _tokens(sql: str) -> Iterator[Token]:
     for found in _TOKEN.finditer(sql):
         kind = found.lastgroup or ""
