@@ -22,9 +22,12 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ENDS_OF_TABLES = frozenset(
-    "where group having order limit union intersect except minus window lateral sort "
-    "cluster distribute offset qualify select tablesample pivot unpivot".split()
-)
+    {
+        "where", "group", "having", "order", "limit", "union", "intersect", "except", "minus",
+        "window", "lateral", "sort", "cluster", "distribute", "offset", "qualify", "select",
+        "tablesample", "pivot", "unpivot",
+    }
+)  # fmt: skip
 _BEFORE_A_TABLE = frozenset({"from", "join", "table"})
 _NOT_NAMES = frozenset({"lateral", "values", "select", "table", "stream", "unnest", "with"})
 
