@@ -326,11 +326,29 @@ async def test_a_publish_to_a_broker_that_says_nothing_ends_in_its_own_time(
         await mq.publish("orders", b"0")
         proxy.silent.add("down")
         with pytest.raises(flintmq.OutcomeUnknown, match=r"did not answer within 0\.05 s"):
-            await asyncio.wait_for(mq.publish("orders", b"1", timeout=0.05), 5)
+            await asyncio.wait_for(mq.publish("orders", b"1", timeout=0.05), 60)
         proxy.silent.clear()
         proxy.cut()  # the session is resumed: what was not answered then is answered now
         assert (await mq.publish("orders", b"2")).offset == 2
         assert cast(RemoteBroker, mq._broker)._outbox._bytes == 0
+
+
+async def test_a_client_that_was_held_up_hears_what_the_broker_has_said_meanwhile(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own delay does not make the outcome unknown: the answer is here, and not read yet."""
+    monkeypatch.setattr("flintmq.remote.outbox.OVERDUE_SECONDS", 60.0)
+    loop = asyncio.get_running_loop()
+    real_time = loop.time
+    async with flintmq.connect(url) as mq:
+        await mq.create_topic("orders", retention_count=1, overflow="block")
+        await mq.publish("orders", b"full")
+        publishing = asyncio.ensure_future(mq.publish("orders", b"1", timeout=5))
+        await mq.topic_stats("orders")  # answered in order: the broker has the publish
+        assert not publishing.done()
+        monkeypatch.setattr(loop, "time", lambda: real_time() + 70)
+        with pytest.raises(flintmq.TopicFull):
+            await publishing
 
 
 async def test_a_program_that_was_killed_and_started_again_reads_what_it_had_not_committed(
