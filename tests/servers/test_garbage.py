@@ -45,7 +45,7 @@ class Raw:
 
     async def frame(self) -> Frame:
         while not self._frames:
-            data = await asyncio.wait_for(self._reader.read(65536), 10)
+            data = await asyncio.wait_for(self._reader.read(65536), 60)
             if not data:
                 raise EOFError
             self._frames += self._decoder.feed(data)
@@ -59,7 +59,7 @@ class Raw:
 
     async def wait_closed(self) -> None:
         try:
-            while await asyncio.wait_for(self._reader.read(65536), 10):
+            while await asyncio.wait_for(self._reader.read(65536), 60):
                 pass
         except ConnectionError:
             pass
@@ -237,7 +237,7 @@ class TestFew:
             flooding = asyncio.gather(flood(), swallow())
             published = 0
             while not flooding.done():
-                await asyncio.wait_for(mq.publish("fine", b"x"), 5)
+                await asyncio.wait_for(mq.publish("fine", b"x"), 60)
                 published += 1
             await flooding
             assert published > 50

@@ -28,7 +28,7 @@ async def echo(request: Request) -> Response:
 
 
 async def until_one_is_under_way(running: Running) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not running.server.pages.under_way:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
@@ -372,7 +372,7 @@ async def test_who_does_not_read_the_answer_is_let_go(
     running = await start(routes=[Route("/endless", endless)], handler_seconds=0.2)
     async with running.line() as line:
         line.send("GET /endless HTTP/1.1\r\n\r\n")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not running.server.pages.answers:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert running.server.pages.under_way == 0
@@ -386,7 +386,7 @@ async def test_a_client_that_leaves_before_its_answer_is_no_fault(
     async with running.line() as line:
         line.send("POST /echo HTTP/1.1\r\nHost: f\r\nContent-Length: 10\r\n\r\nabc")
         await until_one_is_under_way(running)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while running.server.pages.under_way:  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert caplog.records == []
@@ -451,7 +451,7 @@ async def test_handshakes_that_come_to_nothing_leave_room_for_others(start: Star
     theirs = ssl.create_default_context()
     authority.configure_trust(theirs)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection(
             host, port, ssl=theirs, server_hostname="localhost"
         )
