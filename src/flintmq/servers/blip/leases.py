@@ -91,7 +91,7 @@ class Acks:
 
     def __init__(self, server: BlipServer, refuse: Callable[[int], None]) -> None:
         self._server, self._refuse = server, refuse
-        self._gathered: dict[Leases, dict[int, list[int]]] = {}
+        self.gathered: dict[Leases, dict[int, list[int]]] = {}
         self._under_way: set[asyncio.Task[None]] = set()
 
     @property
@@ -103,10 +103,10 @@ class Acks:
         if token is None:
             self._refuse(tag)
         else:
-            self._gathered.setdefault(leases, {}).setdefault(token, []).append(tag - 1)
+            self.gathered.setdefault(leases, {}).setdefault(token, []).append(tag - 1)
 
     def flush(self) -> None:
-        gathered, self._gathered = self._gathered, {}
+        gathered, self.gathered = self.gathered, {}
         for leases, by_token in gathered.items():
             settled = [(token, ranges_of(offsets)) for token, offsets in by_token.items()]
             task = self._server.spawn(self._settle(leases.member, settled))
