@@ -207,6 +207,7 @@ class BinarySession:
         if wanted.ttl_ms:
             expiry = self._server.broker.clock.now_ms() + wanted.ttl_ms
         self._run = None
+        name = self._publishes.plain(name, wanted.key)
         waits = self._publishes.add(
             id, name, wanted.qos, wanted.message, key=wanted.key, expiry=expiry
         )

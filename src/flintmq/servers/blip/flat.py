@@ -72,6 +72,7 @@ class FlatSession:
             self._access.require("publish", name)
             now_ms = self._server.broker.clock.now_ms()
             expiry = now_ms + min(command.ttl_ms, 2**61) if command.ttl_ms else 0
+            name = self._publishes.plain(name, None)
             return self._publishes.add(0, name, 0, command.payload, expiry=expiry)
         if self._publishes.gathered:
             waits = self._publishes.flush()

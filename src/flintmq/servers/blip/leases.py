@@ -1,6 +1,7 @@
 """What is out of a subscription's group and not acknowledged, and how it is acknowledged.
 
 A tag is the message's offset plus one: the same at every delivery, and the place to go on from.
+Of a topic with partitions, offsets here are those of `row.place_of`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ...clock import Clock
 from ...errors import FlintError, LeaseLost
 from ...group_model import LEASE_SECONDS_MAX, Lease, Ranges
 from ...logs import limited
+from .row import place_of
 
 if TYPE_CHECKING:
     from .server import BlipServer
@@ -45,7 +47,7 @@ class Leases:
         until = now + self.lease_seconds
         tokens, token = self._tokens, grant.token
         for run in grant.rows.runs:
-            base = run.source.base_offset
+            base = place_of(run)
             for row in run.rows():
                 tokens[base + row] = token, until
         for offset, count in grant.counts.items():

@@ -15,6 +15,7 @@ from ...batch import BatchBuilder
 from ...errors import FlintError
 from ...model import Receipt
 from .refusals import ShuttingDown
+from .row import Routes
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -52,6 +53,7 @@ class Publishes:
         self.landing: deque[tuple[Awaitable[Receipt], list[int], int]] = deque()
         """What the broker has taken, and is on its way to the disk."""
         self._landing_bytes = 0
+        self._routes = Routes(connection.server.broker)
         self._lander: asyncio.Task[None] | None = None
         self._is_held = False
 
@@ -63,6 +65,10 @@ class Publishes:
     def _may_gather(self, topic: str) -> bool:
         return self._server.broker.may_gather(topic)
 
+    def plain(self, topic: str, key: bytes | None) -> str:
+        """The topic, or the partition of it, that a publish goes to."""
+        return self._routes.plain(topic, key)
+
     def add(
         self,
         id: int,
@@ -73,7 +79,7 @@ class Publishes:
         key: bytes | None = None,
         expiry: int = 0,
     ) -> Awaitable[None] | None:
-        """Take one up. What comes back is to be waited for before the next."""
+        """Take one up for a plain topic. What comes back is to be waited for before the next."""
         waits = None
         gathered = self.gathered.get((topic, qos))
         if gathered is None:
@@ -107,6 +113,7 @@ class Publishes:
     def flush(self) -> Awaitable[None] | None:
         """Hand everything gathered to the broker; what comes back is to be waited for."""
         gathered, self.gathered = self.gathered, {}
+        self._routes.end_turn()
         left = deque(gathered.items())
         while left:
             (topic, qos), some = left[0]
