@@ -133,8 +133,8 @@ def _key_file(directory: Path, **grants: str) -> Path:
 
 async def test_both_protocols_are_served_at_one_port_and_share_topics(tmp_path: Path) -> None:
     async with running(tmp_path, hermes_node_id=7) as daemon:
-        assert daemon.hermes_address is not None
-        host, port = daemon.hermes_address
+        assert "hermes" in daemon.addresses
+        host, port = daemon.addresses["hermes"]
         async with (
             await HermesClient.connect((host, port)) as client,
             flintmq.connect(f"flint://{host}:{port}") as mq,
@@ -150,8 +150,8 @@ async def test_both_protocols_are_served_at_one_port_and_share_topics(tmp_path: 
 
 async def test_a_broker_told_so_makes_no_topics_for_produces(tmp_path: Path) -> None:
     async with running(tmp_path, auto_create=False) as daemon:
-        assert daemon.hermes_address is not None
-        async with await HermesClient.connect(daemon.hermes_address) as client:
+        assert "hermes" in daemon.addresses
+        async with await HermesClient.connect(daemon.addresses["hermes"]) as client:
             with pytest.raises(Refused, match=r"internal: .*orders"):
                 await client.produce("orders", b"x")
             await client.call("create_topic", topic="orders")
@@ -161,8 +161,8 @@ async def test_a_broker_told_so_makes_no_topics_for_produces(tmp_path: Path) -> 
 async def test_the_key_in_the_file_counts(tmp_path: Path) -> None:
     file = _key_file(tmp_path, publish="orders")
     async with running(tmp_path, hermes_key_file=file) as daemon:
-        assert daemon.hermes_address is not None
-        async with await HermesClient.connect(daemon.hermes_address) as client:
+        assert "hermes" in daemon.addresses
+        async with await HermesClient.connect(daemon.addresses["hermes"]) as client:
             assert await client.produce("orders", b"x") == 0
             with pytest.raises(Refused, match="consume"):
                 await client.poll("orders")
@@ -172,9 +172,9 @@ async def test_with_a_certificate_the_port_speaks_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.pair()
     async with running(tmp_path, tls_cert=pair.cert, tls_key=pair.key) as daemon:
-        assert daemon.hermes_address is not None
+        assert "hermes" in daemon.addresses
         trusting = ssl.create_default_context(cafile=authority.file)
-        async with await HermesClient.connect(daemon.hermes_address, ssl=trusting) as client:
+        async with await HermesClient.connect(daemon.addresses["hermes"], ssl=trusting) as client:
             assert await client.produce("orders", bytes(100_000)) == 0
             assert [len(payload) for payload in await client.payloads("orders")] == [100_000]
 
