@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 VERSIONS = (1, 2)
-PUBLISH = int(Type.PUBLISH)
+# As plain numbers: every frame is compared with some of them.
+HELLO, AUTH = int(Type.HELLO), int(Type.AUTH)
+PUBLISH, SUBSCRIBE = int(Type.PUBLISH), int(Type.SUBSCRIBE)
+ACK, PING, POLL = int(Type.ACK), int(Type.PING), int(Type.POLL)
 
 
 class BinarySession:
@@ -72,10 +75,10 @@ class BinarySession:
         self._decoder.feed(data, frames)
 
     def is_publish(self, frame: Frame) -> bool:
-        return frame.type == Type.PUBLISH
+        return frame.type == PUBLISH
 
     def is_busy(self) -> bool:
-        return self._publishes.is_landing
+        return bool(self._publishes.landing)
 
     def receive(self, frame: Frame) -> Awaitable[None] | None:
         type, id, payload = frame
@@ -87,24 +90,25 @@ class BinarySession:
                 return None
             return self._publish(id, payload)
         self._run = None
-        if self._publishes.is_gathering:
+        if self._publishes.gathered:
             waits = self._publishes.flush()
             if waits is not None:
                 return self._after(waits, frame)
-        if type == Type.HELLO:
+        if self._access is not None:
+            if type == POLL:
+                return self._poll(id, payload)
+            if type == ACK:
+                return self._acknowledge(id, payload)
+            if type == PING:
+                return self._pong(id)
+            if type == SUBSCRIBE:
+                return self._subscribe(id, payload)
+        if type == HELLO:
             return self._hello(id, payload)
-        if type == Type.AUTH:
+        if type == AUTH:
             return self._authenticate(id, payload)
         if self._access is None:
             return self._nack(id, refusals.NO_AUTH)
-        if type == Type.ACK:
-            return self._acknowledge(id, payload)
-        if type == Type.POLL:
-            return self._poll(id, payload)
-        if type == Type.SUBSCRIBE:
-            return self._subscribe(id, payload)
-        if type == Type.PING:
-            return self._pong(id)
         return None  # PONG, NACK, DELIVER: not for us
 
     async def _after(self, waits: Awaitable[None], frame: Frame) -> None:
@@ -115,8 +119,9 @@ class BinarySession:
 
     def end_turn(self) -> Awaitable[None] | None:
         self._run = None
-        self._acks.flush()
-        return self._publishes.flush() if self._publishes.is_gathering else None
+        if self._acks.gathered:
+            self._acks.flush()
+        return self._publishes.flush() if self._publishes.gathered else None
 
     def _nack(self, id: int, refusal: Refusal) -> Awaitable[None] | None:
         self._server.counters.refusals[refusal[0]] += 1
@@ -202,6 +207,7 @@ class BinarySession:
         if wanted.ttl_ms:
             expiry = self._server.broker.clock.now_ms() + wanted.ttl_ms
         self._run = None
+        name = self._publishes.plain(name, wanted.key)
         waits = self._publishes.add(
             id, name, wanted.qos, wanted.message, key=wanted.key, expiry=expiry
         )
@@ -280,7 +286,7 @@ class BinarySession:
         subscription = self._server.polled.find(number)
         if subscription is None or not self._access.may("consume", subscription.name):
             return None
-        if subscription.leases is None and not self._publishes.is_landing:
+        if subscription.leases is None and not self._publishes.landing:
             self._answer_poll(subscription.poll_live(id))
             return None
         return self._poll_later(subscription, id)
@@ -325,7 +331,7 @@ class BinarySession:
     def _pong(self, id: int) -> Awaitable[None] | None:
         """Once everything before it is as safe as it will be: publishes, acknowledgements."""
         self._acks.flush()
-        if self._publishes.is_landing or self._acks.are_under_way:
+        if self._publishes.landing or self._acks.are_under_way:
             return self._pong_later(id)
         self._connection.write(encode_frame(Type.PONG, id))
         return None

@@ -60,7 +60,7 @@ class FlatSession:
         return command.action == Action.PUB
 
     def is_busy(self) -> bool:
-        return self._publishes.is_landing
+        return bool(self._publishes.landing)
 
     def receive(self, command: Command) -> Awaitable[None] | None:
         topic = command.topic
@@ -72,8 +72,9 @@ class FlatSession:
             self._access.require("publish", name)
             now_ms = self._server.broker.clock.now_ms()
             expiry = now_ms + min(command.ttl_ms, 2**61) if command.ttl_ms else 0
+            name = self._publishes.plain(name, None)
             return self._publishes.add(0, name, 0, command.payload, expiry=expiry)
-        if self._publishes.is_gathering:
+        if self._publishes.gathered:
             waits = self._publishes.flush()
             if waits is not None:
                 return self._after(waits, command)
@@ -91,7 +92,7 @@ class FlatSession:
             await more
 
     def end_turn(self) -> Awaitable[None] | None:
-        return self._publishes.flush() if self._publishes.is_gathering else None
+        return self._publishes.flush() if self._publishes.gathered else None
 
     def refuse_publishes(self, ids: Sequence[int], qos: int, error: BaseException) -> None:
         """This protocol has no word for it."""

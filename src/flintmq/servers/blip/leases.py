@@ -1,6 +1,7 @@
 """What is out of a subscription's group and not acknowledged, and how it is acknowledged.
 
 A tag is the message's offset plus one: the same at every delivery, and the place to go on from.
+Of a topic with partitions, offsets here are those of `row.place_of`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ...clock import Clock
 from ...errors import FlintError, LeaseLost
 from ...group_model import LEASE_SECONDS_MAX, Lease, Ranges
 from ...logs import limited
+from .row import place_of
 
 if TYPE_CHECKING:
     from .server import BlipServer
@@ -45,7 +47,7 @@ class Leases:
         until = now + self.lease_seconds
         tokens, token = self._tokens, grant.token
         for run in grant.rows.runs:
-            base = run.source.base_offset
+            base = place_of(run)
             for row in run.rows():
                 tokens[base + row] = token, until
         for offset, count in grant.counts.items():
@@ -91,7 +93,7 @@ class Acks:
 
     def __init__(self, server: BlipServer, refuse: Callable[[int], None]) -> None:
         self._server, self._refuse = server, refuse
-        self._gathered: dict[Leases, dict[int, list[int]]] = {}
+        self.gathered: dict[Leases, dict[int, list[int]]] = {}
         self._under_way: set[asyncio.Task[None]] = set()
 
     @property
@@ -103,10 +105,10 @@ class Acks:
         if token is None:
             self._refuse(tag)
         else:
-            self._gathered.setdefault(leases, {}).setdefault(token, []).append(tag - 1)
+            self.gathered.setdefault(leases, {}).setdefault(token, []).append(tag - 1)
 
     def flush(self) -> None:
-        gathered, self._gathered = self._gathered, {}
+        gathered, self.gathered = self.gathered, {}
         for leases, by_token in gathered.items():
             settled = [(token, ranges_of(offsets)) for token, offsets in by_token.items()]
             task = self._server.spawn(self._settle(leases.member, settled))

@@ -16,13 +16,13 @@ from ...batch import key_hash
 from ...broker_api import FeedApi, MemberApi, ReaderApi
 from ...errors import FlintError, GroupNotFound, TopicNotFound
 from ...logs import limited
-from ...model import Start
 from ...rows import Rows, Run
 from ...wire.blip import Subscribe, encode_deliver
 from .leases import Leases
 from .live import UNSTORED
 from .options import PUSH_LEASE_SECONDS, WINDOW
 from .polled import pushed_group
+from .row import join, open_reader, place_of
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -63,9 +63,7 @@ class PushedSubscription:
         if self._qos:
             self.leases = Leases(await self._join(), PUSH_LEASE_SECONDS, broker.clock)
         elif self._start is not None:
-            self._reader = await broker.open_reader(
-                self.name, name=None, start=self._start, filter=None, auto_create=True
-            )
+            self._reader = await open_reader(broker, self.name, self._start)
         if self._group is not None:
             self._shared = await self._server.shared_feed(self.name, self._group, self._qos)
             return
@@ -78,21 +76,14 @@ class PushedSubscription:
         )
 
     async def _join(self) -> MemberApi:
-        broker = self._server.broker
-        group = self._group or pushed_group(self.id)
-        is_known = False
-        with contextlib.suppress(TopicNotFound):
-            is_known = any(info.name == group for info in await broker.groups(self.name))
-        start: Start = "latest" if self._start is None else self._start
-        return await broker.join_group(
+        return await join(
+            self._server.broker,
             self.name,
-            group,
+            self._group or pushed_group(self.id),
             # Of one key, one at a time, and so in order, whoever of the members gets them.
-            order=None if is_known else "key" if self._group else "log",
-            filter=None,
-            start=None if is_known else start,
+            order="key" if self._group else "log",
+            start="latest" if self._start is None else self._start,
             holder=f"blip {self.connection.peer}",
-            auto_create=True,
         )
 
     def begin(self) -> None:
@@ -162,7 +153,7 @@ class PushedSubscription:
             await leases.note(grant)
             frames = []
             for run in grant.rows.runs:
-                first = run.source.base_offset + 1
+                first = place_of(run) + 1
                 values = Rows([run]).values
                 frames += [
                     encode_deliver(1, first + row, topic, value)
