@@ -141,7 +141,7 @@ class _SqlCheck:
             self._parser().parseQuery(step.sql)
             return self._spark.sql(step.sql)
         except Exception as error:
-            raise _Wrong(_place_of(error, step), *_said_of_query(error)) from None
+            raise _Wrong(place_of_error(error, step), *_said_of_query(error)) from None
 
     def _read_by(self, sql: str) -> list[str]:
         known = {name.lower(): name for name in self._frames}
@@ -247,7 +247,7 @@ def _said_of_call(error: Exception) -> str:
     return f"{text}{'; ' if remedy else ''}{remedy}"
 
 
-def _place_of(error: Exception, step: Step) -> Place:
+def place_of_error(error: Exception, step: Step) -> Place:
     """Where in the file the part of the query stands that Spark complains of."""
     for context in _contexts(error):
         return place_in_sql(step, context)
