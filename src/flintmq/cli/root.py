@@ -29,6 +29,7 @@ CONFIG_COMMANDS = {
     "init": ("config_init", "Write a file with every setting in it."),
 }
 PIPELINE_COMMANDS = {
+    "run": ("pipeline_run", "Run a pipeline, once or until it is stopped."),
     "check": ("pipeline_check", "Everything that is wrong with a pipeline."),
 }
 COMMANDS = {
@@ -128,6 +129,7 @@ pipeline = LazyGroup(
 \b
 Examples:
   flintmq pipeline check orders.toml --quick
+  flintmq pipeline run orders.toml --once
 """,
 )
 GROUPS = {"log": log, "config": config, "key": key, "pipeline": pipeline}

@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import FlintError, InvalidRequest
 from ..session import Setting, session
+from .checking import checked
 from .checkpoints import Lock, checkpoint_of, directory
 from .definition import Pipeline
 from .failures import PipelineFailed, told_of_step
 from .flows import Flow, TablesIn, flows_of
 from .frames import Access, Frames, tables_in
+from .reaching import reach
 from .resuming import facts_of, resume, target_of
 from .sinks import Print, Writing
+from .sql_checking import quiet_spark
 from .standing import tell_the_broker
 from .watching import COUNTED, FlowOutcome, FlowProgress, Watched
 
@@ -111,9 +114,10 @@ def run(
     began = time.monotonic()
     stop = stop or Stop()
     tell = tell or _log.info
+    reach(checked(pipeline), access or {})
     if spark is None:
         spark = session(master, app_name=pipeline.name, config=settings_of(pipeline))
-    with ExitStack() as left, _stopped_by_signals(stop, tell):
+    with ExitStack() as left, _stopped_by_signals(stop, tell), quiet_spark():
         starting = _Starting(spark, pipeline, once=once, access=access or {}, show=show or _shown)
         flows = flows_of(pipeline, starting.tables)
         for flow in flows:

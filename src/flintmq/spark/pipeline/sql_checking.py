@@ -29,6 +29,7 @@ from .sql_names import tables_read
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_BACKTICKS = re.compile(r"`((?:[^`]|``)*)`")
 NO_WATERMARK = "streaming aggregations without watermark"
 
 
@@ -140,7 +141,7 @@ class _SqlCheck:
             self._parser().parseQuery(step.sql)
             return self._spark.sql(step.sql)
         except Exception as error:
-            raise _Wrong(_place_of(error, step), _said(error)) from None
+            raise _Wrong(place_of_error(error, step), *_said_of_query(error)) from None
 
     def _read_by(self, sql: str) -> list[str]:
         known = {name.lower(): name for name in self._frames}
@@ -162,7 +163,7 @@ class _SqlCheck:
         try:
             frame = function(*inputs, **step.arguments)
         except Exception as error:
-            raise _Wrong(place, f"{_name_of(step.function)}: {_said(error)}") from None
+            raise _Wrong(place, f"{_name_of(step.function)}: {_said_of_call(error)}") from None
         if not hasattr(frame, "createOrReplaceTempView"):
             raise _Wrong(
                 place, f"a step's function gives a DataFrame back, not {type(frame).__name__}"
@@ -187,12 +188,12 @@ class _SqlCheck:
         try:
             checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), wanted[sink.mode]())
         except Exception as error:
-            text = _said(error)
-            remedy = ""
+            text, remedy = _said(error), ""
             if NO_WATERMARK in text:
+                text = f"mode {sink.mode} needs a watermark where rows are counted or summed up"
                 remedy = (
-                    "give the source a watermark and group by its column, or say mode = 'update' "
-                    "and write into a topic"
+                    "give the source one and group by its column, or say mode = 'update' and write "
+                    "into a topic"
                 )
             yield Problem(place_in(sink, "mode"), f"the sink {sink.name}: {text}", remedy)
 
@@ -241,7 +242,12 @@ def _watermarked(frame: DataFrame, thing: Source | Step, watermark: Watermark) -
         ) from None
 
 
-def _place_of(error: Exception, step: Step) -> Place:
+def _said_of_call(error: Exception) -> str:
+    text, remedy = _said_of_query(error)
+    return f"{text}{'; ' if remedy else ''}{remedy}"
+
+
+def place_of_error(error: Exception, step: Step) -> Place:
     """Where in the file the part of the query stands that Spark complains of."""
     for context in _contexts(error):
         return place_in_sql(step, context)
@@ -267,5 +273,23 @@ def _name_of(function: object) -> str:
 def _said(error: Exception) -> str:
     """One line, without what stands in the place already."""
     text = re.sub(r" ?\(line \d+, pos \d+\)", "", plain(told_of_step(error)))
-    text = text.partition(" Verify the spelling")[0]
-    return text.strip() or type(error).__name__
+    return text.strip().rstrip(".;") or type(error).__name__
+
+
+def _said_of_query(error: Exception) -> tuple[str, str]:
+    """The mistakes that are made most, in fewer words than Spark's; and the remedy."""
+    condition = str(getattr(error, "getCondition", str)() or "")
+    facts: dict[str, str] = getattr(error, "getMessageParameters", dict)() or {}
+    name = facts.get("objectName", facts.get("routineName", facts.get("relationName", "")))
+    name = ".".join(_BACKTICKS.findall(name))
+    if condition.startswith("UNRESOLVED_COLUMN") and name:
+        proposed = [
+            ".".join(_BACKTICKS.findall(one)) for one in facts.get("proposal", "").split(", ")
+        ]
+        known = list(dict.fromkeys(one.rpartition(".")[2] for one in proposed if one))
+        return f"there is no column {name!r}", meant(name.rpartition(".")[2], known, "there are")
+    if condition == "UNRESOLVED_ROUTINE" and name:
+        return f"there is no function {name!r}", ""
+    if condition == "TABLE_OR_VIEW_NOT_FOUND" and name:
+        return f"there is no table {name!r}", ""
+    return _said(error), ""
