@@ -85,7 +85,7 @@ def command(
     from ..spark.pipeline.reaching import reach
     from ..spark.pipeline.reporting import reporter
     from ..spark.pipeline.running import checkpoint_root, run, settings_of
-    from ..spark.session import session
+    from ..spark.pipeline.stopping import Stop, session_unless_stopped, stopped_by_signals
 
     try:
         pipeline = read(file, settings)
@@ -96,27 +96,32 @@ def command(
         pipeline = replace(pipeline, checkpoint=checkpoint)
     reach(pipeline, access)
     reports = reporter(output, sys.stdout, sys.stderr)
-    ready = reports.starting(master)
-    try:
-        spark = session(
-            master,
-            app_name=pipeline.name,
-            config=settings_of(pipeline),
-            log_file=_log_file(checkpoint_root(pipeline)),
+    stop = Stop()
+    with stopped_by_signals(stop):
+        ready = reports.starting(master)
+        try:
+            spark = session_unless_stopped(
+                stop,
+                reports.note,
+                master=master,
+                app_name=pipeline.name,
+                config=settings_of(pipeline),
+                log_file=_log_file(checkpoint_root(pipeline)),
+            )
+        finally:
+            ready()
+        outcome = run(
+            pipeline,
+            spark=spark,
+            once=once,
+            seconds=seconds,
+            from_scratch=from_scratch,
+            access=access,
+            on_progress=reports.progress,
+            show=reports.row,
+            tell=reports.note,
+            stop=stop,
         )
-    finally:
-        ready()
-    outcome = run(
-        pipeline,
-        spark=spark,
-        once=once,
-        seconds=seconds,
-        from_scratch=from_scratch,
-        access=access,
-        on_progress=reports.progress,
-        show=reports.row,
-        tell=reports.note,
-    )
     reports.done(outcome)
     return INTERRUPTED if once and outcome.ended == "stopped" else 0
 

@@ -344,8 +344,11 @@ def path_of(path: str) -> str:
 
 @contextmanager
 def _views_put_back(spark: SparkSession, names: tuple[str, ...]) -> Iterator[None]:
-    views = {view.name for view in spark.catalog.listTables() if view.isTemporary}
-    before = {name: spark.table(f"`{name}`") for name in names if name in views}
+    # Not by listTables(): in a Java that has just started, that takes seconds.
+    catalog = _jvm_session(spark).sessionState().catalog()
+    before = {
+        name: spark.table(f"`{name}`") for name in names if catalog.getTempView(name).isDefined()
+    }
     try:
         yield
     finally:
