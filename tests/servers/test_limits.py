@@ -43,7 +43,7 @@ async def _drip(loris: Raw, data: bytes) -> bool:
 class TestSlowLoris:
     @pytest.fixture
     def limits(self) -> Limits:
-        return Limits(handshake_seconds=60, idle_seconds=0.3)
+        return Limits(handshake_seconds=60, idle_seconds=300)
 
     @pytest.mark.parametrize("ready", [0, 16, 20], ids=["hello", "open", "inside open"])
     async def test_a_handshake_byte_by_byte_ends_in_time(
@@ -66,20 +66,27 @@ class TestSlowLoris:
         await _is_well(url)
 
     async def test_a_frame_byte_by_byte_is_silence(
-        self, address: Address, url: str, server: NativeServer, caplog: pytest.LogCaptureFixture
+        self,
+        address: Address,
+        url: str,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         caplog.set_level(logging.INFO)
         async with raw(address) as loris:
             await loris.open(resumable=False)
             whole = b"".join(encode_frame(Op.PUBLISH, 1, b"", [bytes(10_000)]))
-            assert await _drip(loris, whole)
+            assert not await _drip(loris, whole[:5])
+            jump(monkeypatch, 200)
+            assert not await _drip(loris, whole[5:10])
+            jump(monkeypatch, 200)
+            assert await _drip(loris, whole[10:])
         assert "no whole frame came from it" in caplog.text
         await _is_well(url)
 
     async def test_who_only_pings_stays(
         self, address: Address, server: NativeServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        server.set_limits(Limits(idle_seconds=300))
         async with raw(address) as idle:
             await idle.open()
             for id in range(1, 9):
