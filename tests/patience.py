@@ -12,6 +12,8 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 PATIENCE_SECONDS = 60.0
 PORTS_OF_OURS = range(20_000, 32_000)
 """Below what the kernel hands out for port 0 and to outgoing connections."""
@@ -40,3 +42,10 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+def jump(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Have so many seconds pass for the running loop: what is due by then is due now."""
+    loop = asyncio.get_running_loop()
+    time_before = loop.time
+    monkeypatch.setattr(loop, "time", lambda: time_before() + seconds)

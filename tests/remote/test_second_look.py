@@ -22,7 +22,7 @@ from flintmq.servers.native import NativeServer
 from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.wire.operations import Op, Take, Taken
 
-from ..patience import until
+from ..patience import jump, until
 from .proxy import Proxy
 
 
@@ -345,15 +345,13 @@ async def test_a_client_that_was_held_up_hears_what_the_broker_has_said_meanwhil
 ) -> None:
     """Its own delay does not make the outcome unknown: the answer is here, and not read yet."""
     monkeypatch.setattr("flintmq.remote.outbox.OVERDUE_SECONDS", 60.0)
-    loop = asyncio.get_running_loop()
-    real_time = loop.time
     async with flintmq.connect(url) as mq:
         await mq.create_topic("orders", retention_count=1, overflow="block")
         await mq.publish("orders", b"full")
         publishing = asyncio.ensure_future(mq.publish("orders", b"1", timeout=5))
         await _arrived(mq)
         assert not publishing.done()
-        monkeypatch.setattr(loop, "time", lambda: real_time() + 70)
+        jump(monkeypatch, 70)
         with pytest.raises(flintmq.TopicFull):
             await publishing
 

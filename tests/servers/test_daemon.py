@@ -59,7 +59,7 @@ async def test_a_disk_that_fails_stops_the_broker_and_is_told(
 ) -> None:
     running, url = await _started(_daemon(tmp_path / "data"))
     mq = await flintmq.connect(url, timeout=0.2)
-    await mq.publish("orders", b"safe")
+    await mq.publish("orders", b"safe", timeout=60)
 
     def fail(file: LocalFile) -> None:
         raise flintmq.StorageFailed("sync", file.name, "as the test wants it")
@@ -75,7 +75,7 @@ async def test_a_disk_that_fails_stops_the_broker_and_is_told(
     daemon = _daemon(tmp_path / "data")
     running, url = await _started(daemon)
     async with flintmq.connect(url) as mq, mq.reader("orders") as reader:
-        message = await reader.read(timeout=5)
+        message = await reader.read(timeout=60)
         assert message is not None
         assert message.value == b"safe"
     daemon.stop()
