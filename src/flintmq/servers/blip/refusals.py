@@ -36,6 +36,7 @@ TOPIC_NUL: Refusal = (BAD_REQUEST, "topic contains NUL byte")
 QOS_INVALID: Refusal = (BAD_REQUEST, "invalid QoS value")
 KEY_EMPTY: Refusal = (BAD_REQUEST, "empty message key")
 GROUP_EMPTY: Refusal = (BAD_REQUEST, "empty consumer group name")
+GROUP_RESERVED: Refusal = (BAD_REQUEST, "reserved consumer group name")
 SUBSCRIPTION_ZERO: Refusal = (BAD_REQUEST, "subscription_id must be non-zero")
 TAG_UNKNOWN: Refusal = (NOT_FOUND, "unknown subscription or delivery tag")
 
