@@ -20,6 +20,7 @@ from ...errors import (
 )
 from ...wire.blip import (
     LENGTH_MAX,
+    TOPIC_BYTES_MAX,
     Frame,
     FrameDecoder,
     Publish,
@@ -198,6 +199,8 @@ class BinarySession:
         if wanted is None or name is None:
             return self._nack(id, refusals.PUBLISH_INVALID)
         refusal = self._check(wanted)
+        if refusal is None and len(name) > TOPIC_BYTES_MAX and wanted.qos:
+            refusal = refusals.name_too_long(self.version)
         if refusal is not None:
             return self._nack(id, refusal)
         assert self._access is not None

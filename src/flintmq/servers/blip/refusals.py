@@ -66,6 +66,12 @@ def _as_theirs(error: BaseException) -> str:
     return str(error) if isinstance(error, FlintError) else f"I/O error: {error}"
 
 
+def name_too_long(version: int) -> Refusal:
+    """Of a topic that has to be escaped, and then is longer than a name may be."""
+    begins = "durable publish failed" if version == 1 else "durable_publish_failed"
+    return FAILED, f"{begins}: log corruption: topic name too long for WAL record"
+
+
 def subscribe_refusal(error: FlintError) -> Refusal:
     if isinstance(error, PermissionDenied):
         return FORBIDDEN, str(error)
