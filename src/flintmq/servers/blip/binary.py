@@ -20,6 +20,7 @@ from ...errors import (
 )
 from ...wire.blip import (
     LENGTH_MAX,
+    TOPIC_BYTES_MAX,
     Frame,
     FrameDecoder,
     Publish,
@@ -37,7 +38,7 @@ from ...wire.blip import (
 from . import refusals
 from .leases import Acks
 from .options import LOGIN_FAILURES_MAX, UNKNOWN_BYTES_MAX
-from .polled import PolledSubscription
+from .polled import PolledSubscription, is_ours
 from .publishing import Gathered, Publishes
 from .pushed import PushedSubscription
 from .refusals import Refusal, publish_refusal, subscribe_refusal
@@ -198,6 +199,8 @@ class BinarySession:
         if wanted is None or name is None:
             return self._nack(id, refusals.PUBLISH_INVALID)
         refusal = self._check(wanted)
+        if refusal is None and len(name) > TOPIC_BYTES_MAX and wanted.qos:
+            refusal = refusals.name_too_long(self.version)
         if refusal is not None:
             return self._nack(id, refusal)
         assert self._access is not None
@@ -247,6 +250,8 @@ class BinarySession:
             group = self._server.name_of(wanted.group) or ""
         if wanted is None or name is None or (wanted.group and not group):
             return self._nack(id, refusals.SUBSCRIBE_INVALID)
+        if is_ours(group):
+            return self._nack(id, refusals.GROUP_RESERVED)
         refusal = self._check(wanted)
         if refusal is not None:
             return self._nack(id, refusal)
@@ -287,7 +292,10 @@ class BinarySession:
         if subscription is None or not self._access.may("consume", subscription.name):
             return None
         if subscription.leases is None and not self._publishes.landing:
-            self._answer_poll(subscription.poll_live(id))
+            try:
+                self._answer_poll(subscription.poll_live(id))
+            except TopicNotFound:
+                return self._server.polled.forget(subscription)  # somebody has deleted it
             return None
         return self._poll_later(subscription, id)
 

@@ -108,6 +108,7 @@ class BlipCollector:
         dropped += sum(one.feed.dropped for one in server.polled.all())
         dropped += sum(one.live_dropped for one in server.pushed)
         dropped += sum(feed.dropped for feed in server.flat_feeds)
+        dropped += sum(shared.dropped for shared in server.shared_feeds())
         broker = server.broker
         topics = 0
         if isinstance(broker, Measured):

@@ -25,14 +25,14 @@ from ...wire.blip_flat import (
     encode_message,
     encode_sub_ack,
 )
+from .options import TAKE_LIVE
+from .portions import Portions
 from .publishing import Publishes
 
 if TYPE_CHECKING:
     from .connection import Connection
 
 _log = logging.getLogger(__name__)
-
-TAKE_LIVE = 512
 
 
 class FlatSession:
@@ -124,10 +124,13 @@ class FlatSession:
 
     async def _push(self, feed: FeedApi) -> None:
         """Also a subscription that has ended ends its connection: it must not look idle."""
+        portions = Portions(TAKE_LIVE)
         try:
             while True:
                 await self._connection.room()
-                rows = feed.take(TAKE_LIVE)
+                if not self._connection.is_open:
+                    return
+                rows = feed.take(portions.count)
                 if not rows.runs:
                     await feed.wait(None)
                     continue
@@ -140,6 +143,7 @@ class FlatSession:
                         id = self._server.next_message_id()
                         message = FlatMessage(id, source.value(row), sent_ms, ttl_ms)
                         frames.append(encode_message(message))
+                portions.note(frames)
                 self._server.counters.delivered += len(frames)
                 self._connection.write(b"".join(frames))
                 self._connection.flush()

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from ...broker_api import Grant, MemberApi
@@ -36,6 +37,8 @@ class Leases:
         self._clock = clock
         self.lease_seconds = lease_seconds
         self._tokens: dict[int, tuple[int, float]] = {}
+        self._due: list[tuple[float, int]] = []
+        """When those that were polled come again, soonest first; some are settled since."""
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -63,11 +66,22 @@ class Leases:
         """As `note`, for one of those that were leased together; its time begins now."""
         count = grant.counts.get(offset, 1)
         seconds = min(LEASE_SECONDS_MAX, self.lease_seconds * 2.0 ** min(count - 1, 64))
+        until = self._clock.monotonic() + seconds
         self._tokens.pop(offset, None)
-        self._tokens[offset] = grant.token, self._clock.monotonic() + seconds
+        self._tokens[offset] = grant.token, until
+        heappush(self._due, (until, offset))
         await self.member.extend([(grant.token, [(offset, offset + 1)])], seconds)
         while len(self._tokens) > KEPT_MAX:
             del self._tokens[next(iter(self._tokens))]
+
+    def has_overdue(self) -> bool:
+        """Whether something that was polled is there to be polled again; told once of each."""
+        now, found = self._clock.monotonic(), False
+        while self._due and self._due[0][0] <= now:
+            until, offset = heappop(self._due)
+            _, ends = self._tokens.get(offset, (0, 0.0))
+            found = found or ends == until  # else it is settled, or was polled again
+        return found
 
     def settle(self, tag: int) -> int | None:
         """The token of a message that is acknowledged; None if it is not known to be out."""

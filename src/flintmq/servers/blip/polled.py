@@ -48,6 +48,11 @@ def pushed_group(number: int) -> str:
     return f"blip-push-{number}"
 
 
+def is_ours(group: str) -> bool:
+    """Whether a group's name is one of these: it comes and goes with its subscription."""
+    return bool(_GROUP.fullmatch(group) or _PUSHED.fullmatch(group))
+
+
 class PolledSubscription:
     def __init__(
         self,
@@ -112,6 +117,8 @@ class Ahead:
     async def next(self, topic: bytes) -> bytes | None:
         while True:
             async with self._taking:
+                if self._messages and self._leases.has_overdue():
+                    await self.give_back()  # what comes again is older, and comes first
                 if not self._messages and not await self._take():
                     return None
                 grant, message = self._messages.popleft()
@@ -235,6 +242,7 @@ class PolledBoard:
     async def forget(self, one: PolledSubscription) -> None:
         """Its topic or group is gone: from now on it is as if it had never been."""
         if self._known.pop(one.id, None) is not None:
+            self._server.counters.live_dropped += one.feed.dropped
             await one.close()
 
     # --- those that nobody polls
