@@ -66,7 +66,7 @@ def command(target: Target, directory: Path, settings: tuple[str, ...], output: 
     """
     values = given(settings)
     found = [one for path in _files(directory) if (one := _found(path, values)) is not None]
-    targets = {}
+    targets: dict[_Key, list[Found]] = {}
     for one in found:
         if one.pipeline is not None:
             targets.setdefault(_key(target_for(one.pipeline)), []).append(one)
@@ -136,7 +136,7 @@ async def _ask_one(key: _Key, found: Sequence[Found]) -> None:
     except TimeoutError:
         _note(found, f"no answer from {target.url} within {PATIENCE_SECONDS:.0f} s")
     except FlintError as error:
-        _note(found, f"{target.url}: {error}")
+        _note(found, f"{error}" if target.url in str(error) else f"{target.url}: {error}")
 
 
 def _note(found: Sequence[Found], text: str) -> None:

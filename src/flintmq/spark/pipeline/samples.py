@@ -27,13 +27,13 @@ window = {{ default = "1 minute", about = "how long a window is" }}
 # A source is a table by its name. With a schema, values are decoded to columns; what the message
 # has itself is there too: _key, _topic, _partition, _offset, _timestamp, _priority, _content_type.
 [sources.orders]
-topic = "${{input}}"                        # or topics = ["a", "b"], pattern = "orders.>", files = "dir"
+topic = "${{input}}"               # or topics = ["a", "b"], pattern = "orders.>", files = "dir"
 schema = "id bigint, region string, amount double, at timestamp"
-dead_letters = "${{input}}.bad"             # for what does not decode; without it, that ends the run
+dead_letters = "${{input}}.bad"    # for what does not decode; without it, that ends the run
 watermark = {{ column = "at", delay = "10 seconds" }}     # how late a row may come and still count
-# start = "latest"                        # of the first run; the default is "earliest"
+# start = "latest"               # of the first run; the default is "earliest"
 # max_per_batch = 100000
-# static = true                           # a table as it is when the run begins, not a stream
+# static = true                  # a table as it is when the run begins, not a stream
 
 # A step is a table made of others: by SQL ...
 [steps.totals]
@@ -43,7 +43,7 @@ from orders
 group by region, window(at, '${{window}}')
 """
 
-# ... or by a function, in a file beside this one: def large(orders, least): return orders.where(...)
+# ... or by a function in a file beside this one: def large(orders, least): return orders.where(...)
 # [steps.large]
 # function = "{name}.py:large"
 # inputs = ["orders"]
@@ -57,7 +57,7 @@ key = "region"
 
 # [sinks.files]
 # from = "orders"
-# parquet = "./archive"                   # or json = "dir", console = true, foreach = "{name}.py:each"
+# parquet = "./archive"          # or json = "dir", console = true, foreach = "{name}.py:each"
 # partition_by = ["region"]
 # trigger = "10 seconds"
 
@@ -91,13 +91,13 @@ parameters:
 # has itself is there too: _key, _topic, _partition, _offset, _timestamp, _priority, _content_type.
 sources:
   orders:
-    topic: ${{input}}                       # or topics: [a, b], pattern: orders.>, files: dir
+    topic: ${{input}}                  # or topics: [a, b], pattern: orders.>, files: dir
     schema: id bigint, region string, amount double, at timestamp
-    dead_letters: ${{input}}.bad            # for what does not decode; without it, that ends the run
+    dead_letters: ${{input}}.bad       # for what does not decode; without it, that ends the run
     watermark: {{ column: at, delay: 10 seconds }}        # how late a row may come and still count
-    # start: latest                       # of the first run; the default is earliest
+    # start: latest                  # of the first run; the default is earliest
     # max_per_batch: 100000
-    # static: true                        # a table as it is when the run begins, not a stream
+    # static: true                   # a table as it is when the run begins, not a stream
 
 # A step is a table made of others: by SQL ...
 steps:
@@ -107,7 +107,7 @@ steps:
       from orders
       group by region, window(at, '${{window}}')
 
-# ... or by a function, in a file beside this one: def large(orders, least): return orders.where(...)
+# ... or by a function in a file beside this one: def large(orders, least): return orders.where(...)
 #  large:
 #    function: {name}.py:large
 #    inputs: [orders]
@@ -122,7 +122,7 @@ sinks:
 
 #  files:
 #    from: orders
-#    parquet: ./archive                   # or json: dir, console: true, foreach: "{name}.py:each"
+#    parquet: ./archive              # or json: dir, console: true, foreach: "{name}.py:each"
 #    partition_by: [region]
 #    trigger: 10 seconds
 
