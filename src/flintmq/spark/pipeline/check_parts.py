@@ -79,13 +79,12 @@ def wrong_options(thing: Source | Sink, known: Iterable[str], more: set[str]) ->
     names = [name for name in known if name.lower() not in OURS]
     by_lower = {name.lower() for name in names} | more
     for name in thing.options:
+        place = thing.places.get(f"options.{name}", place_in(thing, "options"))
         if instead := OURS.get(name.lower()):
-            yield Problem(
-                place_in(thing, "options"), f"options: {name} is not for options", f"say {instead}"
-            )
+            yield Problem(place, f"options: {name} is not for options", f"say {instead}")
         elif name.lower() not in by_lower:
             yield Problem(
-                place_in(thing, "options"),
+                place,
                 f"options: there is no {name!r}",
                 _meant_option(name, names),
             )

@@ -21,7 +21,7 @@ from .check_parts import (
     wrong_servers,
 )
 from .definition import Pipeline, Sink
-from .graph import is_stream, reaches, tables
+from .graph import reaches, tables
 from .problems import Problem, meant
 from .schemas import columns_of_source, has
 
@@ -43,12 +43,6 @@ def sink_problems(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
     what = f"the sink {sink.name}"
     if sink.takes not in tables(pipeline):
         yield unknown_table(pipeline, place_in(sink, "takes"), sink.takes)
-    elif not is_stream(pipeline, sink.takes):
-        yield Problem(
-            place_in(sink, "takes"),
-            f"{what} takes {sink.takes}, which is all of static sources: nothing would flow",
-            "let one of them be a stream: take static out",
-        )
     places = [key for key in DESTINATIONS if getattr(sink, key) not in (None, False)]
     if len(places) != 1:
         said = f"not {' and '.join(places)}" if places else "and none is there"

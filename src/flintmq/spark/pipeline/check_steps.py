@@ -14,7 +14,10 @@ from .check_parts import (
 from .definition import Pipeline, Step
 from .graph import tables
 from .problems import Problem
-from .sql_names import mentions
+from .sql_names import first_word, mentions
+
+QUERIES = frozenset({"select", "with", "from", "table", "values", "("})
+"""What a query begins with."""
 
 
 def step_problems(pipeline: Pipeline, step: Step) -> Iterator[Problem]:
@@ -48,8 +51,15 @@ def _sql(pipeline: Pipeline, step: Step, sql: str) -> Iterator[Problem]:
                 f"{field} is for functions: a query names its tables itself",
                 f"take {field} out",
             )
-    if not sql.strip():
+    first = first_word(sql)
+    if first is None:
         yield Problem(step.sql_place, f"the step {step.name} has an empty query")
+    elif first.text.lower() not in QUERIES:
+        yield Problem(
+            place_in_sql(step, first.offset),
+            f"the step {step.name} is no query: it begins with {first.text!r}",
+            "write select ...; what makes, changes and drops tables is not for steps",
+        )
     known = {name.lower() for name in tables(pipeline)}
     for mention in mentions(sql):
         if mention.name.lower() not in known:

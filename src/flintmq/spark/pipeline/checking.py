@@ -13,7 +13,7 @@ from .check_sinks import sink_problems
 from .check_sources import source_problems
 from .check_steps import step_problems
 from .definition import Pipeline, Sink, Source, Step
-from .graph import inputs_of
+from .graph import inputs_of, is_stream
 from .problems import PipelineInvalid, Problem, in_order
 
 TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -22,7 +22,8 @@ FLOW_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 def check(pipeline: Pipeline) -> list[Problem]:
     """Everything that is wrong with it, in the order of the file."""
-    return in_order(_Check(pipeline).problems())
+    looks = _Check(pipeline)
+    return in_order(looks.problems()) or in_order(looks.problems_of_the_whole())
 
 
 def checked(pipeline: Pipeline) -> Pipeline:
@@ -55,9 +56,15 @@ class _Check:
             yield from step_problems(pipeline, step)
         for sink in pipeline.sinks.values():
             yield from sink_problems(pipeline, sink)
-        yield from self._circles()
-        yield from self._unused()
         yield from self._shared_directories()
+
+    def problems_of_the_whole(self) -> Iterator[Problem]:
+        """How things hang together; where one of them is wrong, this would only repeat it."""
+        circles = list(self._circles())
+        yield from circles
+        if not circles:
+            yield from self._unused()
+            yield from self._nothing_flows()
 
     def _names(self) -> Iterator[Problem]:
         pipeline = self._pipeline
@@ -132,6 +139,16 @@ class _Check:
                         f"nobody takes the {kind} {name}",
                         f"write a sink with from = {name!r}, or take the {kind} out",
                     )
+
+    def _nothing_flows(self) -> Iterator[Problem]:
+        for sink in self._pipeline.sinks.values():
+            if not is_stream(self._pipeline, sink.takes):
+                yield Problem(
+                    place_in(sink, "takes"),
+                    f"the sink {sink.name} takes {sink.takes}, which is all of static sources: "
+                    "nothing would flow",
+                    "let one of them be a stream: take static out",
+                )
 
     def _shared_directories(self) -> Iterator[Problem]:
         seen: dict[str, str] = {}

@@ -54,7 +54,7 @@ def plain(text: str) -> str:
     else:
         kept = []
         for line in lines:
-            if not line.strip() or re.match(r"\s*(at |\+-|:-|'|== SQL|Driver stacktrace)", line):
+            if not line.strip() or re.match(r"\s*(at |\+-|:-|'|~|== SQL|Driver stacktrace)", line):
                 break
             kept.append(line.strip())
         text = " ".join(kept)

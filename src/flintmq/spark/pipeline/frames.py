@@ -25,9 +25,11 @@ from ..decoding import from_value
 from ..options import read_options
 from ..planning import extents
 from . import functions as named
+from .check_parts import place_in
 from .definition import Pipeline, Source, Step, Watermark
 from .failures import told_of_step
 from .flows import Flow
+from .sql_checking import place_of_error
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,7 +49,8 @@ def tables_in(spark: SparkSession) -> Callable[[str], list[str]]:
 
     def found(sql: str) -> list[str]:
         try:
-            plan = parser.parsePlan(sql).toString()
+            # Not `parsePlan`: what is no query, and would be done at once, is refused here.
+            plan = parser.parseQuery(sql).toString()
         except Exception as error:
             raise InvalidRequest(told_of_step(error)) from None
         return list(dict.fromkeys(re.findall(r"'UnresolvedRelation \[([^\],]+)\]", plan)))
@@ -96,7 +99,7 @@ class Frames:
                 frame = self._spark.sql(step.sql)
             else:
                 assert step.function is not None
-                function = named.load(step.function, step.place)
+                function = named.load(step.function, place_in(step, "function"))
                 frame = function(*(self.of[name] for name in step.inputs), **step.arguments)
                 if not hasattr(frame, "createOrReplaceTempView"):
                     raise InvalidRequest(
@@ -104,8 +107,11 @@ class Frames:
                     )
             return _watermarked(frame, step.watermark)
         except Exception as error:
-            place = step.sql_place if step.sql is not None else step.place
-            raise InvalidRequest(f"{place}: step {step.name!r}: {told_of_step(error)}") from error
+            place = place_in(step, "function")
+            if step.sql is not None:
+                place = place_of_error(error, step)
+            text = told_of_step(error).removeprefix(f"{place}: ")
+            raise InvalidRequest(f"{place}: step {step.name!r}: {text}") from error
 
     # --- sources
 
@@ -126,7 +132,9 @@ class Frames:
         reader: Any = self._spark.read if is_static else self._spark.readStream
         if source.files is not None:
             return _files(self._spark, reader, source, is_static=is_static)
-        options = source_options(self._pipeline, self._flow, source, self._access)
+        options = source_options(
+            self._pipeline, source, self._access, self._flow.group(source.name)
+        )
         if is_static:
             options = {k: v for k, v in options.items() if k not in OF_STREAMS}
             options.setdefault("endingOffsets", self._ends_now(options))
@@ -196,9 +204,9 @@ class Frames:
 
 
 def source_options(
-    pipeline: Pipeline, flow: Flow, source: Source, access: Access
+    pipeline: Pipeline, source: Source, access: Access, group: str
 ) -> dict[str, str]:
-    """What the data source is told of a source of topics, as a stream of the flow."""
+    """What the data source is told of a source of topics that is read as a stream."""
     servers = source.servers or pipeline.servers
     if servers is None:
         raise InvalidRequest(
@@ -209,7 +217,7 @@ def source_options(
         "servers": servers,
         **access_to(servers, pipeline, access),
         **{k: v for k, v in source.options.items() if k.lower() != "avro_schema"},
-        "group": flow.group(source.name),
+        "group": group,
     }
     if source.pattern is not None:
         options["subscribePattern"] = source.pattern
@@ -331,13 +339,16 @@ def has_scheme(path: str) -> bool:
 
 def path_of(path: str) -> str:
     """As Spark understands it wherever it runs: what has no scheme is of this machine, whole."""
-    return path if has_scheme(path) else os.path.abspath(path)
+    return path if has_scheme(path) else os.path.abspath(os.path.expanduser(path))
 
 
 @contextmanager
 def _views_put_back(spark: SparkSession, names: tuple[str, ...]) -> Iterator[None]:
-    views = {view.name for view in spark.catalog.listTables() if view.isTemporary}
-    before = {name: spark.table(f"`{name}`") for name in names if name in views}
+    # Not by listTables(): in a Java that has just started, that takes seconds.
+    catalog = _jvm_session(spark).sessionState().catalog()
+    before = {
+        name: spark.table(f"`{name}`") for name in names if catalog.getTempView(name).isDefined()
+    }
     try:
         yield
     finally:

@@ -7,8 +7,6 @@ that dies takes the others along, after theirs.
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,14 +15,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import FlintError, InvalidRequest
 from ..session import Setting, session
+from .checking import checked
 from .checkpoints import Lock, checkpoint_of, directory
 from .definition import Pipeline
 from .failures import PipelineFailed, told_of_step
 from .flows import Flow, TablesIn, flows_of
 from .frames import Access, Frames, tables_in
+from .reaching import reach
 from .resuming import facts_of, resume, target_of
 from .sinks import Print, Writing
+from .sql_checking import quiet_spark
 from .standing import tell_the_broker
+from .stopping import Stop, stopped_by_signals
 from .watching import COUNTED, FlowOutcome, FlowProgress, Watched
 
 if TYPE_CHECKING:
@@ -50,28 +52,6 @@ class Outcome:
     ended: Ended
     seconds: float
     flows: Mapping[str, FlowOutcome]
-
-
-class Stop:
-    """Asks a run to end after the micro-batches at work. From any thread."""
-
-    def __init__(self) -> None:
-        self._asked = threading.Event()
-        self.is_urgent = False
-
-    def ask(self) -> None:
-        """The first time: after the micro-batch. From the second time on: now."""
-        self.is_urgent = self._asked.is_set()
-        self._asked.set()
-
-    def is_asked(self) -> bool:
-        return self._asked.is_set()
-
-    def wait(self, seconds: float) -> None:
-        if self._asked.is_set():
-            time.sleep(seconds)
-        else:
-            self._asked.wait(seconds)
 
 
 def settings_of(pipeline: Pipeline) -> dict[str, Setting]:
@@ -111,9 +91,10 @@ def run(
     began = time.monotonic()
     stop = stop or Stop()
     tell = tell or _log.info
+    reach(checked(pipeline), access or {})
     if spark is None:
         spark = session(master, app_name=pipeline.name, config=settings_of(pipeline))
-    with ExitStack() as left, _stopped_by_signals(stop, tell):
+    with ExitStack() as left, stopped_by_signals(stop), quiet_spark():
         starting = _Starting(spark, pipeline, once=once, access=access or {}, show=show or _shown)
         flows = flows_of(pipeline, starting.tables)
         for flow in flows:
@@ -127,7 +108,7 @@ def run(
             for flow, writer in prepared:
                 watched.append(starting.started(flow, writer))
         deadline = None if seconds is None else time.monotonic() + seconds
-        _watch(watched, stop, deadline, on_progress)
+        _watch(watched, stop, deadline, on_progress, tell)
         outcome = Outcome(
             pipeline=pipeline.name,
             ended="stopped" if stop.is_asked() or not once else "done",
@@ -147,6 +128,7 @@ def _watch(
     stop: Stop,
     deadline: float | None,
     on_progress: Callable[[FlowProgress], None] | None,
+    tell: Callable[[str], None],
 ) -> None:
     while True:
         for one in watched:
@@ -155,6 +137,7 @@ def _watch(
                     on_progress(progress)
         if all(one.has_ended() for one in watched):
             return
+        stop.tell(tell, "after the running micro-batch")
         is_over = deadline is not None and time.monotonic() >= deadline
         if is_over or stop.is_asked() or any(one.error is not None for one in watched):
             for one in watched:
@@ -260,26 +243,3 @@ def _settings(spark: SparkSession, wanted: Mapping[str, Setting]) -> Iterator[No
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, value_before)
-
-
-@contextmanager
-def _stopped_by_signals(stop: Stop, tell: Callable[[str], None]) -> Iterator[None]:
-    """PySpark's own handler of Ctrl-C breaks off whatever runs; ours waits for its end."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def asked(number: int, frame: Any) -> None:
-        if stop.is_asked():
-            if number == signal.SIGINT:
-                stop.ask()
-            return
-        stop.ask()
-        tell("stopping after the running micro-batch; Ctrl-C again stops at once")
-
-    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -57,6 +57,11 @@ def tables_read(sql: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found.name for found in mentions(sql)))
 
 
+def first_word(sql: str) -> Token | None:
+    """What a text begins with, but for comments."""
+    return next(_tokens(sql), None)
+
+
 def bare(sql: str) -> str:
     """The text without its comments, and with one space between words, however it was laid out."""
     return " ".join(

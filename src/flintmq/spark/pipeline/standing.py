@@ -27,7 +27,9 @@ def tell_the_broker(
         source = pipeline.sources[name]
         if source.files is not None:
             continue
-        options = read_options(source_options(pipeline, flow, source, access), streams=True)
+        options = read_options(
+            source_options(pipeline, source, access, flow.group(name)), streams=True
+        )
         ended = {
             topic: position
             for positions in standing
