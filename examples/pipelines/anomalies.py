@@ -32,11 +32,11 @@ def scored(frame: DataFrame, last: int, at_least: int) -> DataFrame:
         rows = pandas.concat(list(chunks)).sort_values(["at", "reading"], kind="stable")
         found = []
         for at, reading in zip(rows["at"], rows["reading"], strict=True):
-            mean = deviation = off = None
+            mean = deviation = off = math.nan  # which is null in Spark
             if len(before) >= at_least:
                 mean = math.fsum(before) / len(before)
                 deviation = math.sqrt(math.fsum((x - mean) ** 2 for x in before) / len(before))
-                off = (reading - mean) / deviation if deviation else None
+                off = (reading - mean) / deviation if deviation else math.nan
             found.append((key[0], at, reading, mean, deviation, off))
             before = [*before, reading][-last:]
         state.update((array("d", before).tobytes(),))
