@@ -52,7 +52,7 @@ def broker(directory: Path) -> Iterator[str]:
             yield process.stdout.readline().split("ready at ")[1].split(",")[0]
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_ctrl_c_tells_what_was_copied_and_how_to_go_on(server: str, tmp_path: Pa
         ):
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "3 messages" in err
     assert "--resume goes on from here" in err

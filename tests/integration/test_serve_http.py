@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import flintmq
+from tests.patience import until
 from tests.servers.http.promtool import read_page
 from tests.servers.http.running import Line
 
@@ -26,6 +27,10 @@ async def test_it_is_hammered_while_messages_flow_and_stops_in_good_order(tmp_pa
             return Line(*await asyncio.open_connection(host, int(port)))
 
         pages: list[bytes] = []
+
+        def published(page: bytes) -> float:
+            counted = read_page(page.decode()).get("flintmq_topic_published_messages_total")
+            return 0 if counted is None else sum(counted.samples.values())
 
         async def hammer() -> None:
             asking = await line()
@@ -45,18 +50,15 @@ async def test_it_is_hammered_while_messages_flow_and_stops_in_good_order(tmp_pa
                 await mq.publish(f"topic.{number % 50}", b"x")
             async with mq.reader("topic.7") as reader:
                 assert len(await reader.read_batch(10, timeout=5)) == 4
-            await asyncio.sleep(1.2)  # the page is of this second
+            await until(lambda: len(pages) > 20 and published(pages[-1]) == 200, "not on a page")
 
         asking = await line()
         assert (await asking.ask("/ready")).status == 200
         asking.writer.close()
         assert await broker.end(signal.SIGTERM) == 0
-        await asyncio.wait_for(asyncio.gather(*hammers), 10)
+        await asyncio.wait_for(asyncio.gather(*hammers), 60)
 
-        assert len(pages) > 20
-        last = read_page(pages[-1].decode())
-        published = last["flintmq_topic_published_messages_total"].samples
-        assert sum(published.values()) == 200
+        assert published(pages[-1]) == 200
         assert await broker.complaints() == []
     finally:
         await broker.leave()

@@ -58,7 +58,7 @@ class Cluster:
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:
-            process.wait(30)
+            process.wait(60)
 
     def _run(self, name: str, *arguments: str) -> None:
         log = (self._directory / f"{name}-{len(self._processes)}.log").open("wb")

@@ -446,6 +446,21 @@ async def test_what_expires_while_it_is_leased_ahead_is_not_handed_out(
         assert {one.message for one in got if one} == {b"a", b"long"}
 
 
+async def test_what_its_topic_lets_expire_while_it_is_leased_ahead_is_not_handed_out(
+    address: Address, clock: ManualClock, broker: Broker
+) -> None:
+    await broker.create_topic("short", {"ttl": 0.3})
+    async with RawBlip(address) as client:
+        await client.login(1)
+        number = await client.subscribe("short", 1)
+        for message in (b"a", b"b"):
+            client.publish("short", message, 1)
+        got = await client.poll(number)
+        assert got is not None
+        await clock.advance(0.5)
+        assert await client.poll(number) is None
+
+
 async def test_a_subscription_whose_topic_is_deleted_is_not_known_any_more(
     address: Address, broker: Broker
 ) -> None:

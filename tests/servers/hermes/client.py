@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from .schema import Response, frame_of, request
 
-SECONDS = 10
+SECONDS = 60
 
 
 class Refused(Exception):

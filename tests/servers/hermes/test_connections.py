@@ -319,7 +319,7 @@ async def test_a_client_that_does_not_read_is_not_read_from(
         client.send("nack", topic="t", group="g", lease_id=1)
     for number in range(60):
         client.send("poll", topic="t", group=f"group {number}")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not any(one._holding for one in server.connections):  # noqa: ASYNC110
             await asyncio.sleep(0)
 
@@ -360,7 +360,7 @@ async def test_1000_connections_are_served_beside_each_other(
     assert (await clients[0].call("stats")).messages == 0
     for client in clients:
         client.abort()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while server.connections:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
@@ -373,18 +373,21 @@ async def test_1000_connections_are_served_beside_each_other(
 async def test_a_client_that_writes_length_and_body_apart_does_not_wait_for_a_delayed_ack(
     address: tuple[str, int],
 ) -> None:
-    """40 requests of 40 ms each would take 1.6 s; no bound of time is asserted but that."""
+    """Each request but the first few would take 40 ms; on a busy machine some do all the same."""
 
-    def talk() -> float:
+    def talk() -> list[float]:
+        taken = []
         with without_nodelay(address) as client:
-            began = time.monotonic()
-            for _ in range(40):
+            for _ in range(80):
+                began = time.monotonic()
                 frame = frame_of(request("produce", topic="t", payload=b"x" * 256))
                 client.sendall(frame[:4])
                 client.sendall(frame[4:])
                 head = client.recv(4, socket.MSG_WAITALL)
                 body = client.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
                 assert Response.FromString(body).WhichOneof("kind") == "produced"
-            return time.monotonic() - began
+                taken.append(time.monotonic() - began)
+        return taken
 
-    assert await asyncio.to_thread(talk) < 40 * 0.040 / 2
+    later = (await asyncio.to_thread(talk))[40:]
+    assert sorted(later)[5] < 0.020

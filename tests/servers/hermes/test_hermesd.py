@@ -226,7 +226,7 @@ def test_a_key_file_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
 
 def _page(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         with error:
@@ -283,7 +283,7 @@ async def test_w18_hermesd_as_their_client_library_starts_and_stops_it(
             else:
                 assert pages["metrics"][0] == 404
             process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(process.wait(), 30) == 0
+            assert await asyncio.wait_for(process.wait(), 60) == 0
             assert await client.is_closed()
     finally:
         if process.returncode is None:

@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 
 HELLO_LENGTH = 11
 """No command of the first protocol is as short."""
+OUT_BYTES_MAX = 1024 * 1024
+"""Answers that are gathered before they are sent; who does not read them waits for the rest."""
 LEAVE_SECONDS = 5.0
 """How long what a client has published may wait for room once its connection is gone."""
 
@@ -67,6 +69,7 @@ class Connection(Peer):
         self._todo: deque[Any] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._flushing = False
         self._room = asyncio.Event()
         self._room.set()
@@ -200,6 +203,10 @@ class Connection(Peer):
                 break
             if waits is not None:
                 return waits
+            if self._out_bytes > OUT_BYTES_MAX:
+                self.flush()
+                if not self._room.is_set():
+                    return self.room()
         return session.end_turn()
 
     async def _go_on(self, session: Session, waits: Awaitable[None] | None) -> None:
@@ -266,6 +273,7 @@ class Connection(Peer):
     def write(self, data: bytes) -> None:
         """Send what is gathered in this turn of the loop with one write at its end."""
         self._out.append(data)
+        self._out_bytes += len(data)
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self.flush)
@@ -273,7 +281,7 @@ class Connection(Peer):
     def flush(self) -> None:
         self._flushing = False
         if self._out:
-            out, self._out = self._out, []
+            out, self._out, self._out_bytes = self._out, [], 0
             if self._transport is not None:
                 data = out[0] if len(out) == 1 else b"".join(out)
                 self.bytes_sent += len(data)

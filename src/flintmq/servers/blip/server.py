@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -118,6 +119,9 @@ class BlipServer(Listener[Connection]):
     def next_message_id(self) -> int:
         self._last_message_id += 1
         return self._last_message_id
+
+    def shared_feeds(self) -> Iterable[SharedFeed]:
+        return self._shared.values()
 
     async def shared_feed(self, name: str, group: str, qos: int) -> SharedFeed:
         """The live queue of a named group; whoever asks leaves it again."""
