@@ -31,6 +31,10 @@ CONFIG_COMMANDS = {
 PIPELINE_COMMANDS = {
     "run": ("pipeline_run", "Run a pipeline, once or until it is stopped."),
     "check": ("pipeline_check", "Everything that is wrong with a pipeline."),
+    "plan": ("pipeline_plan", "A drawing of a pipeline."),
+    "ls": ("pipeline_ls", "The pipelines of a directory, and how far they are."),
+    "new": ("pipeline_new", "Write a pipeline to begin with."),
+    "export": ("pipeline_export", "Make a project of Spark's own pipelines of one."),
 }
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
@@ -128,6 +132,7 @@ pipeline = LazyGroup(
 
 \b
 Examples:
+  flintmq pipeline new totals
   flintmq pipeline check orders.toml --quick
   flintmq pipeline run orders.toml --once
 """,
