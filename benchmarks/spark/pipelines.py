@@ -4,10 +4,11 @@
     .venv/bin/python -m benchmarks.spark.pipelines --only latency
 
 Needs `scripts/setup test`. `archive` and `rollup` are those of examples/pipelines, run once over
-all that is there, with and without the flow for rows that do not decode. Beside them, plain Spark does
-the same over Parquet (typed columns, nothing to decode) and over files of JSON lines (the same text
-to decode), into Parquet. The latency is from before a publish at 1,000 a second to the rollup's
-result that counts the message, read from its topic; results come at every micro-batch (`update`).
+all that is there, with and without the flow for rows that do not decode. Beside them, plain Spark
+does the same over Parquet (typed columns, nothing to decode) and over files of JSON lines (the same
+text to decode), into Parquet. The latency is from before a publish at 1,000 a second to the
+rollup's result that counts the message, read from its topic; results come at every micro-batch
+(`update`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ import flintmq.spark
 from flintmq.daemon import loop_factory
 from flintmq.spark.pipeline.definition import Pipeline
 from flintmq.spark.pipeline.reading import read_pipeline
-from flintmq.spark.pipeline.running import Stop, run, settings_of
+from flintmq.spark.pipeline.running import run, settings_of
+from flintmq.spark.pipeline.stopping import Stop
 
 from ..report import machine, machine_line
 from .flint import BATCH_ROWS, BATCHES_AT_ONCE, FlintBroker, flint_broker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COLUMNS = "sensor string, at timestamp, reading double, mean double, deviation double, score double"
-STATE = "readings array<double>"
+STATE = "readings binary"
 
 
 def scored(frame: DataFrame, last: int, at_least: int) -> DataFrame:
@@ -27,18 +28,18 @@ def scored(frame: DataFrame, last: int, at_least: int) -> DataFrame:
     ) -> Iterator[pandas.DataFrame]:
         import pandas
 
-        before = list(state.get[0]) if state.exists else []
+        before = list(array("d", state.get[0])) if state.exists else []
         rows = pandas.concat(list(chunks)).sort_values(["at", "reading"], kind="stable")
         found = []
         for at, reading in zip(rows["at"], rows["reading"], strict=True):
-            mean = deviation = off = None
+            mean = deviation = off = math.nan  # which is null in Spark
             if len(before) >= at_least:
                 mean = math.fsum(before) / len(before)
                 deviation = math.sqrt(math.fsum((x - mean) ** 2 for x in before) / len(before))
-                off = (reading - mean) / deviation if deviation else None
+                off = (reading - mean) / deviation if deviation else math.nan
             found.append((key[0], at, reading, mean, deviation, off))
             before = [*before, reading][-last:]
-        state.update((before,))
+        state.update((array("d", before).tobytes(),))
         yield pandas.DataFrame(
             found, columns=["sensor", "at", "reading", "mean", "deviation", "score"]
         )

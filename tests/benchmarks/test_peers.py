@@ -320,7 +320,8 @@ def test_a_count_that_is_wrong_voids_the_figure() -> None:
 def test_latencies_are_told_in_microseconds() -> None:
     figures = latencies([number / 1e6 for number in range(100, 0, -1)])
 
-    assert (figures["p50"], figures["p99"]) == (pytest.approx(51), pytest.approx(100))
+    assert round(figures["p50"], 3) == 51
+    assert round(figures["p99"], 3) == 100
 
 
 def test_the_pace_of_a_fan_out_is_that_of_the_slowest_ear(tmp_path: Path) -> None:
@@ -361,7 +362,7 @@ def test_a_small_run_beside_nats_measures_both_and_leaves_nothing_running(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = tmp_path / "run.json"
-    arguments = ["--quick", "--only", "nats", "--scenarios", "publish-64,consume,live-8"]
+    arguments = ["--quick", "--only", "nats", "--scenarios", "consume,live-8"]
 
     code = command.main([*arguments, "--json", str(kept), "--chart", str(tmp_path / "run.svg")])
 
@@ -371,7 +372,7 @@ def test_a_small_run_beside_nats_measures_both_and_leaves_nothing_running(
         for line in results.lines(one):
             assert line.spread is not None
             assert line.spread.median > 0
-    assert {one.name for one in results.scenarios()} == {"publish-64", "consume", "live-8"}
-    assert results.worst(scenario("publish-64"), "nats") is not None
+    assert {one.name for one in results.scenarios()} == {"consume", "live-8"}
+    assert results.worst(scenario("consume"), "nats") is not None
     assert "| NATS |" in capsys.readouterr().out
     assert (tmp_path / "run.svg").read_text().startswith("<svg")

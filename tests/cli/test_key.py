@@ -152,7 +152,7 @@ async def test_a_running_broker_learns_of_keys_by_itself(
 
 
 async def _publish_until_refused(mq: Any) -> None:
-    for _ in range(200):
+    for _ in range(1200):
         await mq.publish("orders", b"x")
         await asyncio.sleep(0.05)
 

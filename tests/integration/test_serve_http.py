@@ -49,7 +49,7 @@ async def test_it_is_hammered_while_messages_flow_and_stops_in_good_order(tmp_pa
             for number in range(200):
                 await mq.publish(f"topic.{number % 50}", b"x")
             async with mq.reader("topic.7") as reader:
-                assert len(await reader.read_batch(10, timeout=5)) == 4
+                assert len(await reader.read_batch(10, timeout=60)) == 4
             await until(lambda: len(pages) > 20 and published(pages[-1]) == 200, "not on a page")
 
         asking = await line()

@@ -30,7 +30,7 @@ OVER_THE_NETWORK = """
 import sys, flintmq
 with flintmq.connect_sync(sys.argv[1]) as mq:
     print(mq.publish("orders", {"id": 42}, key="42").durability)
-    (message,) = mq.poll("orders", "billing", 10, wait=5)
+    (message,) = mq.poll("orders", "billing", 10, wait=60)
     mq.ack([message])
     print(message.decode()["id"], mq.group_stats("orders", "billing").ready)
 """

@@ -72,7 +72,7 @@ async def _stage(mq: flintmq.Client) -> object:
 async def _settle(mq: flintmq.Client) -> object:
     found = await mq.poll("orders", "pollers", 2, lease=30)
     await mq.nack(found, delay=0)
-    await mq.ack(await mq.poll("orders", "pollers", 1, wait=5))
+    await mq.ack(await mq.poll("orders", "pollers", 1, wait=60))
     return None
 
 

@@ -350,11 +350,11 @@ async def test_leases_of_who_may_not_consume_any_more_go_to_others(keyed: KeyedS
     key = keyed.add("worker", consume="orders")
     async with keyed.connect(keyed.admin) as admin, keyed.connect(key) as mq:
         await admin.publish("orders", b"x")
-        [message] = await mq.poll("orders", "g", lease=600, wait=5)
+        [message] = await mq.poll("orders", "g", lease=600, wait=60)
         keyed.regrant("worker", consume="other")
         with pytest.raises(flintmq.PermissionDenied):
             await mq.ack([message])
-        [again] = await admin.poll("orders", "g", wait=5)
+        [again] = await admin.poll("orders", "g", wait=60)
         assert (again.value, again.delivery_count) == (b"x", 2)
 
 

@@ -62,7 +62,7 @@ def test_a_certificate_that_is_not_trusted_any_more_is_heard_of_at_once_and_not_
                 mq.subscribe("jobs", group="workers") as deliveries,
             ):
                 await mq.publish("orders", b"0")
-                assert await reader.read(timeout=5) is not None
+                assert await reader.read(timeout=60) is not None
                 reading = asyncio.ensure_future(reader.read())
                 working = asyncio.ensure_future(anext(deliveries))
                 await mq.topics()

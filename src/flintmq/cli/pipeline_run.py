@@ -8,16 +8,15 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from ..spark.pipeline.problems import PipelineInvalid
-from .connecting import Target, server_options, target_of
+from .connecting import Target, server_options
 from .durations import Duration
 from .exit_codes import INTERRUPTED
-from .pipeline_shared import file_argument, read, refuse, set_option
+from .pipeline_shared import file_argument, read, refuse, set_option, target_for
 from .shared import output_option
 
 if TYPE_CHECKING:
@@ -128,18 +127,7 @@ def command(
 
 def _reached(pipeline: Pipeline) -> tuple[Pipeline, Mapping[str, str]]:
     """The pipeline with its broker, and what lets us in there."""
-    context = click.get_current_context()
-    said: dict[str, Any] = {
-        name: context.params[name]
-        for name in ("server", "name", "api_key_file", "tls_ca", "tls_cert", "tls_key")
-    }
-    is_named = context.params["name"] is not None or (
-        context.get_parameter_source("server") is ParameterSource.COMMANDLINE
-    )
-    if not is_named and pipeline.servers is not None:
-        # Without the context: a key that is for its broker is for no other.
-        said |= {"server": pipeline.servers, "name": None}
-    target = target_of(**said)
+    target = target_for(pipeline)
     access = {ACCESS[name]: str(value) for name, value in target.keywords.items()}
     if "apiKey" not in access and (key := os.environ.get("FLINTMQ_API_KEY")):
         access["apiKey"] = key  # workers on other machines have another environment

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ..spark.pipeline.problems import PipelineInvalid, Problem
+from .connecting import Target, target_of
 from .shared import print_json
 
 if TYPE_CHECKING:
@@ -66,3 +68,22 @@ def as_json(problem: Problem) -> dict[str, Any]:
         "text": problem.text,
         "remedy": problem.remedy or None,
     }
+
+
+def target_for(pipeline: Pipeline) -> Target:
+    """The broker of a pipeline: of --server or --context, else of its file, else the usual one.
+
+    Of a command with `server_options`.
+    """
+    context = click.get_current_context()
+    said: dict[str, Any] = {
+        name: context.params[name]
+        for name in ("server", "name", "api_key_file", "tls_ca", "tls_cert", "tls_key")
+    }
+    is_named = context.params["name"] is not None or (
+        context.get_parameter_source("server") is ParameterSource.COMMANDLINE
+    )
+    if not is_named and pipeline.servers is not None:
+        # Without the context: a key that is for its broker is for no other.
+        said |= {"server": pipeline.servers, "name": None}
+    return target_of(**said)

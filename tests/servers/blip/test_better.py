@@ -93,7 +93,8 @@ def _tear(crashed: Path, later: Path) -> None:
 async def test_what_no_subscription_waits_for_goes_and_what_one_does_stays(
     address: Address, broker: Broker, clock: ManualClock
 ) -> None:
-    """There the file grows for ever (B4); later, what was never acknowledged could go (B39)."""
+    """There the file grows for ever (B4), as there is no retention (B44); later, what was never
+    acknowledged could go (B39)."""
     broker.set_topic_defaults(TOPIC_DEFAULTS)
     async with RawBlip(address) as client:
         await client.login(2)

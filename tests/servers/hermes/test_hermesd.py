@@ -174,7 +174,7 @@ async def test_both_protocols_are_served_at_one_port_and_share_topics(tmp_path: 
             flintmq.connect(f"flint://{host}:{port}") as mq,
         ):
             await client.produce("a/b", b'{"id": 1}', content_type=2, priority=4)
-            (message,) = await mq.poll("a%2Fb", "g", max=1, wait=1)
+            (message,) = await mq.poll("a%2Fb", "g", max=1, wait=60)
             assert (message.decode(), message.priority) == ({"id": 1}, 4)
             await mq.publish("orders", {"id": 2}, priority=5)
             (item,) = await client.poll("orders")

@@ -1,7 +1,7 @@
 """What the ready-made pipelines are to give, computed in plain Python, without a word of Spark.
 
-Rows are dictionaries, times are seconds. A list of rows is a micro-batch, since what is late depends
-on what came in those before. Where the rules are Spark's, they are written down here again:
+Rows are dictionaries, times are seconds. A list of rows is a micro-batch, since what is late
+depends on what came in those before. Where the rules are Spark's, they are written down here again:
 
 - the watermark of a batch is the greatest time of all batches before it, less the delay;
 - a row is dropped as late by the watermark of the batch before its own;

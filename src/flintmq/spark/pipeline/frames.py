@@ -45,7 +45,7 @@ Access = Mapping[str, str]
 
 def tables_in(spark: SparkSession) -> Callable[[str], list[str]]:
     """Names the tables that a text of SQL reads, as Spark's own parser finds them."""
-    parser = _jvm_session(spark).sessionState().sqlParser()
+    parser = java_session(spark).sessionState().sqlParser()
 
     def found(sql: str) -> list[str]:
         try:
@@ -58,7 +58,8 @@ def tables_in(spark: SparkSession) -> Callable[[str], list[str]]:
     return found
 
 
-def _jvm_session(spark: SparkSession) -> Any:
+def java_session(spark: SparkSession) -> Any:
+    """The session in Java. One of Spark Connect has none here."""
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidRequest(
             "a pipeline runs where its driver is: give it a master such as local[2] or "
@@ -345,7 +346,7 @@ def path_of(path: str) -> str:
 @contextmanager
 def _views_put_back(spark: SparkSession, names: tuple[str, ...]) -> Iterator[None]:
     # Not by listTables(): in a Java that has just started, that takes seconds.
-    catalog = _jvm_session(spark).sessionState().catalog()
+    catalog = java_session(spark).sessionState().catalog()
     before = {
         name: spark.table(f"`{name}`") for name in names if catalog.getTempView(name).isDefined()
     }

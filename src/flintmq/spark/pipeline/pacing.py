@@ -37,6 +37,7 @@ CUT_SECONDS = 0.05
 CUT_ROWS_MAX = 1000
 CUT, AT = "_flintmq_cut", "_flintmq_at"
 ROW = "_flintmq_row"
+TIME_MIN = -(2**63)
 WAIT_SECONDS = 0.25
 
 
@@ -195,11 +196,14 @@ def _in_order(frame: DataFrame, encode: Encode, pace: str | None) -> pyarrow.Tab
     table: pyarrow.Table = messages.toArrow()
     if pace is None:
         return table
-    # Not stable by itself, and rows of one time are to stay in their order.
-    table = table.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
-    by = [(AT, "ascending"), (ROW, "ascending")]
-    order = compute.sort_indices(table, by, null_placement="at_start")
-    return table.take(order).drop_columns([ROW])
+    # Rows of one time stay in their order, and those without a time go first.
+    places = pa.table(
+        {
+            AT: compute.fill_null(table.column(AT), TIME_MIN),
+            ROW: pa.array(range(table.num_rows), pa.int64()),
+        }
+    )
+    return table.take(compute.sort_indices(places, [(AT, "ascending"), (ROW, "ascending")]))
 
 
 def _write_down(table: pyarrow.Table, schedule: Schedule, path: Path) -> None:

@@ -20,7 +20,7 @@ from .checkpoints import Lock, checkpoint_of, directory
 from .definition import Pipeline
 from .failures import PipelineFailed, told_of_step
 from .flows import Flow, TablesIn, flows_of
-from .frames import Access, Frames, tables_in
+from .frames import Access, Frames, java_session, tables_in
 from .reaching import reach
 from .resuming import facts_of, resume, target_of
 from .sinks import Print, Writing
@@ -94,6 +94,7 @@ def run(
     reach(checked(pipeline), access or {})
     if spark is None:
         spark = session(master, app_name=pipeline.name, config=settings_of(pipeline))
+    _make_active(spark)
     with ExitStack() as left, stopped_by_signals(stop), quiet_spark():
         starting = _Starting(spark, pipeline, once=once, access=access or {}, show=show or _shown)
         flows = flows_of(pipeline, starting.tables)
@@ -121,6 +122,14 @@ def run(
     if errors := {one.flow.name: one.error for one in watched if one.error is not None}:
         raise PipelineFailed(pipeline.name, errors)
     return outcome
+
+
+def _make_active(spark: SparkSession) -> None:
+    """Spark looks for data sources in the session of the thread that asks, and this thread may not
+    be the one that made it."""
+    java: Any = java_session(spark)
+    classes: Any = spark._jvm
+    classes.org.apache.spark.sql.classic.SparkSession.setActiveSession(java)
 
 
 def _watch(

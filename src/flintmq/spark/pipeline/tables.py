@@ -6,7 +6,7 @@ changes, and each is exchanged in one step. So a reader sees a file as it was or
 
 The latest change of a key wins, by a column that orders them, whenever it comes: events that come
 twice, late or in another order, or micro-batches that are run again, change nothing. For that, what
-was deleted is remembered beside the table (`.<name>.flintmq/`), by key and order alone.
+was deleted is remembered beside the table (`.<name>.flintmq/`), by key and order.
 """
 
 from __future__ import annotations
@@ -95,27 +95,31 @@ class CurrentTable:
             if there := [f"file://{place}" for place in places if place.exists()]:
                 before = spark.read.parquet(*there).withColumn(IS_GONE, functions.lit(is_gone))
                 every = every.unionByName(self._spread(before), allowMissingColumns=True)
-        latest = self._latest(every).repartition(len(touched), BUCKET)
+        known = {*self._keys, *self._orders, IS_GONE, BUCKET}
+        latest = self._latest(every).select(
+            *(
+                functions.col(name)
+                if name in known
+                else functions.when(~functions.col(IS_GONE), functions.col(name)).alias(name)
+                for name in every.columns
+            )
+        )
+        # One task for each file, and so one file.
+        latest = latest.repartition(len(touched), BUCKET)
         facts = {"buckets": self._buckets, "keys": self._keys, "batch": number}
         moves: list[tuple[str, str]] = []
         staged = self._landing.ready(f"batch-{number}")
-        rows = latest.where(~functions.col(IS_GONE)).drop(IS_GONE)
-        rows.write.partitionBy(BUCKET).parquet(f"file://{staged / 'rows'}")
-        gone = latest.where(functions.col(IS_GONE))
-        gone.select(*dict.fromkeys([*self._keys, *self._orders]), BUCKET).write.partitionBy(
-            BUCKET
-        ).parquet(f"file://{staged / 'gone'}")
+        latest.write.partitionBy(IS_GONE, BUCKET).parquet(f"file://{staged}")
         for is_gone in (False, True):
-            kind = "gone" if is_gone else "rows"
+            within = staged / f"{IS_GONE}={str(is_gone).lower()}"
             made = {
                 int(path.parent.name.partition("=")[2]): path
-                for path in files_below(staged / kind, ".parquet")
-                if path.parent != staged / kind
+                for path in files_below(within, ".parquet")
             }
             for bucket in touched:
                 place = self._place(bucket, is_gone=is_gone)
                 if bucket not in made and place.exists():
-                    made[bucket] = _emptied(place, staged / f"empty-{kind}-{bucket}.parquet")
+                    made[bucket] = _emptied(place, within / f"{bucket}.parquet")
                 if bucket in made:
                     target = os.path.relpath(place, self._landing.directory)
                     moves.append((self._landing.own(made[bucket]), target))
@@ -154,6 +158,7 @@ def _emptied(file: Path, into: Path) -> Path:
     """A file without rows, so that the table keeps its columns where all rows are gone."""
     import pyarrow.parquet as parquet
 
+    into.parent.mkdir(parents=True, exist_ok=True)
     with parquet.ParquetFile(file) as before:
         parquet.write_table(before.schema_arrow.empty_table(), into)
     return into
