@@ -142,6 +142,12 @@ def toml_document(text: str, name: str) -> Node:
 def _toml_fault(message: str, text: str, name: str) -> str:
     what, _, place = message.partition(" (at ")
     if found := re.fullmatch(r"line (\d+), column (\d+)\)", place):
+        line = text.split("\n")[int(found[1]) - 1]
+        if what == r"Illegal character '\n'":
+            what = "a text is not closed on its line"
+        elif what == "Cannot overwrite a value" and "=" in line[: int(found[2])]:
+            key = line.partition("=")[0].strip()
+            return f"{name}:{found[1]}:{len(line) - len(line.lstrip()) + 1}: {key} is there already"
         return f"{name}:{found[1]}:{found[2]}: {what}"
     lines = text.split("\n")
     return f"{name}:{len(lines)}:{len(lines[-1]) + 1}: {what}"
@@ -324,7 +330,11 @@ def yaml_document(text: str, name: str, what: str = "a configuration file") -> N
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise FileUnreadable(f"{name}{place}: {error.problem or error.context}") from None
+        what = error.problem or error.context or "is no YAML"
+        begin = error.context_mark
+        if error.problem and begin and mark and begin.line != mark.line:
+            what += f", {error.context} that begins on line {begin.line + 1}"
+        raise FileUnreadable(f"{name}{place}: {what}") from None
     except FileUnreadable:
         raise
     except (yaml.YAMLError, RecursionError, ValueError) as error:

@@ -43,7 +43,7 @@ def test_the_commands_it_names_work_and_ctrl_c_ends_it(monkeypatch: pytest.Monke
         finally:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(30)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
         assert process.returncode == 0
@@ -51,6 +51,6 @@ def test_the_commands_it_names_work_and_ctrl_c_ends_it(monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_where_nobody_looks_it_says_what_to_type_and_ends() -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     assert "serve --data-dir" in done.stdout

@@ -377,7 +377,7 @@ async def test_a_broker_told_so_makes_no_topics_on_the_fly(tmp_path: Path) -> No
         await mq.create_topic("orders", max_deliveries=1)
         await mq.publish("orders", b"x")
         # Dead letters are the broker's own doing.
-        (message,) = await mq.poll("orders", "group", max=1, wait=1)
+        (message,) = await mq.poll("orders", "group", max=1, wait=60)
         await mq.nack([message])
         letters = await mq.dead_letters("orders", "group")
         assert [letter.message.value for letter in letters] == [b"x"]

@@ -142,7 +142,7 @@ def broker(directory: Path) -> Iterator[str]:
             yield process.stdout.readline().split("ready at ")[1].split(",")[0]
         finally:
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
 
 
 def test_the_configuration_reference_is_what_the_table_makes() -> None:

@@ -157,7 +157,8 @@ async def _connections(target: Target, count: int) -> AsyncIterator[list[Client]
     near = target.url.startswith(("memory:", "file:"))
     async with AsyncExitStack() as stack:
         made = [
-            await stack.enter_async_context(target.connect()) for _ in range(1 if near else count)
+            await stack.enter_async_context(target.connect(makes=True))
+            for _ in range(1 if near else count)
         ]
         yield made * count if near else made
 

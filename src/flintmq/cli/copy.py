@@ -171,6 +171,8 @@ def command(
         if job.copied:
             job.tell(output, "failed")
         raise
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise InvalidRequest(f"{error.filename or destination}: {error.strerror}") from None
     job.tell(output, "done")
@@ -415,7 +417,7 @@ async def _to_topic(job: Job, target: Target, to: Target) -> None:
     async with AsyncExitStack() as stack:
         mq = await stack.enter_async_context(target.connect())
         # A directory can be opened once only.
-        other = mq if to == target else await stack.enter_async_context(to.connect())
+        other = mq if to == target else await stack.enter_async_context(to.connect(makes=True))
         ours, theirs = await _partitions(mq, job.source), await _partitions(other, job.destination)
         if job.resume and theirs and theirs != ours:
             raise InvalidRequest(
@@ -459,7 +461,7 @@ def _parcels(rows: Rows, job: Job, partitions: int | None, identity: int) -> Ite
 
 async def _from_file(job: Job, to: Target) -> None:
     loop = asyncio.get_running_loop()
-    async with to.connect() as mq:
+    async with to.connect(makes=True) as mq:
         lots = lots_of_file(job.source, mq.clock.now_ms())
         bar = ProgressBar("copied", job.count)
         sending = Sending(mq, job, bar, None)

@@ -21,6 +21,7 @@ from ..model import TopicStats
 from .connecting import Target, run_async, server_options
 from .durations import Duration
 from .shared import output_option, print_json
+from .showing import has_colour
 from .top_screen import Snapshot, group_lines, screen, topic_lines
 
 AT_ONCE = 32
@@ -167,7 +168,7 @@ async def _draw(target: Target, pattern: str, interval: float) -> None:
                 before if before is not now else None,
                 width=size.columns,
                 height=size.lines,
-                colour=True,
+                colour=has_colour(),
                 note=note,
             )
             # From the top left, each line to its end: nothing flickers.

@@ -15,7 +15,7 @@ from .connecting import Target, run_async, server_options
 from .durations import Duration, Position
 from .envelope import envelope
 from .shared import output_option, print_json, print_table
-from .showing import confirm, plain, print_facts, size, yes_option
+from .showing import confirm, has_colour, plain, print_facts, size, yes_option
 from .sub import pretty
 
 AT_ONCE = 64
@@ -199,7 +199,7 @@ def add(target: Target, topic: str, output: str, **options: Any) -> int:
     """
 
     async def work() -> TopicInfo:
-        async with target.connect() as mq:
+        async with target.connect(makes=True) as mq:
             return await mq.create_topic(topic, **_said(options))
 
     found = run_async(work())
@@ -332,7 +332,7 @@ def peek(
         print_json([envelope(message) for message in found])
     else:
         for message in found:
-            click.echo(pretty(message).decode(), nl=False)
+            click.echo(pretty(message, colour=has_colour()).decode(), nl=False)
     return 0
 
 

@@ -12,6 +12,7 @@ from flintmq.errors import NotAuthenticated
 from flintmq.servers.blip.keys import listed_keys_gate
 from flintmq.servers.blip.server import BlipServer
 from flintmq.servers.slowing import Slowing
+from tests.patience import jump
 from tests.servers.keys import KeyedServer
 
 from .raw import AUTH, HELLO, POLL, PUBLISH, SUBSCRIBE, RawBlip, RawFlat, publish_payload, text
@@ -120,13 +121,11 @@ async def test_the_first_protocol_cannot_show_a_key_and_is_not_let_in(address: A
 
 
 async def test_who_takes_too_long_to_say_who_they_are_is_let_go(
-    address: Address, server: BlipServer
+    address: Address, server: BlipServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flintmq.servers.limits import Limits
-
-    server.set_limits(Limits(handshake_seconds=0.02))
     async with RawBlip(address) as client:
         await client.ask(HELLO, b"\0\1")
+        jump(monkeypatch, server.limits.handshake_seconds + 1)
         assert await client.is_closed()
 
 

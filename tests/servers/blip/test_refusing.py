@@ -157,7 +157,7 @@ class Slow:
 
     async def asked(self, times: int) -> None:
         while len(self.receipts) < times:
-            await asyncio.wait_for(self._is_asked.wait(), 10)
+            await asyncio.wait_for(self._is_asked.wait(), 60)
             self._is_asked.clear()
 
     def publish_nowait(self, topic: str, rows: object, *, qos: int, **rest: object) -> object:

@@ -68,7 +68,8 @@ class HermesConnection(Peer):
         self._heard_at = 0.0
         self._is_over = False  # nothing more is read
         self._has_said_goodbye = False
-        self._is_new = server.native is not None
+        self._first: bytes | None = None if server.native is None else b""
+        """What has come while it is not known yet which protocol it is."""
         self._subscription: Subscription | None = None
 
     # --- the transport's side
@@ -82,8 +83,10 @@ class HermesConnection(Peer):
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
-        if self._is_new and not self._is_ours(data):
-            return
+        if self._first is not None:
+            data = self._choose(self._first + data)
+            if not data:
+                return
         self.bytes_received += len(data)
         for body in self._reader.feed(data):
             if self._subscription is not None:
@@ -119,18 +122,25 @@ class HermesConnection(Peer):
         else:
             self.abort()
 
-    def _is_ours(self, data: bytes) -> bool:
-        """Whether it is a client of this protocol; else it goes to the server of the native one."""
-        self._is_new = False
-        if data[: len(MAGIC)] != MAGIC:
-            return True
-        transport = self._transport
-        assert transport is not None
-        connection = self.server.hand_over(self)
-        transport.set_protocol(connection)
-        connection.connection_made(transport)
-        connection.data_received(data)
-        return False
+    def _choose(self, first: bytes) -> bytes:
+        """What is to be read as this protocol. A client of the native one goes to its server."""
+        if first.startswith(MAGIC):
+            transport = self._transport
+            assert transport is not None
+            self.set_deadline(None)
+            connection = self.server.hand_over(self)
+            transport.set_protocol(connection)
+            connection.connection_made(transport)
+            connection.data_received(first)
+            return b""
+        if MAGIC.startswith(first):
+            if not self._first:
+                self.set_deadline(self.server.limits.handshake_seconds)
+            self._first = first
+            return b""
+        self._first = None
+        self.set_deadline(None)
+        return first
 
     def eof_received(self) -> bool:
         """It says nothing more, and may still listen: what it asked for is answered. But nothing
@@ -149,10 +159,10 @@ class HermesConnection(Peer):
         if self._late is not None:
             self._late.cancel()
         self._requests.end_polls()
+        self.set_deadline(None)
         if self._subscription is not None:
             self._subscription.end()
-        if self._writer is not None:
-            self._writer.cancel()
+        # What is under way is finished, and told to nobody: it may be shared with others.
         if self._has_said_goodbye and error is not None:
             self._give_back()
         self.server.give_back_later(self.held)
@@ -197,7 +207,7 @@ class HermesConnection(Peer):
         self._replies.append((reply, size))
         self._flying_bytes += size
         if self._writer is None:
-            self._writer = self._loop.create_task(self._write_replies())
+            self._writer = self.server.spawn(self._write_replies())
         limits = self.server.limits
         if len(self._replies) >= limits.pending or self._flying_bytes > limits.in_flight_bytes:
             self.hold("pending")
@@ -228,6 +238,8 @@ class HermesConnection(Peer):
                 reply, size = replies[0]
                 self.send(reply if isinstance(reply, bytes) else await self._framed(reply))
                 replies.popleft()
+                if isinstance(reply, asyncio.Task):
+                    self._requests.was_told(reply)
                 self._flying_bytes -= size
                 if "pending" in self._holding and self._has_room():
                     self.go_on("pending")
@@ -266,6 +278,8 @@ class HermesConnection(Peer):
 
     def _is_answered(self) -> None:
         """Everything that was asked is answered: what waited for that goes on."""
+        if self.is_lost:
+            return
         if self._subscription is not None:
             self._subscription.begin()
         elif self._is_over and self._has_said_goodbye and self.held and self._socket is not None:
@@ -300,6 +314,8 @@ class HermesConnection(Peer):
 
     def send(self, frame: bytes) -> None:
         """One write for everything that is said in one turn of the loop."""
+        if self.is_lost:
+            return
         self._out.append(frame)
         if not self._is_flushing:
             self._is_flushing = True
@@ -308,7 +324,7 @@ class HermesConnection(Peer):
     def _flush(self) -> None:
         self._is_flushing = False
         out, self._out = self._out, []
-        if out and self._transport is not None and not self.is_lost:
+        if out and self._transport is not None:
             data = b"".join(out) if len(out) > 1 else out[0]
             self.bytes_sent += len(data)
             self._transport.write(data)

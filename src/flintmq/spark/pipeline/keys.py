@@ -37,7 +37,7 @@ TOP = (
     Key(
         "name",
         "text",
-        "what it is called: in the broker's groups and in checkpoints",
+        "what it is called, in the broker's groups and in checkpoints",
         is_needed=True,
     ),
     Key("servers", "text", "the broker of all who name none: `flint://host:port`"),

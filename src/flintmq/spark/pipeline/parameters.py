@@ -108,9 +108,11 @@ def _reference_problems(
     name: str, is_closed: bool, known: Mapping[str, Parameter], place: Place
 ) -> Iterator[Problem]:
     if not is_closed or not NAME.fullmatch(name):
+        begun = NAME.match(name)
+        shown = f"${{{name}}}" if is_closed else f"${{{begun[0] if begun else ''}"
         yield Problem(
             place,
-            f"${{{name}{'}' if is_closed else ''} is no parameter",
+            f"{shown} is no parameter",
             "write ${name}, or $${ for the two signs themselves",
         )
     elif name not in known:

@@ -139,7 +139,7 @@ class _Reader:
             if found is None:
                 if key.is_needed:
                     self.problems.append(
-                        Problem(place, f"{what} needs {key.name!r}", f"it is {key.meaning}")
+                        Problem(place, f"{what} needs {key.name!r}: {key.meaning}")
                     )
                 continue
             try:
@@ -156,6 +156,8 @@ class _Reader:
             places[f"{before}{key.into}"] = self._place(found.spot)
             for index, item in enumerate(found.items):
                 places[f"{before}{key.into}.{index}"] = self._place(item.spot)
+            for name, spot in found.key_spots.items():
+                places[f"{before}{key.into}.{name}"] = self._place(spot)
             if key.kind == "watermark":
                 places |= self._places(found, WATERMARK, f"{before}{key.into}.")
         if "topic" in places and any(key.name == "topics" for key in keys):

@@ -22,9 +22,12 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ENDS_OF_TABLES = frozenset(
-    "where group having order limit union intersect except minus window lateral sort "
-    "cluster distribute offset qualify select tablesample pivot unpivot".split()
-)
+    {
+        "where", "group", "having", "order", "limit", "union", "intersect", "except", "minus",
+        "window", "lateral", "sort", "cluster", "distribute", "offset", "qualify", "select",
+        "tablesample", "pivot", "unpivot",
+    }
+)  # fmt: skip
 _BEFORE_A_TABLE = frozenset({"from", "join", "table"})
 _NOT_NAMES = frozenset({"lateral", "values", "select", "table", "stream", "unnest", "with"})
 
@@ -52,6 +55,18 @@ def mentions(sql: str) -> list[Mention]:
 def tables_read(sql: str) -> tuple[str, ...]:
     """Their names as written, each once."""
     return tuple(dict.fromkeys(found.name for found in mentions(sql)))
+
+
+def first_word(sql: str) -> Token | None:
+    """What a text begins with, but for comments."""
+    return next(_tokens(sql), None)
+
+
+def bare(sql: str) -> str:
+    """The text without its comments, and with one space between words, however it was laid out."""
+    return " ".join(
+        f"`{token.text}`" if token.kind == "quoted" else token.text for token in _tokens(sql)
+    )
 
 
 def _tokens(sql: str) -> Iterator[Token]:
