@@ -17,7 +17,7 @@ from .connecting import Target, run_async, server_options
 from .envelope import envelope
 from .exit_codes import FAILED
 from .shared import hint, output_option, print_json, print_table
-from .showing import confirm, yes_option
+from .showing import confirm, many, yes_option
 from .sub import shown
 from .values import for_people
 
@@ -170,9 +170,8 @@ def _settling(name: str, act: Act, done: str) -> Callable[[Callable[[], None]], 
             if output == "json":
                 print_json({"topic": topic, "group": group, "count": count})
             else:
-                many = "dead letter" if count == 1 else "dead letters"
                 are = "is" if count == 1 else "are"
-                click.echo(f"{count:,} {many} of {group} on {topic} {are} {done}")
+                click.echo(f"{many(count, 'dead letter')} of {group} on {topic} {are} {done}")
             if chosen and count < len(chosen):
                 missing = f"{len(chosen) - count:,} of these ids are not there"
                 click.echo(f"flintmq: {missing}; {_SHOW} lists those that are", err=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..group_model import GroupStats
 from ..model import TopicStats
-from .showing import age, size
+from .showing import age, many, size
 
 BOLD, DIM, INVERSE, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[7m", "\x1b[0m"
 WIDTH_MIN = 60
@@ -152,7 +152,7 @@ def screen(
             f"{size(topic.byte_count):>11}{short(topic.in_rate):>8}{short(topic.out_rate):>8}"
             f"{topic.readers:>8,}"
         )
-    lines += _more(len(topics) - room_topics, "topics", dim, plain)
+    lines += _more(len(topics) - room_topics, "topic", dim, plain)
     lines.append("")
 
     first = width - 50
@@ -165,7 +165,7 @@ def screen(
             f"{short(group.in_flight):>8}{short(group.delayed):>8}{short(group.dead):>8}"
             f"{short(group.rate):>8}{oldest:>10}"
         )
-    lines += _more(len(groups) - room_groups, "groups", dim, plain)
+    lines += _more(len(groups) - room_groups, "group", dim, plain)
     if note:
         lines += ["", f"{dim}{note[:width]}{plain}"]
     lines = [cut(line, room) for line in lines]
@@ -192,4 +192,4 @@ def _shares(height: int | None, topics: int, groups: int) -> tuple[int, int]:
 
 
 def _more(count: int, what: str, dim: str, plain: str) -> list[str]:
-    return [f"{dim}and {count:,} more {what}{plain}"] if count > 0 else []
+    return [f"{dim}and {many(count, f'more {what}')}{plain}"] if count > 0 else []

@@ -15,7 +15,7 @@ from .connecting import Target, run_async, server_options
 from .durations import Duration, Position, Size, duration_text
 from .envelope import envelope
 from .shared import hint, output_option, print_json, print_table
-from .showing import confirm, has_colour, plain, print_facts, size, yes_option
+from .showing import confirm, has_colour, many, plain, print_facts, size, yes_option
 from .sub import pretty
 
 AT_ONCE = 64
@@ -283,12 +283,12 @@ def rm(target: Target, topics: tuple[str, ...], yes: bool, output: str) -> int:
                 await mq.delete_topic(name)
 
     messages = run_async(count())
-    confirm(f"Delete {', '.join(topics)} with {messages:,} messages?", yes)
+    confirm(f"Delete {', '.join(topics)} with {many(messages, 'message')}?", yes)
     run_async(work())
     if output == "json":
         print_json({"deleted": list(topics), "messages": messages})
     else:
-        click.echo(f"deleted {', '.join(topics)} with {messages:,} messages")
+        click.echo(f"deleted {', '.join(topics)} with {many(messages, 'message')}")
     return 0
 
 
@@ -377,5 +377,5 @@ def purge(target: Target, topic: str, before: int | None, yes: bool, output: str
     if output == "json":
         print_json({"topic": topic, "purged": count})
     else:
-        click.echo(f"{count:,} messages of {topic} are gone")
+        click.echo(f"dropped {many(count, 'message')} of {topic}")
     return 0
