@@ -18,6 +18,7 @@ from flintmq.spark.connecting import close_lines
 from flintmq.spark.pipeline.checkpoints import Lock
 from flintmq.spark.pipeline.definition import Pipeline, Place, Sink, Source, Step
 from flintmq.spark.pipeline.failures import PipelineFailed
+from flintmq.spark.pipeline.reading import read_pipeline
 from flintmq.spark.pipeline.resuming import CannotResume
 from flintmq.spark.pipeline.running import Outcome, run
 from flintmq.spark.pipeline.stopping import Stop
@@ -284,8 +285,13 @@ def test_errors_of_steps_and_functions_are_one_line_with_their_place(here: Place
             )
         return str(refused.value)
 
-    sql = Step(name="s", sql="select\n  idd from orders", sql_place=place, place=place)
-    assert told(sql).startswith(f"{here.path}/p.toml:4:3: step 's': A column, variable, or")
+    file = here.path / "p.toml"
+    file.write_text(
+        'name = "p"\n[sources.orders]\ntopic = "t"\n[sinks.out]\nfrom = "s"\nconsole = true\n'
+        '[steps.s]\nsql = """\nselect\n  idd from orders"""\n'
+    )
+    sql = read_pipeline(file).steps["s"]
+    assert told(sql).startswith(f"{file}:10:3: step 's': A column, variable, or")
     for function, why in (
         ("broken", "A column, variable, or function parameter with name `nothing`"),
         ("none", "a step's function gives a DataFrame back, not NoneType"),
@@ -344,7 +350,7 @@ def test_a_key_lets_a_pipeline_in_and_is_written_down_nowhere(
     broker = Keyed(tmp_path / "broker")
     try:
         broker.publish("orders", *orders(0, 5), b"bad")
-        key = broker.key("runner", consume="orders", publish=">", manage=">")
+        key = broker.key("runner", consume="orders", publish=">")
         here = Place_(spark, broker.url, None, "orders", tmp_path)  # type: ignore[arg-type]
         pipeline = here.pipeline(
             Sink(name="out", takes="orders", topic="out", mode="update"),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _BACKTICKS = re.compile(r"`((?:[^`]|``)*)`")
+LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j.clientserver")
 NO_WATERMARK = "streaming aggregations without watermark"
 
 
@@ -73,8 +74,9 @@ def quiet_session(pipeline: Pipeline) -> Iterator[SparkSession]:
 
 @contextmanager
 def quiet_spark() -> Iterator[None]:
-    """PySpark logs every error of a query, a hundred lines of Java with it, before raising it."""
-    loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    """PySpark logs every error of a query, a hundred lines of Java with it, before raising it; and
+    Py4J every error of a function that Java calls."""
+    loggers = [logging.getLogger(name) for name in LOUD]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
