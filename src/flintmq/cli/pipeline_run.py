@@ -79,7 +79,7 @@ def command(
     \b
     Examples:
       flintmq pipeline run orders.toml --once
-      flintmq pipeline run orders.toml --for 10s --set window='5 minutes' --output json
+      flintmq pipeline run orders.toml --for 10m --set batch=40 --output json
     """
     from ..spark.pipeline.reaching import reach
     from ..spark.pipeline.reporting import reporter
