@@ -176,4 +176,4 @@ def test_the_broker_of_the_example_starts_and_stops(line: str, place: Path) -> N
         assert process.stdout is not None
         assert "ready at" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
