@@ -284,7 +284,7 @@ class Connection(Peer):
         self._flushing = False
         if self._out:
             out, self._out, self._out_bytes = self._out, [], 0
-            if self._transport is not None:
+            if self._transport is not None and self.is_open:
                 data = out[0] if len(out) == 1 else b"".join(out)
                 self.bytes_sent += len(data)
                 self.server.counters.writes += 1
