@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import socket
+import struct
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import flintmq
+from flintmq.daemon import loop_factory
 from flintmq.engine.broker import Broker
 from flintmq.errors import Disconnected, QueueFull
 from flintmq.serde.codec import Codec
+from flintmq.servers import listener, peer
 from flintmq.servers.blip.server import BlipServer
 from flintmq.servers.hermes.server import HermesLimits, HermesServer
 from flintmq.servers.limits import Limits
 from flintmq.servers.native import NativeServer
 from flintmq.servers.tls import ServerTls
 from flintmq.testing import ManualClock
+from tests.servers.hermes.client import HermesClient
+from tests.servers.hermes.schema import frame_of, request
 from tests.tls.throw_away import Authority
 
 Address = tuple[str, int]
@@ -93,3 +102,105 @@ async def test_who_does_not_go_on_with_a_tls_handshake_is_let_go(
         assert await _is_turned_away(await server.start("127.0.0.1", 0))
     finally:
         await server.close()
+
+
+# --- machines that are gone, and readers that only take their time
+
+
+def _deaf(sock: socket.socket) -> None:
+    """From now on everything that comes is dropped, as by a machine that is gone: a filter of the
+    kernel lets nothing through."""
+    nothing = (ctypes.c_uint64 * 1)(0x06)  # one instruction: keep 0 bytes
+    program = struct.pack("@HxxxxxxP", 1, ctypes.addressof(nothing))
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+
+
+SO_ATTACH_FILTER = 26
+linux = pytest.mark.skipif(not peer.CAN_LOOK, reason="Linux only")
+
+
+@asynccontextmanager
+async def _subscribed(broker: Broker, payload: bytes) -> AsyncIterator[tuple[HermesServer, Any]]:
+    """A subscriber of HermesMQ's that has read nothing, with all of its messages on the way."""
+    server = HermesServer(broker)
+    address = await server.start("127.0.0.1", 0)
+    async with await HermesClient.connect(address) as producer:
+        for _ in range(12):
+            await producer.produce("t", payload)
+    async with asyncio.timeout(5):
+        while server.connections:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    sock = socket.create_connection(address)
+    try:
+        sock.sendall(frame_of(request("subscribe", topic="t", group="g", prefetch=100)))
+        yield server, sock
+    finally:
+        sock.close()
+        await server.close()
+
+
+@linux
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_machine_that_is_gone_is_noticed_and_what_it_had_goes_to_the_next(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer, "GONE_SECONDS", 0.15)
+    monkeypatch.setattr(listener, "GONE_SECONDS", 0.15)
+
+    async def story() -> None:
+        broker = Broker(ManualClock(), Codec())
+        async with _subscribed(broker, b"x") as (server, sock):
+            _deaf(sock)
+            async with asyncio.timeout(10):
+                while server.accepted < 2 or server.connections:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                while (await broker.group_stats("t", "g")).in_flight:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+        await broker.close()
+
+    factory = loop_factory() if loop == "uvloop" else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(story())
+
+
+@linux
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_who_only_does_not_read_stays_for_as_long_as_it_likes(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TCP_USER_TIMEOUT would end it, and it would lose what it has leased, over and over."""
+    monkeypatch.setattr(peer, "GONE_SECONDS", 0.15)
+    monkeypatch.setattr(listener, "GONE_SECONDS", 0.15)
+    looks: list[bool] = []
+    is_gone = peer.Peer.is_gone
+
+    def looked(one: peer.Peer) -> bool:
+        looks.append(is_gone(one))
+        return looks[-1]
+
+    monkeypatch.setattr(peer.Peer, "is_gone", looked)
+
+    async def story() -> None:
+        broker = Broker(ManualClock(), Codec())
+        async with _subscribed(broker, bytes(2**20)) as (server, sock):
+            async with asyncio.timeout(10):
+                while len(looks) < 5:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert len(server.connections) == 1
+            option = (
+                server.connections.copy()
+                .pop()
+                ._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            )
+            assert option == 0
+            reader = await asyncio.to_thread(sock.makefile, "rb")
+            for _ in range(12):
+                length = int.from_bytes(await asyncio.to_thread(reader.read, 4), "big")
+                assert len(await asyncio.to_thread(reader.read, length)) == length > 2**20
+            reader.close()
+        await broker.close()
+
+    factory = loop_factory() if loop == "uvloop" else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(story())
+    assert not any(looks)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ..errors import Disconnected, InvalidRequest
 from ..logs import limited
 from .gate import OpenGate, WatchedGate
 from .limits import Limits
+from .peer import GONE_SECONDS, LOOKS
 from .tls import ServerTls
 
 _log = logging.getLogger(__name__)
@@ -30,7 +31,9 @@ class Served(Protocol):
     peer: str
     bytes_received: int
     bytes_sent: int
+    reads_at_will: ClassVar[bool]
 
+    def is_gone(self) -> bool: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
 
@@ -74,6 +77,7 @@ class Listener(Generic[C]):
         self._received = self._sent = 0  # by connections that have left
         self._servers: list[asyncio.Server] = []
         self._watching: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # --- listening
@@ -112,6 +116,8 @@ class Listener(Generic[C]):
             self.places.taken += 1
             self.connections.add(connection)
             self.accepted += 1
+            if connection.reads_at_will:
+                self._look_later()
             return True
         self.refused += 1
         if not self.is_draining:
@@ -146,6 +152,30 @@ class Listener(Generic[C]):
     def set_limits(self, limits: Limits) -> None:
         """Also for connections that are open."""
         self.limits = limits
+
+    # --- machines that are gone
+
+    def _look_later(self) -> None:
+        """One timer for all connections, and none without them."""
+        if self._looking is None and not self.is_draining:
+            loop = asyncio.get_running_loop()
+            self._looking = loop.call_later(GONE_SECONDS / LOOKS, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        for connection in [one for one in self.connections if one.is_gone()]:
+            limited(
+                _log,
+                logging.INFO,
+                "client_disconnected",
+                connection.peer.rpartition(":")[0],
+                f"{connection.peer} is disconnected: its machine has not acknowledged what was "
+                f"sent to it for {GONE_SECONDS:g} s",
+                peer=connection.peer,
+            )
+            connection.abort()
+        if self.connections:
+            self._look_later()
 
     # --- keys that change while they are in use
 
@@ -193,8 +223,9 @@ class Listener(Generic[C]):
 
     async def _close_connections(self) -> None:
         """Those that do not read what we have to say are cut off in the end."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for timer in (self._watching, self._looking):
+            if timer is not None:
+                timer.cancel()
         for connection in list(self.connections):
             connection.close()
         loop = asyncio.get_running_loop()

@@ -25,7 +25,6 @@ from .ready import BASE, Ready, Sent, batches_of, decoded, in_order
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 BAD = [b"no JSON at all", b'{"id": "not a number", "at": 7, "reading": "x", "position": "y"}']
-PARTS = ("empty", "first", "second")
 
 
 def some_orders(count: int, *, apart: float, first: int = 0, seed: int = 1) -> list[Sent]:
@@ -317,8 +316,8 @@ def test_anomalies(spark: Any, ready: Ready, topic: str) -> None:
     readings: list[Sent] = []
     for number in range(300):
         reading = chance.gauss(20, 2) + (40 if number % 55 == 54 else 0)
-        row = {"sensor": f"s{number % 4}", "reading": reading, "at": BASE + number}
-        readings.append(row | {"at": row["at"] - chance.choice([0, 0, 0, 30])})
+        at = BASE + number - chance.choice([0, 0, 0, 30])
+        readings.append({"sensor": f"s{number % 4}", "reading": reading, "at": at})
         if number % 70 == 69:
             readings += [readings[-1], BAD[1], {"sensor": "s1", "reading": None, "at": BASE}]
     parts = [readings[:160], readings[160:]]

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ...errors import FlintError, MalformedFrame
 from ...logs import limited
@@ -66,6 +66,8 @@ class Session(Protocol):
 
 
 class Connection(Peer):
+    reads_at_will: ClassVar[bool] = True
+
     def __init__(self, server: BlipServer) -> None:
         super().__init__()
         self.server = server

@@ -12,7 +12,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...access import Access
 from ...errors import FlintError
@@ -48,6 +48,8 @@ Reply = bytes | Awaitable[Any]
 
 
 class HermesConnection(Peer):
+    reads_at_will: ClassVar[bool] = True
+
     def __init__(self, server: HermesServer) -> None:
         super().__init__()
         self.server = server
