@@ -206,7 +206,7 @@ def test_messages_are_passed_on_as_they_are_and_files_and_tables_are_read(here: 
     with here.mq.reader(here.topic("bad")) as reader:
         (dead,) = reader.read_batch(10, timeout=0.2)
     assert dead.value == b"no line"
-    assert dead.headers["flintmq-source"].endswith(b"/lines/0.txt")
+    assert "/lines/0.txt" in str(dead.headers["flintmq-source"])
 
 
 def test_a_definition_that_the_checkpoint_cannot_bear_is_refused_until_it_begins_anew(
