@@ -17,6 +17,7 @@ from flintmq.engine.durable_broker import DurableBroker
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A broker in a directory: commands take file:// as they take flint://."""
     monkeypatch.setattr(DurableBroker, "first_file_bytes", 16 * 1024)
+    (tmp_path / "data").mkdir()
     monkeypatch.setenv("FLINTMQ_SERVER", f"file://{tmp_path}/data")
     return f"file://{tmp_path}/data"
 

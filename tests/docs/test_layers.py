@@ -23,8 +23,8 @@ LAYERS = [
     {"engine"},
     {"cluster", "servers", "spark"},
     {
-        "api", "blip_settings", "daemon", "settings", "config_files", "exposure", "testing",
-        "blocking", "profiling", "doctor", "notify",
+        "api", "blip_settings", "daemon", "hermes_settings", "settings", "config_files", "exposure",
+        "testing", "blocking", "profiling", "doctor", "notify",
     },
     {"cli"},
 ]  # fmt: skip

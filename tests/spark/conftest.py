@@ -146,7 +146,7 @@ class BrokerProcess:
         assert self._process is not None
         assert self._process.stdout is not None
         self._process.send_signal(number)
-        self._process.wait(30)
+        self._process.wait(60)
         self._process.stdout.close()
         self._process = None
 

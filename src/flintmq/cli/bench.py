@@ -21,6 +21,7 @@ from .durations import Duration
 from .latencies import Latencies, shown
 from .progress import ProgressBar
 from .shared import output_option, print_json, print_table
+from .showing import many
 from .showing import size as shown_size
 
 MESSAGES = {"latency": 1000}
@@ -157,7 +158,8 @@ async def _connections(target: Target, count: int) -> AsyncIterator[list[Client]
     near = target.url.startswith(("memory:", "file:"))
     async with AsyncExitStack() as stack:
         made = [
-            await stack.enter_async_context(target.connect()) for _ in range(1 if near else count)
+            await stack.enter_async_context(target.connect(makes=True))
+            for _ in range(1 if near else count)
         ]
         yield made * count if near else made
 
@@ -190,16 +192,17 @@ def _times(run: Run) -> dict[str, Latencies]:
 
 def _summary(run: Run) -> list[str]:
     plan = run.plan
-    words = [f"messages of {plan.size:,} B", _many(plan.publishers, "publisher")]
+    words = [f"messages of {plan.size:,} B", many(plan.publishers, "publisher")]
     if plan.workload in WITH_SUBSCRIBERS:
-        words.append(_many(plan.subscribers, "subscriber"))
-    words += [_many(len(plan.topics), "topic"), f"batches of {plan.batch:,}"]
-    words += [
+        words.append(many(plan.subscribers, "subscriber"))
+    words.append(many(len(plan.topics), "topic"))
+    more = [
+        f"batches of {plan.batch:,}",
         f"{plan.in_flight:,} in flight",
         f"QoS {plan.qos}",
         run.durability or "nothing stored",
     ]
-    lines = [", ".join(words)]
+    lines = [", ".join(words), ", ".join(more)]
     for name, side in (("published", run.published), ("received", run.received)):
         if side.count:
             speed = shown_size(side.count * plan.size / side.seconds)
@@ -209,10 +212,6 @@ def _summary(run: Run) -> list[str]:
     if run.lost:
         lines.append(f"lost: {run.lost:,} were published and did not come")
     return lines
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _side(side: Side, size: int) -> dict[str, Any] | None:

@@ -28,7 +28,11 @@ class Target(NamedTuple):
     url: str
     keywords: dict[str, Any]
 
-    def connect(self, **more: Any) -> Client:
+    def connect(self, *, makes: bool = False, **more: Any) -> Client:
+        """A client; a directory that is not there is made by commands that put something in."""
+        path = Path(self.url.removeprefix("file://"))
+        if not makes and self.url.startswith("file://") and not path.is_dir():
+            raise InvalidRequest(f"there is no directory {path}; `flintmq pub` makes one")
         return connect(self.url, **self.keywords, **more)
 
 
@@ -101,7 +105,8 @@ def target_of(
     ):
         if value is not None:
             keywords[option] = value
-    return Target(server or context.server, keywords)
+    url = server or context.server
+    return Target(url if "://" in url else f"flint://{url}", keywords)
 
 
 def _secret(path: Path) -> str:

@@ -9,8 +9,9 @@ from importlib import import_module
 
 import click
 
+from .. import __version__
 from ..errors import FlintError
-from .exit_codes import INTERRUPTED, MISUSED, code_of
+from .exit_codes import FAILED, INTERRUPTED, MISUSED, code_of
 
 LOG_COMMANDS = {
     "ls": ("log_ls", "What a data directory holds."),
@@ -139,9 +140,26 @@ Examples:
 )
 GROUPS = {"log": log, "config": config, "key": key, "pipeline": pipeline}
 
+
+def _tell_version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(f"flintmq {__version__}")
+        context.exit()
+
+
 root = LazyGroup(
     COMMANDS,
     name="flintmq",
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_tell_version,
+            help="Show the version and exit.",
+        )
+    ],
     help="""FlintMQ: a message broker.
 
 \b
@@ -159,6 +177,9 @@ Exit codes: 0 done, 1 a problem, 2 the command was used wrongly, 3 the broker ca
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     try:
         if "_FLINTMQ_COMPLETE" in os.environ:
             root.main(prog_name="flintmq")  # a shell asks for completions
@@ -186,8 +207,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Whoever read our output has gone; nothing is wrong. Python's own flush at exit must not
         # complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except FlintError as error:
-        print(f"flintmq: {error}", file=sys.stderr)
+        from .remedies import told
+
+        print(f"flintmq: {told(error)}", file=sys.stderr)
         return code_of(error)
+    except OSError as error:
+        # A full disk below a pipe, a file that may not be written: of this machine, not of ours.
+        _drop_output()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"flintmq: {where}{error.strerror or error}", file=sys.stderr)
+        return FAILED
+
+
+def _drop_output() -> None:
+    """What is left of our output goes nowhere: Python would try to write it once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

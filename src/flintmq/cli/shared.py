@@ -51,6 +51,12 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
         click.echo("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
 
 
+def hint(text: str) -> None:
+    """What to do about an empty answer: for people only."""
+    if sys.stderr.isatty():
+        click.echo(text, err=True)
+
+
 def say(text: str) -> None:
     """Progress, for people: on stderr, and only where somebody looks."""
     if sys.stderr.isatty():

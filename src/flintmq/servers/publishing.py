@@ -143,6 +143,8 @@ class Publishes:
                     self.go_on()
         finally:
             self._lander = None
+            if session.connection is not None and not session.server.looking:
+                session.connection.flush()  # the turn that made them safe is over
 
     async def landed(self) -> None:
         """Wait until everything that was on its way to the disk is answered."""
