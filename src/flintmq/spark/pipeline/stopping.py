@@ -26,8 +26,12 @@ class Stop:
         self._was_told = False
 
     def ask(self) -> None:
-        """The first time: after the micro-batch. From the second time on: now."""
-        self.is_urgent = self._asked.is_set()
+        """After the micro-batches at work."""
+        self._asked.set()
+
+    def ask_now(self) -> None:
+        """At once: what is at work is done again at the next start."""
+        self.is_urgent = True
         self._asked.set()
 
     def is_asked(self) -> bool:
@@ -55,7 +59,9 @@ def stopped_by_signals(stop: Stop) -> Iterator[None]:
         return
 
     def asked(number: int, frame: Any) -> None:
-        if number == signal.SIGINT or not stop.is_asked():
+        if number == signal.SIGINT and stop.is_asked():
+            stop.ask_now()
+        else:
             stop.ask()
 
     before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
