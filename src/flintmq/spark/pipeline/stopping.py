@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ...errors import Closed
 from ..session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_SECONDS = 0.1
+WAIT_SECONDS = 60.0
+A_FLOW = "a flow that was stopped"
+"""What the error of a closed gate begins with."""
 
 
 class Stop:
@@ -49,6 +53,32 @@ class Stop:
             time.sleep(seconds)
         else:
             self._asked.wait(seconds)
+
+
+class Gate:
+    """Lets micro-batches through to a function, one at a time, until it is closed.
+
+    Spark does not wait for a function in Python when it stops a query. So nothing begins once the
+    gate is closed, and who closed it can wait for what is still at work.
+    """
+
+    def __init__(self) -> None:
+        self._at_work = threading.Lock()
+        self._is_closed = False
+
+    @contextmanager
+    def passed(self) -> Iterator[None]:
+        with self._at_work:
+            if self._is_closed:
+                raise Closed(A_FLOW)
+            yield
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def wait_empty(self, seconds: float = WAIT_SECONDS) -> None:
+        if self._at_work.acquire(timeout=seconds):
+            self._at_work.release()
 
 
 @contextmanager
