@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-parquet = pytest.importorskip("pyarrow.parquet")
-
 from flintmq.blocking.client import BlockingClient
 from flintmq.errors import InvalidRequest
 from flintmq.spark.connecting import close_lines
@@ -76,6 +74,8 @@ class Place_:
 
     def files(self, name: str) -> list[int]:
         """The ids of the rows in Parquet files, looked at without Spark."""
+        from pyarrow import parquet
+
         return [
             row["id"]
             for path in (self.path / name).rglob("*.parquet")
