@@ -77,6 +77,13 @@ def test_what_cannot_be_said_there_is_refused_with_its_place(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_secret_is_not_written_down(tmp_path: Path) -> None:
+    text = TOML.replace("[steps.sums]", 'options = { apiKey = "flint_1_x" }\n[steps.sums]')
+    with pytest.raises(PipelineInvalid, match=r"13:13: apiKey is a secret.*FLINTMQ_API_KEY") as no:
+        export(pipeline(tmp_path, text), tmp_path / "out")
+    assert "flint_1_x" not in str(no.value)
+
+
 class StandIn(ModuleType):
     """What `pyspark.pipelines` is to a project, over a session of Spark that is no Connect's: views
     are made as they come, flows are kept."""
