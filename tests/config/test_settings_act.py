@@ -102,7 +102,7 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "http_timeout": lambda d: d._http.limits.handler_seconds,  # type: ignore[union-attr]
     "http_max_connections": lambda d: d._http.limits.connections,  # type: ignore[union-attr]
     "http_cpu_share": lambda d: d._http.limits.cpu_share,  # type: ignore[union-attr]
-    "blip": lambda d: d.front_ends["blip"][0] if d.front_ends else None,
+    "blip": lambda d: d.front_ends["blip"][0] if "blip" in d.front_ends else None,
     "blip_api_keys": lambda d: _shown_to(d, ("one", "two")),
     "blip_retry_backoff": lambda d: _blip(d).retry_backoff,
     "blip_subscription_seconds": lambda d: _blip(d).subscription_seconds,

@@ -155,8 +155,8 @@ def test_a_handshake_that_never_ends_holds_its_place_for_a_bounded_time(
             assert "connections is full" in str(full)
             now = asyncio.get_running_loop().time()
             for connection in list(server.connections):
-                assert connection._handshake is not None
-                assert 0 < connection._handshake.when() - now <= 60
+                assert connection._deadline is not None
+                assert 0 < connection._deadline.when() - now <= 60
                 connection._handshake_over()  # its time has come
             for reader, writer in [*silent, half]:
                 assert await asyncio.wait_for(reader.read(), 60) == b""
