@@ -16,11 +16,13 @@ import msgspec
 from ..client.client import Client
 from ..errors import FlintError, InvalidRequest, TopicFull
 from ..model import Receipt
+from .beside import beside, finish
 from .connecting import Target, run_async, server_options
 from .durations import Duration, Moment
 from .envelope import Outgoing, outgoing
 from .progress import ProgressBar
 from .shared import output_option, print_json, said
+from .showing import many
 
 BATCH = 1000
 IN_FLIGHT = 8
@@ -70,8 +72,7 @@ class Tally:
             click.echo(f"{self.topic}: offset {last.offset}{where}{what}", err=True)
         else:
             rate = f", {self.count / seconds:,.0f}/s" if seconds > 0.1 else ""
-            many = "message" if self.count == 1 else "messages"
-            text = f"{self.topic}: {self.count:,} {many} in {seconds:.2f} s{rate}"
+            text = f"{self.topic}: {many(self.count, 'message')} in {seconds:.2f} s{rate}"
             if last is not None and last.offset is None:
                 text += "; not stored (QoS 0)"
             click.echo(text, err=True)
@@ -228,7 +229,9 @@ def _by_line(source: BinaryIO, as_json: bool, format: str | None) -> Iterator[li
 def _lines(source: BinaryIO) -> Iterator[list[bytes]]:
     """Lines as they come, however slowly; the last one may have no end."""
     rest = b""
-    while chunk := source.read1(READ_BYTES):  # type: ignore[attr-defined]
+    # Past the buffer, whose lock a read that never ends would keep from the end of the program.
+    read = getattr(source, "raw", source).read
+    while chunk := read(READ_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
         if lines:
             yield lines
@@ -261,7 +264,7 @@ async def _publish(
     async with target.connect(makes=True) as mq:
         try:
             # A pipe may be slow: it is read beside the loop, which keeps the connection alive.
-            while (lot := await loop.run_in_executor(None, next, lots, None)) is not None:
+            while (lot := await beside(next, lots, None)) is not None:
                 for part in _parts(lot, lambda: min(pace.batch, tally.fits)):
                     if (wait := pace.due(taken, tally.began)) > 0:
                         await asyncio.sleep(wait)
@@ -274,9 +277,7 @@ async def _publish(
             while under_way:
                 under_way = await _some(under_way)
         finally:
-            for task in under_way:
-                task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await finish(under_way)
 
 
 def _parts(lot: list[Outgoing], most: Callable[[], int]) -> Iterator[list[Outgoing]]:

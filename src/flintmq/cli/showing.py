@@ -9,6 +9,8 @@ from typing import Any
 import click
 import msgspec
 
+from .exit_codes import FAILED
+
 LARGE = frozenset({"id", "offset", "first_offset", "next_offset", "position", "partition", "token"})
 """Numbers of 64 bits, and partitions: strings in JSON."""
 
@@ -37,6 +39,11 @@ def age(seconds: float | None) -> str:
     return f"{seconds:.0f} s"
 
 
+def many(count: int, what: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def size(count: float) -> str:
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
@@ -63,7 +70,9 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} There is nobody to ask: say --yes")
-    click.confirm(question, abort=True, err=True)
+    if not click.confirm(question, err=True):
+        click.echo("nothing was done", err=True)
+        raise click.exceptions.Exit(FAILED)
 
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")

@@ -23,7 +23,7 @@ from .connecting import Target, run_async, server_options
 from .durations import Duration, Position
 from .envelope import line
 from .formatting import formatter
-from .showing import has_colour
+from .showing import has_colour, many
 from .values import as_bytes, for_people, published
 
 BATCH = 1000
@@ -56,7 +56,7 @@ class Tally:
         seconds = monotonic() - self.began
         rate = f", {self.count / seconds:,.0f}/s" if seconds > 0.1 else ""
         click.echo(
-            f"{topic}: {self.count:,} messages, {self.size:,} bytes in {seconds:.2f} s{rate}",
+            f"{topic}: {many(self.count, 'message')}, {self.size:,} bytes in {seconds:.2f} s{rate}",
             err=True,
         )
 

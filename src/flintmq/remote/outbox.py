@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ..batch import OBJECTS, PRODUCER, BatchBuilder, RecordBatch
-from ..batch.format import U32, pad
+from ..batch.builder import producer_column
 from ..errors import (
     Closed,
     Disconnected,
@@ -286,8 +286,7 @@ class Outbox:
 
     def _end_of_turn(self) -> None:
         self._flushing = False
-        self.flush()
-        self.link.flush()
+        self.link.write_now(self.flush)
 
     def flush(self) -> None:
         """Send everything that is open: what is asked next must come behind it."""
@@ -429,8 +428,7 @@ def _encoded(control: Publish) -> bytes:
 
 def with_producer(batch: RecordBatch, producer: str, sequence: int) -> RecordBatch:
     """The same rows, told from all others; the payload stays as it is."""
-    name = producer.encode()
-    column = pad(U32.pack(len(name)) + name)
+    column = producer_column(producer)
     at = batch.control_length
     return RecordBatch(
         columns=batch.columns | PRODUCER,

@@ -166,6 +166,8 @@ class Connection(Peer):
             if self._hello is not None:
                 data = self._take_hello(data)
             frames = self._decoder.feed(data)
+            # What could be answered at once is written below; nobody else has to see to it.
+            self._flushing = True
             if frames:
                 self.heard_at = self._loop.time()  # bytes that never make a frame are no sign
             for frame in frames:
@@ -179,8 +181,10 @@ class Connection(Peer):
                     self._server.open_session(self, frame)
                 else:
                     raise MalformedFrame("the first frame of a connection is OPEN")
-            if not self._server.looking:  # else deliveries go first, then our replies
-                self.flush()  # what could be answered at once
+            if self._server.looking:  # deliveries go first, then our replies
+                self._loop.call_soon(self.flush)
+            else:
+                self.flush()
         except FlintError as error:
             self.refuse(error)
         except Exception as error:

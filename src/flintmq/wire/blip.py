@@ -31,6 +31,8 @@ from ..errors import MalformedFrame
 
 HEAD = Struct(">IBQ")
 HEAD_BYTES = HEAD.size
+NUMBERED = Struct(">IBQQ")
+"""A whole frame of ACK or POLL."""
 LENGTH_BYTES = 4
 LENGTH_MIN = 9
 LENGTH_MAX = 16 * 1024 * 1024
@@ -42,7 +44,6 @@ _U32 = Struct(">I")
 _U64 = Struct(">Q")
 _DELIVER = Struct(">IBQBQH")
 _PUBLISH = Struct(">IBQBH")
-_NUMBERED = Struct(">IBQQ")
 
 FIRST_FIELD, SECOND_FIELD, QOS_BITS = 0x80, 0x40, 0x03
 
@@ -232,7 +233,7 @@ def encode_frame(type: int, id: int, payload: bytes = b"") -> bytes:
 
 
 def encode_ack(id: int, subscription: int = 0) -> bytes:
-    return _NUMBERED.pack(LENGTH_MIN + 8, Type.ACK, id, subscription)
+    return NUMBERED.pack(LENGTH_MIN + 8, Type.ACK, id, subscription)
 
 
 def encode_nack(id: int, code: int, text: str) -> bytes:

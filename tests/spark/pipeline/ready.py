@@ -27,11 +27,11 @@ class Ready:
     """One broker and one session for all; topics, checkpoints and files are a test's own."""
 
     def __init__(self, spark: Any, servers: str, mq: BlockingClient, state: Path) -> None:
-        self._spark, self._servers, self.mq, self.state = spark, servers, mq, state
+        self._spark, self.servers, self.mq, self.state = spark, servers, mq, state
 
     def run(self, name: str, **parameters: object) -> Outcome:
         given = {name: str(value) for name, value in parameters.items()}
-        given |= {"servers": self._servers, "state": str(self.state)}
+        given = {"servers": self.servers, "state": str(self.state)} | given
         return run(
             read_pipeline(EXAMPLES / f"{name}.toml", given, {}), once=True, spark=self._spark
         )

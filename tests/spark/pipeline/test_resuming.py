@@ -135,7 +135,7 @@ def checkpoint(tmp_path: Path, *batches: int) -> Path:
 
 
 def noted(path: Path, facts: FlowFacts) -> str:
-    return resume(directory(None, str(path)), facts, NOWHERE)  # type: ignore[arg-type]
+    return resume(directory(None, str(path)), facts, NOWHERE)
 
 
 def test_a_checkpoint_keeps_its_id_and_a_new_one_has_another(tmp_path: Path) -> None:

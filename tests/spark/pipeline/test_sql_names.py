@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.spark.pipeline.sql_names import Mention, mentions, tables_read
+from flintmq.spark.pipeline.sql_names import Mention, as_streams, mentions, tables_read
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,22 @@ def test_the_tables_that_a_query_reads(sql: str, tables: tuple[str, ...]) -> Non
 
 
 def test_a_mention_says_where() -> None:
-    assert mentions("select *\nfrom a, b") == [Mention("a", 14), Mention("b", 17)]
+    assert mentions("select *\nfrom a x, `b`") == [
+        Mention("a", 14, 15, True),
+        Mention("b", 19, 22, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "made"),
+    [
+        ("select * from a", "select * from STREAM(a) as a"),
+        ("select * from A t join c", "select * from STREAM(A) t join c"),
+        ("select a from a join b using (i)", "select a from STREAM(a) as a join STREAM(b) as b "
+         "using (i)"),
+        ("select * from `a` as t where t.a > (select max(a) from b)",
+         "select * from STREAM(`a`) as t where t.a > (select max(a) from STREAM(b) as b)"),
+    ],
+)  # fmt: skip
+def test_streams_are_called_so_for_pipelines_of_sparks_own(sql: str, made: str) -> None:
+    assert as_streams(sql, {"a", "b"}) == made

@@ -39,6 +39,11 @@ class Session(Protocol):
 
     @property
     def protocol(self) -> str: ...
+    def answer_at_once(self, data: bytes) -> bytes | None:
+        """The answer to one small request that came by itself, or b"" if it has none; None where
+        the data has to be cut into frames."""
+        ...
+
     def cut(self, data: bytes, frames: list[Any]) -> None:
         """Bytes into frames. Raises MalformedFrame; what came before it is in `frames`."""
         ...
@@ -91,6 +96,12 @@ class Connection(Peer):
         self.bytes_received += len(data)
         if self._is_ending:
             return
+        if self.session is not None and self._worker is None and not self._out:
+            answer = self.session.answer_at_once(data)
+            if answer is not None:
+                if answer:
+                    self._send(answer)
+                return
         frames: list[Any] = []
         try:
             if self.session is None:
@@ -284,11 +295,13 @@ class Connection(Peer):
         self._flushing = False
         if self._out:
             out, self._out, self._out_bytes = self._out, [], 0
-            if self._transport is not None and self.is_open:
-                data = out[0] if len(out) == 1 else b"".join(out)
-                self.bytes_sent += len(data)
-                self.server.counters.writes += 1
-                self._transport.write(data)
+            self._send(out[0] if len(out) == 1 else b"".join(out))
+
+    def _send(self, data: bytes) -> None:
+        if self._transport is not None and self.is_open:
+            self.bytes_sent += len(data)
+            self.server.counters.writes += 1
+            self._transport.write(data)
 
     def close(self) -> None:
         """Close once everything written so far is sent."""

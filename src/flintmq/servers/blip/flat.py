@@ -48,6 +48,9 @@ class FlatSession:
         connection.set_deadline(None)
         self._server.watch_keys()
 
+    def answer_at_once(self, data: bytes) -> bytes | None:
+        return None
+
     def cut(self, data: bytes, frames: list[Command]) -> None:
         bodies: list[bytes] = []
         try:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...errors import FlintError
 
+if TYPE_CHECKING:
+    from .running import Outcome
+
 LONG = 600
+DEEP = 20
 TRACEBACK = "Traceback (most recent call last)"
 
 
 class PipelineFailed(FlintError):
-    """Flows ended with errors; the others were stopped after their batch."""
+    """Flows ended with errors; the others were stopped after their batch. `outcome` is of all."""
 
-    def __init__(self, pipeline: str, errors: dict[str, str]) -> None:
+    def __init__(self, pipeline: str, errors: dict[str, str], outcome: Outcome) -> None:
         lines = [f"flow {flow!r} of {pipeline!r}: {error}" for flow, error in errors.items()]
         super().__init__("\n".join(lines))
-        self.pipeline, self.errors = pipeline, errors
+        self.pipeline, self.errors, self.outcome = pipeline, errors, outcome
 
 
 def told_of_step(error: BaseException) -> str:
@@ -32,10 +37,18 @@ def told_of_query(query: Any) -> str | None:
         return None
     causes: list[str] = []
     cause = found.get()
-    while cause is not None and len(causes) < 20:
-        causes.append(cause.getMessage() or cause.getClass().getSimpleName())
+    while cause is not None and len(causes) < DEEP:
+        causes.append(cause.getMessage() or "")
         cause = cause.getCause()
-    return plain(causes[-1] if causes else "")
+    return plain(the_cause(causes)) or "it ended without saying why; spark.log may have more"
+
+
+def the_cause(messages: Sequence[str]) -> str:
+    """What went wrong, of messages each of which caused the one before. What Python says goes
+    before all that Java makes of it."""
+    of_python = [text for text in messages if TRACEBACK in text]
+    said = [text for text in messages if text]
+    return (of_python or said or [""])[-1]
 
 
 def _text(error: BaseException) -> str:
@@ -78,5 +91,5 @@ def _last_of_traceback(lines: list[str]) -> str:
         if line.strip():
             said.append(line.strip())
     text = " ".join(said)
-    # Our own errors say everything; of others the kind is a part of it.
-    return re.sub(r"^flintmq\.[\w.]+: ", "", text)
+    # Our own errors and Spark's say everything; of others the kind is a part of it.
+    return re.sub(r"^(flintmq|pyspark)\.[\w.]+: ", "", text)

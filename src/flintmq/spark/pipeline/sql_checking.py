@@ -23,13 +23,14 @@ from .check_sinks import missing_columns
 from .definition import Pipeline, Place, Sink, Source, Step, Watermark
 from .failures import plain, told_of_step
 from .flows import flows_of
-from .problems import Problem, in_order, meant
+from .problems import PipelineInvalid, Problem, in_order, meant
 from .sql_names import tables_read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _BACKTICKS = re.compile(r"`((?:[^`]|``)*)`")
+LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j.clientserver")
 NO_WATERMARK = "streaming aggregations without watermark"
 
 
@@ -40,6 +41,15 @@ def check_sql(spark: SparkSession, pipeline: Pipeline) -> list[Problem]:
     with tempfile.TemporaryDirectory(prefix="flintmq-check-") as empty, quiet_spark():
         # Views of a session of its own are in nobody's way.
         return in_order(_SqlCheck(spark.newSession(), pipeline, empty).problems())
+
+
+def columns_by_table(spark: SparkSession, pipeline: Pipeline) -> dict[str, list[str]]:
+    """The columns of every source and step that a flow has; PipelineInvalid where one is wrong."""
+    with tempfile.TemporaryDirectory(prefix="flintmq-check-") as empty, quiet_spark():
+        looks = _SqlCheck(spark.newSession(), pipeline, empty)
+        if problems := in_order(looks.problems()):
+            raise PipelineInvalid(problems)
+        return {name: frame.columns for name, frame in looks.frames.items() if frame is not None}
 
 
 @contextmanager
@@ -64,8 +74,9 @@ def quiet_session(pipeline: Pipeline) -> Iterator[SparkSession]:
 
 @contextmanager
 def quiet_spark() -> Iterator[None]:
-    """PySpark logs every error of a query, a hundred lines of Java with it, before raising it."""
-    loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    """PySpark logs every error of a query, a hundred lines of Java with it, before raising it; and
+    Py4J every error of a function that Java calls."""
+    loggers = [logging.getLogger(name) for name in LOUD]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
@@ -79,20 +90,20 @@ def quiet_spark() -> Iterator[None]:
 class _SqlCheck:
     def __init__(self, spark: SparkSession, pipeline: Pipeline, empty: str) -> None:
         self._spark, self._pipeline, self._empty = spark, pipeline, empty
-        self._frames: dict[str, DataFrame | None] = {}
+        self.frames: dict[str, DataFrame | None] = {}
         """None is a table that nothing can be said of: its files are not looked at."""
 
     def problems(self) -> Iterator[Problem]:
         for flow in flows_of(self._pipeline, tables_read):
             for name in flow.tables:
-                if name not in self._frames:
+                if name not in self.frames:
                     yield from self._table(name)
-            frame = self._frames[flow.sink.takes]
+            frame = self.frames[flow.sink.takes]
             if flow.dead_letters_of is None and frame is not None:
                 yield from self._sink(flow.sink, frame)
 
     def _table(self, name: str) -> Iterator[Problem]:
-        self._frames[name] = None
+        self.frames[name] = None
         try:
             if name in self._pipeline.sources:
                 thing: Source | Step = self._pipeline.sources[name]
@@ -106,7 +117,7 @@ class _SqlCheck:
             yield wrong.problem
             return
         if frame is not None:
-            self._frames[name] = frame
+            self.frames[name] = frame
             frame.createOrReplaceTempView(f"`{name}`")
 
     # --- sources
@@ -134,7 +145,7 @@ class _SqlCheck:
     def _step(self, step: Step) -> DataFrame | None:
         if step.sql is None:
             return self._called(step)
-        if any(self._frames.get(name, ...) is None for name in self._read_by(step.sql)):
+        if any(self.frames.get(name, ...) is None for name in self._read_by(step.sql)):
             return None
         try:
             # `sql` would do at once what is no query: drop a table, say.
@@ -144,7 +155,7 @@ class _SqlCheck:
             raise _Wrong(place_of_error(error, step), *_said_of_query(error)) from None
 
     def _read_by(self, sql: str) -> list[str]:
-        known = {name.lower(): name for name in self._frames}
+        known = {name.lower(): name for name in self.frames}
         return [known[name.lower()] for name in tables_read(sql) if name.lower() in known]
 
     def _parser(self) -> Any:
@@ -157,7 +168,7 @@ class _SqlCheck:
             function = named.load(step.function, place)
         except FlintError as error:
             raise _Wrong(place, str(error).removeprefix(f"{place}: ")) from None
-        inputs = [self._frames[name] for name in step.inputs]
+        inputs = [self.frames[name] for name in step.inputs]
         if any(frame is None for frame in inputs):
             return None
         try:

@@ -8,7 +8,7 @@ are nobody's here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 _TOKEN = re.compile(
@@ -28,6 +28,10 @@ _ENDS_OF_TABLES = frozenset(
         "tablesample", "pivot", "unpivot",
     }
 )  # fmt: skip
+_BEHIND_A_TABLE = frozenset(
+    {"on", "using", "join", "left", "right", "full", "inner", "outer", "cross", "natural", "semi",
+     "anti", "watermark", "for", "timestamp", "version", "then"}
+)  # fmt: skip
 _BEFORE_A_TABLE = frozenset({"from", "join", "table"})
 _NOT_NAMES = frozenset({"lateral", "values", "select", "table", "stream", "unnest", "with"})
 
@@ -36,6 +40,7 @@ class Token(NamedTuple):
     text: str
     offset: int
     kind: str
+    end: int
 
 
 class Mention(NamedTuple):
@@ -43,6 +48,9 @@ class Mention(NamedTuple):
 
     name: str
     offset: int
+    end: int
+    has_alias: bool
+    """Whether the query calls it otherwise."""
 
 
 def mentions(sql: str) -> list[Mention]:
@@ -55,6 +63,18 @@ def mentions(sql: str) -> list[Mention]:
 def tables_read(sql: str) -> tuple[str, ...]:
     """Their names as written, each once."""
     return tuple(dict.fromkeys(found.name for found in mentions(sql)))
+
+
+def as_streams(sql: str, streams: Container[str]) -> str:
+    """The query with `STREAM(name)` for those tables; queries of Spark's own pipelines want it."""
+    parts, at = [], 0
+    for found in mentions(sql):
+        if found.name.lower() in streams:
+            written = sql[found.offset : found.end]
+            alias = "" if found.has_alias else f" as {written}"
+            parts += [sql[at : found.offset], f"STREAM({written}){alias}"]
+            at = found.end
+    return "".join([*parts, sql[at:]])
 
 
 def first_word(sql: str) -> Token | None:
@@ -73,7 +93,7 @@ def _tokens(sql: str) -> Iterator[Token]:
     for found in _TOKEN.finditer(sql):
         kind = found.lastgroup or ""
         if kind != "skip":
-            yield Token(found[kind], found.start(), kind)
+            yield Token(found[kind], found.start(), kind, found.end())
 
 
 def _names_of_with(tokens: list[Token]) -> set[str]:
@@ -125,7 +145,7 @@ def _mentions(tokens: list[Token]) -> Iterator[Mention]:
                 continue
             following = tokens[index + 1].text if index + 1 < len(tokens) else ""
             if following not in ("(", "."):
-                yield Mention(token.text, token.offset)
+                yield Mention(token.text, token.offset, token.end, _is_alias(tokens, index + 1))
         expects = False
 
 
@@ -145,6 +165,15 @@ def _is_inside_a_call(tokens: list[Token], index: int) -> bool:
                     return caller in ("extract", "trim", "substring", "substr", "overlay")
                 depth -= 1
     return False
+
+
+def _is_alias(tokens: list[Token], index: int) -> bool:
+    if index >= len(tokens):
+        return False
+    token = tokens[index]
+    return token.kind == "quoted" or (
+        token.kind == "word" and token.text.lower() not in _ENDS_OF_TABLES | _BEHIND_A_TABLE
+    )
 
 
 def _is_word(token: Token, word: str) -> bool:
