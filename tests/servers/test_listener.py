@@ -166,6 +166,7 @@ def test_a_machine_that_is_gone_is_noticed_and_what_it_had_goes_to_the_next(
 
 
 @linux
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_who_only_does_not_read_stays_for_as_long_as_it_likes(
     loop: str, monkeypatch: pytest.MonkeyPatch
