@@ -47,8 +47,8 @@ OWN_PORTS = {
 """Brokers run until they are told to stop; these options keep them off ports that others have."""
 
 BROKERS = [line for line in EXAMPLES if any(f"flintmq {name}" in line for name in OWN_PORTS)]
-ELSEWHERE_TYPED = [line for line in EXAMPLES if line.startswith("flintmq blip ")]
-"""They need a broker with BlipMQ's port: tests/servers/blip types them."""
+ELSEWHERE_TYPED = [line for line in EXAMPLES if "flintmq blip " in line]
+"""They need a broker with BlipMQ's port: tests/servers/blip/test_commands.py types them."""
 
 PLACES = {
     "/var/lib/flint": "data",
