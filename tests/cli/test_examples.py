@@ -47,11 +47,8 @@ OWN_PORTS = {
 """Brokers run until they are told to stop; these options keep them off ports that others have."""
 
 BROKERS = [line for line in EXAMPLES if any(f"flintmq {name}" in line for name in OWN_PORTS)]
-ELSEWHERE_TYPED = [
-    line
-    for line in EXAMPLES
-    if line.startswith(("flintmq blip ", "flintmq pipeline run ", "flintmq pipeline export "))
-]
+NOT_HERE = ("flintmq blip ", "flintmq pipeline run ", "flintmq pipeline export ")
+ELSEWHERE_TYPED = [line for line in EXAMPLES if any(name in line for name in NOT_HERE)]
 """They need a broker with BlipMQ's port, or Spark: tests/servers/blip and tests/spark/pipeline type
 them."""
 
