@@ -21,6 +21,7 @@ class Decoder(Protocol):
     """What turns the bytes of a row into a value; a connection's codec."""
 
     def decode_row(self, source: RowSource, row: int, origin: Origin, type: Any) -> Any: ...
+    def unpack_row(self, source: RowSource, row: int, origin: Origin) -> bytes: ...
     def decode_rows(
         self,
         source: RowSource,
@@ -79,6 +80,15 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False, repr_omit_default
         if decoder is None:
             raise InvalidRequest("this message has no connection to decode it by")
         return decoder.decode_row(self._source, self._row, self._origin, type)
+
+    def unpacked(self) -> bytes:
+        """The bytes that were published: compression, hooks and magic header are undone, and the
+        format is not. Raises DecodeFailed, which concerns this message alone.
+        """
+        decoder = self._origin.decoder
+        if decoder is None:
+            raise InvalidRequest("this message has no connection to unpack it by")
+        return decoder.unpack_row(self._source, self._row, self._origin)
 
     @property
     def key(self) -> Key | None:

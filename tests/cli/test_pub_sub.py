@@ -82,7 +82,7 @@ def test_what_was_published_is_told_as_json(shell: Shell) -> None:
         (["pub", "orders", "-J"], b"\n{\n", 1, "line 2: an envelope is a JSON object"),
         (["pub", "orders", "x", "--delay", "soon"], b"", 2, "'soon' is no duration"),
         (["pub", "orders", "x", "--format", "json"], b"", 1, "the value is JSON"),
-        (["sub", "orders", "-f", "%q"], b"", 1, "no %q"),
+        (["sub", "orders", "-f", "%q"], b"", 2, "no %q"),
         (["sub", "orders", "--group", "g", "--live"], b"", 2, "choose one of"),
         (["sub", "orders", "--from", "then"], b"", 2, "'then' is no position"),
         (["sub", "orders", "--server", "http://x"], b"", 1, "unknown broker URL"),

@@ -11,6 +11,7 @@ from ..client.client import Client
 from ..errors import FlintError
 from .connecting import Target, run_async, server_options
 from .durations import Duration
+from .remedies import told
 from .shared import output_option, print_json
 from .showing import age
 
@@ -68,6 +69,9 @@ def command(
       flintmq check orders
       flintmq check orders billing --lag-warn 1000 --lag-critical 10000 --age-critical 10m
     """
+    limits = (lag_warn, lag_critical, age_warn, age_critical, dead_warn, dead_critical)
+    if group is None and any(limit is not None for limit in limits):
+        raise click.UsageError("limits are of a group: name TOPIC and GROUP")
 
     async def work() -> list[Finding]:
         began = monotonic()
@@ -100,7 +104,7 @@ def command(
     try:
         found = run_async(work())
     except FlintError as error:
-        found = [Finding(BAD, str(error))]
+        found = [Finding(BAD, told(error))]
     worst = max((finding.verdict for finding in found), key=CODES.__getitem__)
     if output == "json":
         findings = [{"verdict": one.verdict, "text": one.text} for one in found]

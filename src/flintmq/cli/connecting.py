@@ -12,8 +12,8 @@ import click
 
 from ..api import connect
 from ..client.client import Client
-from ..daemon import loop_factory
 from ..errors import InvalidRequest
+from ..event_loop import loop_factory
 from .contexts import Context, chosen, path_of_contexts, read_contexts
 
 HERE = "flint://127.0.0.1:7600"
@@ -28,7 +28,11 @@ class Target(NamedTuple):
     url: str
     keywords: dict[str, Any]
 
-    def connect(self, **more: Any) -> Client:
+    def connect(self, *, makes: bool = False, **more: Any) -> Client:
+        """A client; a directory that is not there is made by commands that put something in."""
+        path = Path(self.url.removeprefix("file://"))
+        if not makes and self.url.startswith("file://") and not path.is_dir():
+            raise InvalidRequest(f"there is no directory {path}; `flintmq pub` makes one")
         return connect(self.url, **self.keywords, **more)
 
 
@@ -101,7 +105,8 @@ def target_of(
     ):
         if value is not None:
             keywords[option] = value
-    return Target(server or context.server, keywords)
+    url = server or context.server
+    return Target(url if "://" in url else f"flint://{url}", keywords)
 
 
 def _secret(path: Path) -> str:

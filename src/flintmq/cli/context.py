@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .contexts import Context, chosen, path_of_contexts, read_contexts, write_contexts
+from .contexts import Context, Contexts, chosen, path_of_contexts, read_contexts, write_contexts
 from .shared import output_option, print_json, print_table
 from .showing import plain
 
@@ -29,7 +29,8 @@ def command() -> None:
 @click.option("--tls-cert", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
 @click.option("--tls-key", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
 @click.option("--use", is_flag=True, help="And use it from now on.")
-def add(name: str, use: bool, **facts: str | None) -> int:
+@output_option
+def add(name: str, use: bool, output: str, **facts: str | None) -> int:
     """Name a broker; an old one of that name is replaced.
 
     \b
@@ -43,13 +44,21 @@ def add(name: str, use: bool, **facts: str | None) -> int:
         contexts.current = name
     write_contexts(path, contexts)
     used = ", in use" if contexts.current == name else f"; `flintmq context use {name}` chooses it"
-    click.echo(f"context {name}{used}")
+    return _done(contexts, name, f"context {name}{used}", output)
+
+
+def _done(contexts: Contexts, name: str, text: str, output: str) -> int:
+    if output == "json":
+        print_json({"context": name, "current": contexts.current})
+    else:
+        click.echo(text)
     return 0
 
 
 @command.command("use")
 @click.argument("name")
-def use(name: str) -> int:
+@output_option
+def use(name: str, output: str) -> int:
     """Use a context wherever no broker is named.
 
     \b
@@ -61,13 +70,13 @@ def use(name: str) -> int:
     chosen(contexts, name)
     contexts.current = name
     write_contexts(path, contexts)
-    click.echo(f"context {name}, in use")
-    return 0
+    return _done(contexts, name, f"context {name}, in use", output)
 
 
 @command.command("rm")
 @click.argument("name")
-def rm(name: str) -> int:
+@output_option
+def rm(name: str, output: str) -> int:
     """Forget a context; the broker is not touched.
 
     \b
@@ -81,8 +90,7 @@ def rm(name: str) -> int:
     if contexts.current == name:
         contexts.current = None
     write_contexts(path, contexts)
-    click.echo(f"context {name} is forgotten")
-    return 0
+    return _done(contexts, name, f"context {name} is forgotten", output)
 
 
 @command.command("ls")

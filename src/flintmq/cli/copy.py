@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -20,12 +20,14 @@ from ..client.sending import halves
 from ..errors import FlintError, InvalidRequest
 from ..model import Receipt, Start, TopicStats
 from ..rows import Rows, Run
+from .beside import beside, finish
 from .connecting import Target, run_async, server_options, target_of
 from .copy_files import BATCHES, STDIO, Lot, contiguous, copied, is_file, next_offsets, open_sink
 from .copy_files import read_file as lots_of_file
 from .durations import Position
 from .progress import ProgressBar
 from .shared import output_option
+from .showing import many
 from .showing import size as shown_size
 
 BATCH = 1000
@@ -74,8 +76,7 @@ class Job:
             click.echo(msgspec.json.encode(facts), err=self.destination == STDIO)
             return
         rate = f", {self.copied / seconds:,.0f}/s" if seconds > 0.1 else ""
-        many = "message" if self.copied == 1 else "messages"
-        text = f"{self.source} to {self.destination}: {self.copied:,} {many}, "
+        text = f"{self.source} to {self.destination}: {many(self.copied, 'message')}, "
         text += f"{shown_size(self.bytes)} in {seconds:.2f} s{rate}"
         if self.repeated:
             text += f"; {self.repeated:,} were there already"
@@ -170,6 +171,8 @@ def command(
     except FlintError:
         if job.copied:
             job.tell(output, "failed")
+        raise
+    except BrokenPipeError:
         raise
     except OSError as error:
         raise InvalidRequest(f"{error.filename or destination}: {error.strerror}") from None
@@ -351,9 +354,12 @@ class Sending:
         await self._commit()
 
     async def abandon(self) -> None:
-        for task, _ in self._under_way:
-            task.cancel()
-        await asyncio.gather(*(task for task, _ in self._under_way), return_exceptions=True)
+        """At an early end: what is there already counts, in its order."""
+        await finish([task for task, _ in self._under_way])
+        with suppress(asyncio.CancelledError, FlintError):
+            while self._under_way:
+                await self._settle()
+            await self._commit()
 
     async def _settle(self) -> None:
         task, parcel = self._under_way[0]
@@ -415,7 +421,7 @@ async def _to_topic(job: Job, target: Target, to: Target) -> None:
     async with AsyncExitStack() as stack:
         mq = await stack.enter_async_context(target.connect())
         # A directory can be opened once only.
-        other = mq if to == target else await stack.enter_async_context(to.connect())
+        other = mq if to == target else await stack.enter_async_context(to.connect(makes=True))
         ours, theirs = await _partitions(mq, job.source), await _partitions(other, job.destination)
         if job.resume and theirs and theirs != ours:
             raise InvalidRequest(
@@ -458,15 +464,14 @@ def _parcels(rows: Rows, job: Job, partitions: int | None, identity: int) -> Ite
 
 
 async def _from_file(job: Job, to: Target) -> None:
-    loop = asyncio.get_running_loop()
-    async with to.connect() as mq:
+    async with to.connect(makes=True) as mq:
         lots = lots_of_file(job.source, mq.clock.now_ms())
         bar = ProgressBar("copied", job.count)
         sending = Sending(mq, job, bar, None)
         skip, taken = job.skip, 0
         try:
             # Standard input may be slow: it is read beside the loop.
-            while (lot := await loop.run_in_executor(None, next, lots, None)) is not None:
+            while (lot := await beside(next, lots, None)) is not None:
                 rows, read = _cut(lot, skip, None if job.count is None else job.count - taken)
                 skip = max(0, skip - lot.read)
                 taken += rows.row_count

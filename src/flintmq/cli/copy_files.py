@@ -12,6 +12,7 @@ import os
 import struct
 import sys
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
@@ -60,7 +61,11 @@ def copied(source: RowSource, rows: range) -> BatchBuilder:
 def read_file(name: str, now_ms: int) -> Iterator[Lot]:
     """What a file holds, but what has expired; an error says where it is damaged."""
     if name == STDIO:
-        yield from _json_lines(sys.stdin.buffer, "standard input", now_ms)
+        # A buffer of our own: a read of the usual one that never ends would keep its lock from the
+        # end of the program.
+        raw = getattr(sys.stdin.buffer, "raw", None)
+        source = sys.stdin.buffer if raw is None else BufferedReader(raw)
+        yield from _json_lines(source, "standard input", now_ms)
     elif name.endswith(JSON_LINES):
         with Path(name).open("rb") as file:
             yield from _json_lines(file, name, now_ms)

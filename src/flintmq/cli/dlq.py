@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,9 +15,11 @@ from ..client.client import Client
 from ..client.dead_letters import DeadLetter
 from .connecting import Target, run_async, server_options
 from .envelope import envelope
-from .shared import output_option, print_json, print_table
-from .showing import confirm, yes_option
+from .exit_codes import FAILED
+from .shared import hint, output_option, print_json, print_table
+from .showing import confirm, many, yes_option
 from .sub import shown
+from .values import for_people
 
 LOOK = 1000
 
@@ -72,6 +77,8 @@ def ls(target: Target, topic: str, output: str) -> int:
             ]
 
     found = run_async(work())
+    if not found and output != "json":
+        hint("nothing is dead there")
     if output == "json":
         print_json([{"topic": t, "group": g, "dead_letters": count} for t, g, count in found])
     else:
@@ -97,12 +104,17 @@ def show(target: Target, topic: str, group: str, count: int, first: int, output:
 
     async def work() -> list[DeadLetter]:
         async with target.connect() as mq:
+            await mq.group_stats(topic, group)  # so that a name that is wrong is told
             return await mq.dead_letters(topic, group, count, first=first)
 
     found = run_async(work())
     if output == "json":
         print_json([_as_json(letter) for letter in found])
     else:
+        if not found:
+            hint("nothing is dead there")
+        # On a terminal a line each; the reason tells more than the value.
+        room = shutil.get_terminal_size().columns - 48 if sys.stdout.isatty() else 120
         print_table(
             ["ID", "DIED", "OFFSET", "DELIVERIES", "REASON", "VALUE"],
             [
@@ -111,8 +123,8 @@ def show(target: Target, topic: str, group: str, count: int, first: int, output:
                     _when(letter.time),
                     f"{letter.partition}/{letter.offset}" if letter.partition else letter.offset,
                     letter.delivery_count,
-                    shown(letter.reason)[:60],
-                    shown(letter.message.value)[:60],
+                    shown(letter.reason)[: max(20, room // 2)],
+                    shown(for_people(letter.message))[: max(12, room // 2)],
                 )
                 for letter in found
             ],
@@ -120,23 +132,62 @@ def show(target: Target, topic: str, group: str, count: int, first: int, output:
     return 0
 
 
-@command.command("redrive")
-@click.argument("topic")
-@click.argument("group")
-@click.option("--id", "ids", type=click.IntRange(min=0), multiple=True, help="Only that one.")
-@click.option("--filter", "filter", help="Only those an expression picks.")
-@yes_option
-@output_option
-@server_options
-def redrive(
-    target: Target,
-    topic: str,
-    group: str,
-    ids: tuple[int, ...],
-    filter: str | None,
-    yes: bool,
-    output: str,
-) -> int:
+Act = Callable[[Client, str, str, Sequence[int] | None, str | None], Awaitable[int]]
+
+
+def _settling(name: str, act: Act, done: str) -> Callable[[Callable[[], None]], click.Command]:
+    """A command that does something to dead letters: all, some by id, or those a filter picks."""
+
+    def made(told: Callable[[], None]) -> click.Command:
+        @command.command(name, help=inspect.cleandoc(told.__doc__ or ""))
+        @click.argument("topic")
+        @click.argument("group")
+        @click.option("--id", "ids", type=click.IntRange(min=0), multiple=True, help="That one.")
+        @click.option("--filter", "filter", help="Only those an expression picks.")
+        @yes_option
+        @output_option
+        @server_options
+        def settle(
+            target: Target,
+            topic: str,
+            group: str,
+            ids: tuple[int, ...],
+            filter: str | None,
+            yes: bool,
+            output: str,
+        ) -> int:
+            if ids and filter is not None:
+                raise click.UsageError("choose one of --id and --filter")
+            chosen = sorted(set(ids)) or None
+            which = f"{len(chosen)} of the" if chosen else "the filtered" if filter else "all"
+            confirm(f"{name.capitalize()} {which} dead letters of {group} on {topic}?", yes)
+
+            async def work() -> int:
+                async with target.connect() as mq:
+                    return await act(mq, topic, group, chosen, filter)
+
+            count = run_async(work())
+            if output == "json":
+                print_json({"topic": topic, "group": group, "count": count})
+            else:
+                are = "is" if count == 1 else "are"
+                click.echo(f"{many(count, 'dead letter')} of {group} on {topic} {are} {done}")
+            if chosen and count < len(chosen):
+                missing = f"{len(chosen) - count:,} of these ids are not there"
+                click.echo(f"flintmq: {missing}; {_SHOW} lists those that are", err=True)
+                return FAILED
+            return 0
+
+        return settle
+
+    return made
+
+
+_SHOW = "`flintmq dlq show TOPIC GROUP`"
+
+
+@_settling("redrive", Client.redrive, "put back")
+def redrive() -> None:
     """Put dead letters back for their group: all, some by id, or those a filter picks.
 
     \b
@@ -145,58 +196,13 @@ def redrive(
       flintmq dlq redrive orders billing --id 0 --id 3 --yes
       flintmq dlq redrive orders billing --filter 'headers.region == "eu"' --yes
     """
-    return _settle(target, topic, group, ids, filter, yes, output, "redrive", "put back")
 
 
-@command.command("discard")
-@click.argument("topic")
-@click.argument("group")
-@click.option("--id", "ids", type=click.IntRange(min=0), multiple=True, help="Only that one.")
-@click.option("--filter", "filter", help="Only those an expression picks.")
-@yes_option
-@output_option
-@server_options
-def discard(
-    target: Target,
-    topic: str,
-    group: str,
-    ids: tuple[int, ...],
-    filter: str | None,
-    yes: bool,
-    output: str,
-) -> int:
+@_settling("discard", Client.discard, "let go")
+def discard() -> None:
     """Let dead letters go for good. There is no way back.
 
     \b
     Examples:
       flintmq dlq discard orders billing --id 7 --yes
     """
-    return _settle(target, topic, group, ids, filter, yes, output, "discard", "let go")
-
-
-def _settle(
-    target: Target,
-    topic: str,
-    group: str,
-    ids: Iterable[int],
-    filter: str | None,
-    yes: bool,
-    output: str,
-    verb: str,
-    done: str,
-) -> int:
-    chosen = list(ids) or None
-    which = f"{len(chosen)} of the" if chosen else "the filtered" if filter else "all"
-    confirm(f"{verb.capitalize()} {which} dead letters of {group} on {topic}?", yes)
-
-    async def work() -> int:
-        async with target.connect() as mq:
-            act = Client.redrive if verb == "redrive" else Client.discard
-            return await act(mq, topic, group, chosen, filter)
-
-    count = run_async(work())
-    if output == "json":
-        print_json({"topic": topic, "group": group, "count": count})
-    else:
-        click.echo(f"{count:,} dead letters of {group} on {topic} are {done}")
-    return 0

@@ -1,4 +1,4 @@
-"""Durations and times as people type them. Pure."""
+"""Durations, times and sizes as people type them. Pure."""
 
 from __future__ import annotations
 
@@ -26,6 +26,46 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         if found is None:
             self.fail(f"{value!r} is no duration such as 500ms, 30s, 5m, 2h or 7d")
         return float(found[1]) * _UNITS[found[2]]
+
+
+def duration_text(seconds: float) -> str:
+    """As one would type it: `1h`, `7d`, `90m`, `2.5s`."""
+    for unit in ("d", "h", "m", "s"):
+        if seconds >= _UNITS[unit] and seconds % _UNITS[unit] == 0:
+            return f"{seconds / _UNITS[unit]:.0f}{unit}"
+    return f"{seconds:g}s"
+
+
+_SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZES |= {f"{unit}ib": size for unit, size in _SIZES.items() if unit in "kmgt" and unit}
+_SIZES |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """`1000`, `64KiB`, `10MB`, `2G`: bytes; a letter alone is the power of two."""
+
+    name = "size"
+
+    def __init__(self, least: int = 1, most: int | None = None) -> None:
+        self._least, self._most = least, most
+
+    def convert(self, value: Any, param: object, ctx: object) -> int:
+        found = _SIZE.fullmatch(str(value).strip().lower())
+        if found is None or found[2] not in _SIZES:
+            self.fail(f"{value!r} is no size such as 1000, 64KiB, 10MB or 2G")
+        size = round(float(found[1]) * _SIZES[found[2]])
+        if size < self._least or (self._most is not None and size > self._most):
+            to = "" if self._most is None else f" and at most {self._most:,}"
+            self.fail(f"{value!r}: at least {self._least:,} bytes{to}")
+        return size
+
+
+def position_text(place: Start) -> str:
+    """A place as people read it: a time as theirs, to the second."""
+    if isinstance(place, datetime):
+        return place.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return str(place)
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]

@@ -16,6 +16,7 @@ import msgspec
 
 from ..errors import InvalidRequest
 from ..rows import Message
+from .values import decoded
 
 _TOLD = ("topic", "partition", "offset", "timestamp", "delivery_count")
 """What only the broker says; taken back in, it is passed over."""
@@ -29,10 +30,15 @@ class Outgoing(NamedTuple):
     value: Any
     keywords: dict[str, Any]
     expires_at: float | None = None
+    is_written: bool = False
+    """It says of itself how it is written: a topic's format and compression are not for it."""
 
 
 def envelope(message: Message, *, decode: bool = False) -> dict[str, Any]:
-    """The message as it is printed; with `decode`, the value as the object it stands for."""
+    """The message as it is printed; with `decode`, the value as the object it stands for.
+
+    Where that is nothing JSON can hold, the value is told as the bytes it is stored as.
+    """
     found: dict[str, Any] = {
         "topic": message.topic,
         "partition": str(message.partition),
@@ -48,17 +54,17 @@ def envelope(message: Message, *, decode: bool = False) -> dict[str, Any]:
         }
     if message.priority:
         found["priority"] = message.priority
-    if message.content_type is not None:
-        found["content_type"] = message.content_type
     if message.expires_at is not None:
         found["expires_at"] = message.expires_at
     if message.deliver_at is not None:
         found["deliver_at"] = message.deliver_at
-    if decode:
-        found["value"] = message.decode()
-    else:
-        found.update(_value(message.value))
-    return found
+    told = decoded(message) if decode else None
+    content_type = message.content_type if told is None else told.content_type
+    if content_type is not None:
+        found["content_type"] = content_type
+    if told is None or told.format is None:
+        return found | _value(message.value if told is None else told.value)
+    return found | {"format": told.format, "value": told.value}
 
 
 def _value(value: Any) -> dict[str, Any]:
@@ -100,13 +106,26 @@ def outgoing(text: bytes) -> Outgoing:
     elif value is None and not has_format:
         raise InvalidRequest("an envelope has a value or a value_base64")
     keywords = {name: found[name] for name in _TAKEN[2:5] if found.get(name) is not None}
+    _check(keywords)
     if (key := _heard(found, "key")) is not None:
+        if not isinstance(key, str | bytes):
+            raise InvalidRequest(f"key is text, not {key!r}; key_base64 is for bytes")
         keywords["key"] = key
     if found.get("headers"):
         keywords["headers"] = _headers(found["headers"])
     if (due := _moment(found, "deliver_at")) is not None:
         keywords["at"] = due
-    return Outgoing(value, keywords, _moment(found, "expires_at"))
+    is_written = "content_type" in keywords and not has_format
+    return Outgoing(value, keywords, _moment(found, "expires_at"), is_written)
+
+
+def _check(keywords: Mapping[str, Any]) -> None:
+    priority = keywords.get("priority", 0)
+    if type(priority) is not int or not 0 <= priority <= 7:
+        raise InvalidRequest(f"priority is 0 to 7 (7 goes first), not {priority!r}")
+    for name in ("content_type", "format"):
+        if not isinstance(keywords.get(name, ""), str):
+            raise InvalidRequest(f"{name} is text, not {keywords[name]!r}")
 
 
 def _moment(found: Mapping[str, Any], name: str) -> float | None:
@@ -137,9 +156,12 @@ def _unpacked(text: Any, name: str) -> bytes:
 def _headers(said: Any) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise InvalidRequest("headers are an object of names and values")
-    return {
-        name: _unpacked(value.get("base64"), f"header {name!r}")
-        if isinstance(value, dict)
-        else value
-        for name, value in said.items()
-    }
+    found: dict[str, Any] = {}
+    for name, value in said.items():
+        if isinstance(value, dict):
+            found[name] = _unpacked(value.get("base64"), f"header {name!r}")
+        elif isinstance(value, str):
+            found[name] = value
+        else:
+            raise InvalidRequest(f'header {name!r} is text or {{"base64": ...}}, not {value!r}')
+    return found

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import InvalidRequest
 from ..rows import Message
+from .values import as_bytes, published
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
@@ -21,7 +22,7 @@ _TOKENS: dict[str, Callable[[Message], Any]] = {
     "p": lambda message: message.partition,
     "o": lambda message: "" if message.offset is None else message.offset,
     "k": lambda message: "" if message.key is None else message.key,
-    "v": lambda message: message.value,
+    "v": published,
     "h": lambda message: ",".join(
         f"{name}={value if isinstance(value, str) else as_bytes(value).decode(errors='replace')}"
         for name, value in message.headers.items()
@@ -35,14 +36,11 @@ _TOKENS: dict[str, Callable[[Message], Any]] = {
 }
 
 
-def as_bytes(value: Any) -> bytes:
-    return (
-        bytes(value) if isinstance(value, bytes | bytearray | memoryview) else str(value).encode()
-    )
-
-
-def formatter(text: str) -> Callable[[Message], bytes]:
+def formatter(
+    text: str, value_of: Callable[[Message], bytes] = published
+) -> Callable[[Message], bytes]:
     """The function that writes a message as `text` says; an error names what it cannot."""
+    tokens = {**_TOKENS, "v": value_of}
     parts: list[bytes | Callable[[Message], Any]] = []
     plain = ""
     letters = iter(text)
@@ -54,13 +52,13 @@ def formatter(text: str) -> Callable[[Message], bytes]:
             plain += _ESCAPES[name]
         elif letter == "%":
             name = next(letters, "")
-            if name not in _TOKENS:
-                known = ", ".join(f"%{token}" for token in _TOKENS)
+            if name not in tokens:
+                known = ", ".join(f"%{token}" for token in tokens)
                 raise InvalidRequest(f"{text!r}: there is {known}; no %{name}")
             if plain:
                 parts.append(plain.encode())
                 plain = ""
-            parts.append(_TOKENS[name])
+            parts.append(tokens[name])
         else:
             plain += letter
     if plain:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVar
 
 import click
 
 from ..client.client import Client
 from ..group_model import GroupStats
 from .connecting import Target, run_async, server_options
-from .durations import Position
-from .shared import output_option, print_json, print_table
+from .durations import Position, position_text
+from .shared import hint, output_option, print_json, print_table
 from .showing import age, confirm, plain, print_facts, yes_option
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group("group")
@@ -52,6 +56,8 @@ def ls(target: Target, topic: str, output: str) -> int:
     if output == "json":
         print_json([plain(one) for one in found])
     else:
+        if not found:
+            hint("no group there; `flintmq sub TOPIC --group NAME` makes one")
         print_table(
             [
                 "TOPIC",
@@ -84,11 +90,13 @@ def ls(target: Target, topic: str, output: str) -> int:
     return 0
 
 
+def of_a_group(function: F) -> F:
+    """TOPIC, GROUP and the broker they are on, for a command."""
+    return click.argument("topic")(click.argument("group")(output_option(server_options(function))))
+
+
 @command.command("info")
-@click.argument("topic")
-@click.argument("group")
-@output_option
-@server_options
+@of_a_group
 def info(target: Target, topic: str, group: str, output: str) -> int:
     """The figures of one group.
 
@@ -120,76 +128,57 @@ def info(target: Target, topic: str, group: str, output: str) -> int:
 
 
 def _done(
-    target: Target, output: str, text: str, act: Callable[[Client], Awaitable[Any]], **facts: str
+    target: Target,
+    output: str,
+    act: Callable[[Client, str, str], Awaitable[Any]],
+    topic: str,
+    group: str,
+    text: str,
+    **facts: str,
 ) -> int:
     async def work() -> None:
         async with target.connect() as mq:
-            await act(mq)
+            await act(mq, topic, group)
 
     run_async(work())
     if output == "json":
-        print_json(facts)
+        print_json({"topic": topic, "group": group, **facts})
     else:
-        click.echo(text)
+        click.echo(f"{group} of {topic} {text}")
     return 0
 
 
 @command.command("pause")
-@click.argument("topic")
-@click.argument("group")
-@output_option
-@server_options
-def pause(target: Target, topic: str, group: str, output: str) -> int:
+@of_a_group
+def pause(topic: str, group: str, target: Target, output: str) -> int:
     """Hand out nothing until it is resumed; what is in flight can be settled.
 
     \b
     Examples:
       flintmq group pause orders billing
     """
-    return _done(
-        target,
-        output,
-        f"{group} of {topic} is paused",
-        lambda mq: mq.pause_group(topic, group),
-        topic=topic,
-        group=group,
-        state="paused",
-    )
+    return _done(target, output, Client.pause_group, topic, group, "is paused", state="paused")
 
 
 @command.command("resume")
-@click.argument("topic")
-@click.argument("group")
-@output_option
-@server_options
-def resume(target: Target, topic: str, group: str, output: str) -> int:
+@of_a_group
+def resume(topic: str, group: str, target: Target, output: str) -> int:
     """Have a paused group go on.
 
     \b
     Examples:
       flintmq group resume orders billing
     """
-    return _done(
-        target,
-        output,
-        f"{group} of {topic} goes on",
-        lambda mq: mq.resume_group(topic, group),
-        topic=topic,
-        group=group,
-        state="running",
-    )
+    return _done(target, output, Client.resume_group, topic, group, "goes on", state="running")
 
 
 @command.command("reset")
-@click.argument("topic")
-@click.argument("group")
 @click.option(
     "--to", type=Position(), required=True, help="earliest, latest, an offset, a time, -1h."
 )
 @yes_option
-@output_option
-@server_options
-def reset(target: Target, topic: str, group: str, to: Any, yes: bool, output: str) -> int:
+@of_a_group
+def reset(topic: str, group: str, to: Any, yes: bool, target: Target, output: str) -> int:
     """Have a group go on from elsewhere. What lies behind that is delivered again.
 
     \b
@@ -197,25 +186,17 @@ def reset(target: Target, topic: str, group: str, to: Any, yes: bool, output: st
       flintmq group reset orders billing --to earliest --yes
       flintmq group reset orders billing --to -1h --yes
     """
-    confirm(f"Reset {group} of {topic} to {to}?", yes)
-    return _done(
-        target,
-        output,
-        f"{group} of {topic} goes on from {to}",
-        lambda mq: mq.reset_group(topic, group, to),
-        topic=topic,
-        group=group,
-        to=str(to),
-    )
+    place = position_text(to)
+    confirm(f"Reset {group} of {topic} to {place}?", yes)
+    act = functools.partial(Client.reset_group, to=to)
+    said = to.isoformat(timespec="milliseconds") if isinstance(to, datetime) else str(to)
+    return _done(target, output, act, topic, group, f"goes on from {place}", to=said)
 
 
 @command.command("rm")
-@click.argument("topic")
-@click.argument("group")
 @yes_option
-@output_option
-@server_options
-def rm(target: Target, topic: str, group: str, yes: bool, output: str) -> int:
+@of_a_group
+def rm(topic: str, group: str, yes: bool, target: Target, output: str) -> int:
     """Forget a group and all it has settled; the messages stay.
 
     \b
@@ -223,23 +204,12 @@ def rm(target: Target, topic: str, group: str, yes: bool, output: str) -> int:
       flintmq group rm orders billing --yes
     """
     confirm(f"Forget {group} of {topic}, and all it has settled?", yes)
-    return _done(
-        target,
-        output,
-        f"{group} of {topic} is forgotten",
-        lambda mq: mq.delete_group(topic, group),
-        topic=topic,
-        group=group,
-        state="deleted",
-    )
+    return _done(target, output, Client.delete_group, topic, group, "is forgotten", state="deleted")
 
 
 @command.command("in-flight")
-@click.argument("topic")
-@click.argument("group")
 @click.option("--count", type=click.IntRange(min=1), default=100, show_default=True)
-@output_option
-@server_options
+@of_a_group
 def in_flight(target: Target, topic: str, group: str, count: int, output: str) -> int:
     """What is out under leases: who has it, since when, for the how many-th time.
 

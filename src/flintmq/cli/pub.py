@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
+from itertools import groupby, islice
+from operator import attrgetter
 from time import monotonic, time
 from typing import Any, BinaryIO, NamedTuple
 
@@ -13,13 +14,15 @@ import click
 import msgspec
 
 from ..client.client import Client
-from ..errors import FlintError, InvalidRequest
+from ..errors import FlintError, InvalidRequest, TopicFull
 from ..model import Receipt
+from .beside import beside, finish
 from .connecting import Target, run_async, server_options
 from .durations import Duration, Moment
 from .envelope import Outgoing, outgoing
 from .progress import ProgressBar
 from .shared import output_option, print_json, said
+from .showing import many
 
 BATCH = 1000
 IN_FLIGHT = 8
@@ -34,11 +37,17 @@ class Tally:
         self.topic = topic
         self.count = 0
         self.last: Receipt | None = None
+        self.is_empty = False
+        self.fits = BATCH
+        """How many the topic takes at once: a small one that may not overflow takes few."""
         self.began = monotonic()
 
     def add(self, receipt: Receipt) -> None:
         self.count += receipt.count
         self.last = receipt
+
+    def note(self, size: int) -> None:
+        self.is_empty = size == 0
 
     def tell(self, output: str, ended: str) -> None:
         said()
@@ -59,10 +68,14 @@ class Tally:
             )
         elif self.count == 1 and last is not None and last.offset is not None:
             where = f" of partition {last.partition}" if last.partition else ""
-            click.echo(f"{self.topic}: offset {last.offset}{where}", err=True)
+            what = ", an empty message" if self.is_empty else ""
+            click.echo(f"{self.topic}: offset {last.offset}{where}{what}", err=True)
         else:
             rate = f", {self.count / seconds:,.0f}/s" if seconds > 0.1 else ""
-            click.echo(f"{self.topic}: {self.count:,} messages in {seconds:.2f} s{rate}", err=True)
+            text = f"{self.topic}: {many(self.count, 'message')} in {seconds:.2f} s{rate}"
+            if last is not None and last.offset is None:
+                text += "; not stored (QoS 0)"
+            click.echo(text, err=True)
 
 
 class Pace(NamedTuple):
@@ -71,6 +84,7 @@ class Pace(NamedTuple):
     rate: float | None
 
     def due(self, count: int, began: float) -> float:
+        """How long to wait before the next, after so many."""
         return 0.0 if self.rate is None else count / self.rate - (monotonic() - began)
 
     @property
@@ -99,7 +113,10 @@ class Pace(NamedTuple):
 @click.option("--partition", type=click.IntRange(min=0), help="One partition of the topic.")
 @click.option("--content-type", help="What the value is.")
 @click.option(
-    "--format", "format", help="VALUE is JSON and is written in this format (json, msgpack, ...)."
+    "--format",
+    "format",
+    type=click.Choice(["json", "msgpack", "avro", "text", "raw"]),
+    help="VALUE is JSON, and is written in this format; text and raw: as it is.",
 )
 @click.option("--compression", help="gzip, zstd or lz4, each message for itself.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second.")
@@ -121,7 +138,7 @@ def command(
     """Publish VALUE, or standard input (also as `-`), or a file: whole, or by line.
 
     What is acknowledged is as safe as the broker's fsync policy says. Ctrl-C ends it and tells how
-    many were published.
+    many were published. Filters look into a VALUE whose --format, or whose topic's, is known.
 
     \b
     Examples:
@@ -133,6 +150,8 @@ def command(
       flintmq sub orders -J --count 10 | flintmq pub orders.copy -J
     """
     said_of = {name: value for name, value in keywords.items() if value is not None}
+    if "delay" in said_of and "at" in said_of:
+        raise click.UsageError("choose one of --delay and --at")
     if headers:
         said_of["headers"] = dict(_header(text) for text in headers)
     lots = _messages(values, file, lines, as_json, count, said_of.get("format"))
@@ -169,6 +188,10 @@ def _messages(
     """What is to be published, in lots; of a pipe, whatever has come."""
     if file is not None and values:
         raise click.UsageError("publish either VALUE or --file")
+    reads = file is None and values in ((), ("-",))
+    if reads and sys.stdin.isatty():
+        what = "line by line" if lines or as_json else "as one message"
+        click.echo(f"reading what you type, {what}; Ctrl-D ends it", err=True)
     if lines or as_json:
         if values not in ((), ("-",)) or count:
             raise click.UsageError("--lines and -J read standard input or --file, and no --count")
@@ -206,7 +229,9 @@ def _by_line(source: BinaryIO, as_json: bool, format: str | None) -> Iterator[li
 def _lines(source: BinaryIO) -> Iterator[list[bytes]]:
     """Lines as they come, however slowly; the last one may have no end."""
     rest = b""
-    while chunk := source.read1(READ_BYTES):  # type: ignore[attr-defined]
+    # Past the buffer, whose lock a read that never ends would keep from the end of the program.
+    read = getattr(source, "raw", source).read
+    while chunk := read(READ_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
         if lines:
             yield lines
@@ -236,32 +261,38 @@ async def _publish(
     under_way: set[asyncio.Task[Receipt]] = set()
     taken = 0
     bar = ProgressBar(f"to {topic}", total)
-    async with target.connect() as mq:
+    async with target.connect(makes=True) as mq:
         try:
             # A pipe may be slow: it is read beside the loop, which keeps the connection alive.
-            while (lot := await loop.run_in_executor(None, next, lots, None)) is not None:
-                for start in range(0, len(lot), pace.batch):
-                    part = lot[start : start + pace.batch]
+            while (lot := await beside(next, lots, None)) is not None:
+                for part in _parts(lot, lambda: min(pace.batch, tally.fits)):
+                    if (wait := pace.due(taken, tally.began)) > 0:
+                        await asyncio.sleep(wait)
                     under_way.add(loop.create_task(_send(mq, topic, part, said_of, tally)))
                     taken += len(part)
                     # The first alone: where it makes the topic, others could come before it.
                     if len(under_way) >= IN_FLIGHT or not tally.count:
                         under_way = await _some(under_way)
                     bar.show(tally.count)
-                    if (wait := pace.due(taken, tally.began)) > 0:
-                        await asyncio.sleep(wait)
             while under_way:
                 under_way = await _some(under_way)
         finally:
-            for task in under_way:
-                task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await finish(under_way)
+
+
+def _parts(lot: list[Outgoing], most: Callable[[], int]) -> Iterator[list[Outgoing]]:
+    """So many at once; what is written already and what is still to be written go apart."""
+    for _, alike in groupby(lot, key=attrgetter("is_written")):
+        while part := list(islice(alike, most())):
+            yield part
 
 
 async def _send(
     mq: Client, topic: str, lot: list[Outgoing], said_of: dict[str, Any], tally: Tally
 ) -> Receipt:
     keywords = dict(said_of)
+    if lot[0].is_written:
+        keywords |= {"format": "raw", "compression": "none", "magic_header": "none"}
     for name in {name for message in lot for name in message.keywords}:
         default = 0 if name == "priority" else said_of.get(name)
         keywords[name] = [message.keywords.get(name, default) for message in lot]
@@ -273,8 +304,17 @@ async def _send(
             else max(0.001, message.expires_at - now)
             for message in lot
         ]
-    receipt = await mq.publish_batch(topic, [message.value for message in lot], **keywords)
+    try:
+        receipt = await mq.publish_batch(topic, [message.value for message in lot], **keywords)
+    except TopicFull as error:
+        if not error.never_fits or len(lot) == 1:
+            raise
+        half = len(lot) // 2
+        tally.fits = min(tally.fits, half)
+        await _send(mq, topic, lot[:half], said_of, tally)
+        return await _send(mq, topic, lot[half:], said_of, tally)
     tally.add(receipt)
+    tally.note(len(lot[0].value) if len(lot) == 1 and isinstance(lot[0].value, bytes) else 1)
     return receipt
 
 

@@ -9,8 +9,9 @@ from importlib import import_module
 
 import click
 
+from .. import __version__
 from ..errors import FlintError
-from .exit_codes import INTERRUPTED, MISUSED, code_of
+from .exit_codes import FAILED, INTERRUPTED, MISUSED, code_of
 
 LOG_COMMANDS = {
     "ls": ("log_ls", "What a data directory holds."),
@@ -28,6 +29,14 @@ CONFIG_COMMANDS = {
     "show": ("config_show", "Every setting in force, and where it comes from."),
     "init": ("config_init", "Write a file with every setting in it."),
 }
+PIPELINE_COMMANDS = {
+    "run": ("pipeline_run", "Run a pipeline, once or until it is stopped."),
+    "check": ("pipeline_check", "Everything that is wrong with a pipeline."),
+    "plan": ("pipeline_plan", "A drawing of a pipeline."),
+    "ls": ("pipeline_ls", "The pipelines of a directory, and how far they are."),
+    "new": ("pipeline_new", "Write a pipeline to begin with."),
+    "export": ("pipeline_export", "Make a project of Spark's own pipelines of one."),
+}
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
     "hermesd": ("hermesd", "Run a broker as HermesMQ's daemon is run."),
@@ -39,6 +48,7 @@ COMMANDS = {
     "group": ("group", "List, look at, pause, reset and delete groups."),
     "dlq": ("dlq", "Dead letters: show, put back, let go."),
     "top": ("top", "Topics and groups as they move, in a terminal."),
+    "pipeline": ("pipeline", "Topics through Spark: run, check, draw, begin a pipeline."),
     "bench": ("bench", "Measure a broker: messages a second, latencies."),
     "check": ("check", "Whether a broker, a topic, a group is well, by exit code."),
     "completion": ("completion", "Completion for bash, zsh and fish."),
@@ -99,7 +109,7 @@ The first key closes a broker that asked nobody before: from then on everybody n
 Examples:
   flintmq key add billing --grant 'orders.>:consume' --data-dir /var/lib/flint
   flintmq key ls --data-dir /var/lib/flint
-  flintmq key rm billing --data-dir /var/lib/flint
+  flintmq key rm billing --data-dir /var/lib/flint --yes
 """,
 )
 
@@ -115,11 +125,41 @@ Examples:
   flintmq config show --config /etc/flintmq.toml
 """,
 )
-GROUPS = {"log": log, "config": config, "key": key}
+
+pipeline = LazyGroup(
+    PIPELINE_COMMANDS,
+    name="pipeline",
+    help="""From a short file to running queries of Spark over topics.
+
+\b
+Examples:
+  flintmq pipeline new totals
+  flintmq pipeline check orders.toml --quick
+  flintmq pipeline run orders.toml --once
+""",
+)
+GROUPS = {"log": log, "config": config, "key": key, "pipeline": pipeline}
+
+
+def _tell_version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(f"flintmq {__version__}")
+        context.exit()
+
 
 root = LazyGroup(
     COMMANDS,
     name="flintmq",
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_tell_version,
+            help="Show the version and exit.",
+        )
+    ],
     help="""FlintMQ: a message broker.
 
 \b
@@ -137,6 +177,9 @@ Exit codes: 0 done, 1 a problem, 2 the command was used wrongly, 3 the broker ca
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     try:
         if "_FLINTMQ_COMPLETE" in os.environ:
             root.main(prog_name="flintmq")  # a shell asks for completions
@@ -164,8 +207,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Whoever read our output has gone; nothing is wrong. Python's own flush at exit must not
         # complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except FlintError as error:
-        print(f"flintmq: {error}", file=sys.stderr)
+        from .remedies import told
+
+        print(f"flintmq: {told(error)}", file=sys.stderr)
         return code_of(error)
+    except OSError as error:
+        # A full disk below a pipe, a file that may not be written: of this machine, not of ours.
+        _drop_output()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"flintmq: {where}{error.strerror or error}", file=sys.stderr)
+        return FAILED
+
+
+def _drop_output() -> None:
+    """What is left of our output goes nowhere: Python would try to write it once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 import click
 import msgspec
+
+from .exit_codes import FAILED
 
 LARGE = frozenset({"id", "offset", "first_offset", "next_offset", "position", "partition", "token"})
 """Numbers of 64 bits, and partitions: strings in JSON."""
@@ -36,12 +39,22 @@ def age(seconds: float | None) -> str:
     return f"{seconds:.0f} s"
 
 
+def many(count: int, what: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def size(count: float) -> str:
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             break
         count /= 1024
     return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+
+
+def has_colour() -> bool:
+    """Whether to dim and highlight: on a terminal, unless NO_COLOR asks for none."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def print_facts(facts: dict[str, Any], indent: str = "") -> None:
@@ -57,7 +70,9 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} There is nobody to ask: say --yes")
-    click.confirm(question, abort=True, err=True)
+    if not click.confirm(question, err=True):
+        click.echo("nothing was done", err=True)
+        raise click.exceptions.Exit(FAILED)
 
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from time import monotonic
 from typing import TypeVar
@@ -21,6 +22,7 @@ from ..model import TopicStats
 from .connecting import Target, run_async, server_options
 from .durations import Duration
 from .shared import output_option, print_json
+from .showing import has_colour
 from .top_screen import Snapshot, group_lines, screen, topic_lines
 
 AT_ONCE = 32
@@ -40,7 +42,9 @@ def command(target: Target, pattern: str, interval: float, once: bool, output: s
     """Topics and groups, with rates and lag, as they are now; q ends it.
 
     The busiest topics and the groups that are furthest behind come first. Rates are between two
-    looks. --once prints one look as text, or as JSON, with the broker's rates of ten seconds.
+    looks. Of more than 500 topics the busiest are looked at each time, and the others in turn; a
+    PATTERN such as 'orders.>' says which topics. --once prints one look at all of them as text, or
+    as JSON, with the broker's rates of ten seconds.
 
     \b
     Examples:
@@ -93,16 +97,36 @@ async def _each(work: Callable[[str], Awaitable[T]], names: Sequence[str]) -> li
     return [found for found in await asyncio.gather(*map(one, names)) if found is not None]
 
 
-async def look(mq: Client, pattern: str) -> Snapshot:
+async def look(mq: Client, pattern: str, before: Snapshot | None = None, most: int = 0) -> Snapshot:
+    """What there is now: of all topics, or of `most`, and of the others what was seen before."""
     names = await mq.topics(pattern)
-    topics: list[TopicStats] = await _each(mq.topic_stats, names[:TOPICS_MAX])
+    wanted = names if not most or len(names) <= most else to_look_at(names, before, most)
+    topics: list[TopicStats] = await _each(mq.topic_stats, wanted)
 
     async def groups_of(name: str) -> list[GroupStats]:
         return [await mq.group_stats(name, group.name) for group in await mq.groups(name)]
 
-    groups = await _each(groups_of, [one.name for one in topics])
-    flat = [group for found in groups for group in found]
-    return Snapshot(monotonic(), topics, flat, len(names))
+    groups = [one for found in await _each(groups_of, [t.name for t in topics]) for one in found]
+    now = monotonic()
+    if before is None or len(wanted) == len(names):
+        return Snapshot(now, topics, groups, len(names))
+    left = set(names) - set(wanted)
+    old = [one for one in before.topics if one.name in left]
+    seen_at = {one.name: before.seen_at.get(one.name, before.at) for one in old}
+    groups += [one for one in before.groups if one.topic in left]
+    return Snapshot(now, topics + old, groups, len(names), seen_at)
+
+
+def to_look_at(names: Sequence[str], before: Snapshot | None, most: int) -> list[str]:
+    """The busiest that are known, half of what we may; then those not seen for longest."""
+    if before is None:
+        return list(names[:most])
+    present = set(names)
+    busiest = [one for one in topic_lines(before, None) if one.name in present]
+    chosen = [one.name for one in busiest if one.in_rate + one.out_rate > 0][: most // 2]
+    seen = {one.name: before.seen_at.get(one.name, before.at) for one in before.topics}
+    others = sorted(present.difference(chosen), key=lambda name: (seen.get(name, 0.0), name))
+    return chosen + others[: most - len(chosen)]
 
 
 @contextmanager
@@ -135,9 +159,11 @@ async def _watch(target: Target, pattern: str, interval: float) -> None:
         if os.read(sys.stdin.fileno(), 1) in (*QUIT, b""):
             ended.set()
 
+    resized = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), key)
+    loop.add_signal_handler(signal.SIGWINCH, resized.set)
     try:
-        drawing = asyncio.ensure_future(_draw(target, pattern, interval))
+        drawing = asyncio.ensure_future(_draw(target, pattern, interval, resized))
         leaving = asyncio.ensure_future(ended.wait())
         await asyncio.wait({drawing, leaving}, return_when=asyncio.FIRST_COMPLETED)
         leaving.cancel()
@@ -146,16 +172,17 @@ async def _watch(target: Target, pattern: str, interval: float) -> None:
         drawing.cancel()
         await asyncio.gather(drawing, leaving, return_exceptions=True)
     finally:
+        loop.remove_signal_handler(signal.SIGWINCH)
         loop.remove_reader(sys.stdin.fileno())
 
 
-async def _draw(target: Target, pattern: str, interval: float) -> None:
+async def _draw(target: Target, pattern: str, interval: float, resized: asyncio.Event) -> None:
     before: Snapshot | None = None
     async with target.connect(timeout=max(2.0, interval)) as mq:
         while True:
             note = f"every {interval:g} s; q ends it"
             try:
-                now = await look(mq, pattern)
+                now = await look(mq, pattern, before, TOPICS_MAX)
             except (Disconnected, OutcomeUnknown, TimeoutError) as error:
                 if before is None:
                     raise
@@ -167,10 +194,12 @@ async def _draw(target: Target, pattern: str, interval: float) -> None:
                 before if before is not now else None,
                 width=size.columns,
                 height=size.lines,
-                colour=True,
+                colour=has_colour(),
                 note=note,
             )
             # From the top left, each line to its end: nothing flickers.
             _write("\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K\x1b[J")
             before = now
-            await asyncio.sleep(interval)
+            resized.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(resized.wait(), interval)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ..group_model import GroupStats
 from ..model import TopicStats
-from .showing import age, size
+from .showing import age, many, size
 
 BOLD, DIM, INVERSE, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[7m", "\x1b[0m"
 WIDTH_MIN = 60
@@ -22,7 +23,15 @@ class Snapshot:
     topics: Sequence[TopicStats]
     groups: Sequence[GroupStats]
     topic_count: int
-    """Of all topics that match; the busiest of very many are looked at."""
+    """Of all that match: of very many, only those of `topics` were looked at so far."""
+    seen_at: Mapping[str, float] = field(default_factory=dict)
+    """Of topics that were looked at earlier than `at`: when."""
+
+    def seconds_since(self, before: Snapshot | None, topic: str) -> float:
+        """Between the looks at this topic in both; 0 where there was but one."""
+        if before is None:
+            return 0.0
+        return self.seen_at.get(topic, self.at) - before.seen_at.get(topic, before.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +60,9 @@ class GroupLine:
 def topic_lines(now: Snapshot, before: Snapshot | None) -> list[TopicLine]:
     """The busiest first. Rates are between two snapshots; of the first, the broker's own."""
     known = {} if before is None else {one.id: one for one in before.topics}
-    seconds = 0.0 if before is None else now.at - before.at
     lines = []
     for one in now.topics:
-        old = known.get(one.id)
+        old, seconds = known.get(one.id), now.seconds_since(before, one.name)
         if old is not None and seconds > 0:
             rates = [one.published - old.published, one.delivered - old.delivered]
             incoming, outgoing = (max(0.0, count / seconds) for count in rates)
@@ -71,10 +79,9 @@ def topic_lines(now: Snapshot, before: Snapshot | None) -> list[TopicLine]:
 def group_lines(now: Snapshot, before: Snapshot | None) -> list[GroupLine]:
     """Those that are furthest behind first."""
     known = {} if before is None else {(one.topic, one.name): one for one in before.groups}
-    seconds = 0.0 if before is None else now.at - before.at
     lines = []
     for one in now.groups:
-        old = known.get((one.topic, one.name))
+        old, seconds = known.get((one.topic, one.name)), now.seconds_since(before, one.topic)
         settled = 0 if old is None else max(0, one.settled - old.settled)
         rate = settled / seconds if seconds > 0 else 0.0
         lines.append(
@@ -121,13 +128,14 @@ def screen(
     note: str = "",
 ) -> list[str]:
     """The lines of the screen, none longer than it; without a height, all there are."""
-    width = max(WIDTH_MIN, width)
+    room, width = width, max(WIDTH_MIN, width)
     topics, groups = topic_lines(now, before), group_lines(now, before)
     bold, dim, inverse, plain = (BOLD, DIM, INVERSE, PLAIN) if colour else ("", "", "", "")
     total = sum(line.message_count for line in topics)
     stored = size(sum(line.byte_count for line in topics))
+    seen = f"{len(topics):,} of " if len(topics) < now.topic_count else ""
     facts = (
-        f"{now.topic_count:,} topics  {short(total)} messages  {stored}  "
+        f"{seen}{many(now.topic_count, 'topic')}  {short(total)} messages  {stored}  "
         f"in {short(sum(line.in_rate for line in topics))}/s  "
         f"out {short(sum(line.out_rate for line in topics))}/s  "
         f"lag {short(sum(line.lag for line in groups))}"
@@ -144,7 +152,7 @@ def screen(
             f"{size(topic.byte_count):>11}{short(topic.in_rate):>8}{short(topic.out_rate):>8}"
             f"{topic.readers:>8,}"
         )
-    lines += _more(len(topics) - room_topics, "topics", dim, plain)
+    lines += _more(len(topics) - room_topics, "topic", dim, plain)
     lines.append("")
 
     first = width - 50
@@ -157,10 +165,21 @@ def screen(
             f"{short(group.in_flight):>8}{short(group.delayed):>8}{short(group.dead):>8}"
             f"{short(group.rate):>8}{oldest:>10}"
         )
-    lines += _more(len(groups) - room_groups, "groups", dim, plain)
+    lines += _more(len(groups) - room_groups, "group", dim, plain)
     if note:
         lines += ["", f"{dim}{note[:width]}{plain}"]
+    lines = [cut(line, room) for line in lines]
     return lines if height is None else lines[:height]
+
+
+def cut(line: str, width: int) -> str:
+    """At most so many columns of it; what switches bold and dim on and off takes none."""
+    left = width
+    parts: list[str] = []
+    for code, text in re.findall(r"(\x1b\[\d+m)|([^\x1b]+)", line):
+        parts.append(code or text[:left])
+        left -= len(text[:left])
+    return "".join(parts)
 
 
 def _shares(height: int | None, topics: int, groups: int) -> tuple[int, int]:
@@ -173,4 +192,4 @@ def _shares(height: int | None, topics: int, groups: int) -> tuple[int, int]:
 
 
 def _more(count: int, what: str, dim: str, plain: str) -> list[str]:
-    return [f"{dim}and {count:,} more {what}{plain}"] if count > 0 else []
+    return [f"{dim}and {many(count, f'more {what}')}{plain}"] if count > 0 else []

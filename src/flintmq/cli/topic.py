@@ -12,10 +12,10 @@ from ..errors import TopicNotFound
 from ..model import Overflow, Storage, TopicInfo, TopicOptions, TopicStats
 from ..rows import Message
 from .connecting import Target, run_async, server_options
-from .durations import Duration, Position
+from .durations import Duration, Position, Size, duration_text
 from .envelope import envelope
-from .shared import output_option, print_json, print_table
-from .showing import confirm, plain, print_facts, size, yes_option
+from .shared import hint, output_option, print_json, print_table
+from .showing import confirm, has_colour, many, plain, print_facts, size, yes_option
 from .sub import pretty
 
 AT_ONCE = 64
@@ -70,6 +70,8 @@ def ls(target: Target, pattern: str, output: str) -> int:
     if output == "json":
         print_json([plain(one) for one in found])
     else:
+        if not found:
+            hint(f"no topic matches {pattern}; `flintmq topic add NAME` makes one")
         print_table(
             ["TOPIC", "MESSAGES", "SIZE", "FIRST", "NEXT", "IN/S", "OUT/S", "READERS"],
             [
@@ -113,8 +115,17 @@ def info(target: Target, topic: str, output: str) -> int:
     click.echo(f"topic {found.name}, id {found.id}\n")
     options = plain(found.options)
     defaults = plain(TopicOptions())
-    shown = {name: value for name, value in options.items() if value is not None}
-    print_facts({n: v if v == defaults[n] else f"{v}  *" for n, v in shown.items()}, "  ")
+    del options["schema"], defaults["schema"]
+    # Where topics are kept unless one says so is the broker's business, not the topic's.
+    defaults["storage"] = options["storage"]
+    facts = {
+        name: f"{_shown(name, value)}{'' if value == defaults[name] else '  (set)'}"
+        for name, value in options.items()
+        if value is not None
+    }
+    print_facts(facts, "  ")
+    if found.options.schema is not None:
+        click.echo(f"  schema: {found.options.schema}")
     click.echo()
     print_facts(
         {
@@ -151,11 +162,11 @@ def _or_none(kind: Any) -> Any:
 _WHOLE = _or_none(click.IntRange(min=1))
 _OPTIONS: list[tuple[str, Any, str]] = [
     ("retention_count", _WHOLE, "Keep so many messages."),
-    ("retention_bytes", _WHOLE, "Keep so many bytes."),
+    ("retention_bytes", _or_none(Size()), "Keep so many bytes: 1000, 64KiB, 10GB."),
     ("retention_age", _or_none(Duration()), "Keep messages so long."),
     ("ttl", _or_none(Duration()), "Nobody gets a message that is older."),
-    ("max_message_bytes", _WHOLE, "The largest message."),
-    ("rate_limit", _or_none(click.FLOAT), "Messages a second to groups, at most."),
+    ("max_message_bytes", _or_none(Size()), "The largest message."),
+    ("rate_limit", _or_none(click.FloatRange(0.001, 1e9)), "Messages a second to groups, at most."),
     ("rate_burst", _WHOLE, "How many at once after a rest."),
     ("max_deliveries", _WHOLE, "Then it is a dead letter."),
     ("dead_letter_topic", click.STRING, "Where dead letters go."),
@@ -163,7 +174,7 @@ _OPTIONS: list[tuple[str, Any, str]] = [
     ("overflow", click.Choice(get_args(Overflow)), "What a full topic does."),
     ("storage", click.Choice(get_args(Storage)), "In memory, or on disk."),
     ("partitions", _WHOLE, "A row of so many topics."),
-    ("format", click.STRING, "json, msgpack, raw, text, avro."),
+    ("format", click.Choice(["json", "msgpack", "avro", "text", "raw"]), "Of the values."),
     ("compression", click.STRING, "gzip, zstd, lz4."),
     ("magic_header", click.STRING, "What values begin with: flint, tmq, none."),
     ("schema", click.File(), "A file with the Avro schema of the values."),
@@ -199,7 +210,7 @@ def add(target: Target, topic: str, output: str, **options: Any) -> int:
     """
 
     async def work() -> TopicInfo:
-        async with target.connect() as mq:
+        async with target.connect(makes=True) as mq:
             return await mq.create_topic(topic, **_said(options))
 
     found = run_async(work())
@@ -236,12 +247,17 @@ def edit(target: Target, topic: str, output: str, **options: Any) -> int:
         print_json(plain(found))
     else:
         old, new = plain(before.options), plain(found.options)
-        print_facts({name: f"{_shown(old[name])} -> {_shown(new[name])}" for name in changes})
+        print_facts({n: f"{_shown(n, old[n])} -> {_shown(n, new[n])}" for n in changes})
     return 0
 
 
-def _shown(value: Any) -> str:
-    return NONE if value is None else str(value)
+def _shown(name: str, value: Any) -> str:
+    """The value of an option, as one would type it."""
+    if value is None:
+        return NONE
+    if name in ("retention_age", "ttl"):
+        return duration_text(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @command.command("rm")
@@ -267,12 +283,12 @@ def rm(target: Target, topics: tuple[str, ...], yes: bool, output: str) -> int:
                 await mq.delete_topic(name)
 
     messages = run_async(count())
-    confirm(f"Delete {', '.join(topics)} with {messages:,} messages?", yes)
+    confirm(f"Delete {', '.join(topics)} with {many(messages, 'message')}?", yes)
     run_async(work())
     if output == "json":
         print_json({"deleted": list(topics), "messages": messages})
     else:
-        click.echo(f"deleted {', '.join(topics)} with {messages:,} messages")
+        click.echo(f"deleted {', '.join(topics)} with {many(messages, 'message')}")
     return 0
 
 
@@ -332,7 +348,7 @@ def peek(
         print_json([envelope(message) for message in found])
     else:
         for message in found:
-            click.echo(pretty(message).decode(), nl=False)
+            click.echo(pretty(message, colour=has_colour()).decode(), nl=False)
     return 0
 
 
@@ -361,5 +377,5 @@ def purge(target: Target, topic: str, before: int | None, yes: bool, output: str
     if output == "json":
         print_json({"topic": topic, "purged": count})
     else:
-        click.echo(f"{count:,} messages of {topic} are gone")
+        click.echo(f"dropped {many(count, 'message')} of {topic}")
     return 0

@@ -220,6 +220,14 @@ class Codec:
 
     def decode(self, data: bytes, content_type: str | None, origin: Origin, type: Any) -> Any:
         """The value of one message. Raises what went wrong; the callers below say where."""
+        format, schema, data = self._unwrapped(data, content_type, origin)
+        settings = settings_of(origin.options)
+        return self._decoder(format, schema, settings).decode(data, type)
+
+    def _unwrapped(
+        self, data: bytes, content_type: str | None, origin: Origin
+    ) -> tuple[str, str, bytes]:
+        """Format, schema, and what the format wrote: header, compression and hooks are undone."""
         said = parse_content_type(content_type) if content_type else None
         settings = settings_of(origin.options)
         format, schema = self._format_said(said, settings)
@@ -244,7 +252,7 @@ class Codec:
             data = decompress(encoding, data, self._decoded_bytes_max)
         for hook in reversed(self.hooks(pre)):
             data = hook.back(data)
-        return self._decoder(format, schema, settings).decode(data, type)
+        return format, schema, data
 
     def _format_said(self, said: ContentType | None, settings: Settings) -> tuple[str, str]:
         if said is None:
@@ -278,6 +286,19 @@ class Codec:
             if bare is not None:
                 return bare.decode(value, type)
             return self.decode(value, content_type, origin, type)
+        except Exception as error:
+            raise self._failure(content_type, source, row, origin, error) from error
+
+    def unpack_row(self, source: RowSource, row: int, origin: Origin) -> bytes:
+        """The value of one row as its format wrote it; DecodeFailed as of `decode_row`."""
+        value: bytes = source.value(row)
+        content_type = source.content_type(row)
+        if source.columns & OBJECTS:
+            return value
+        try:
+            if content_type and self._bare_format(content_type) is not None:
+                return value
+            return self._unwrapped(value, content_type, origin)[2]
         except Exception as error:
             raise self._failure(content_type, source, row, origin, error) from error
 
