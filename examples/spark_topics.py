@@ -56,7 +56,7 @@ def main() -> None:
                     run(servers, f"{directory}/checkpoint")
                     run(servers, f"{directory}/checkpoint")
                     with mq.reader("bills") as reader:
-                        bills = reader.read_batch(10_000, timeout=1)
+                        bills = reader.read_batch(10_000, timeout=60)
                         print(f"{len(bills):,} bills, the first: {bills[0].decode()}")
             finally:
                 broker.terminate()

@@ -49,7 +49,7 @@ async def listen_live(mq: flintmq.Client) -> None:
         await mq.publish("orders.eu", b"to the feed and to the log")
         await mq.publish("orders.us", b"to the feed only", qos=0)
         for _ in range(2):
-            message = await feed.read(timeout=1)
+            message = await feed.read(timeout=60)
             assert message is not None
             print(f"  {message.topic}: {message.value.decode()}")
 

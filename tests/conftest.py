@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from flintmq import logs
 from flintmq.testing import ManualClock
 
 T = TypeVar("T")
+
+# A busy machine is not a broken promise.
+settings.register_profile("flintmq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("flintmq")
 
 
 @cache

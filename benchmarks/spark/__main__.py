@@ -21,13 +21,13 @@ from typing import Any
 
 import flintmq.spark
 
+from ..installing import CannotInstall
+from ..meters import Parties, measured, resident_bytes, wait_quiet
 from ..report import machine
 from .flint import BATCHED, SINGLY, FlintJobs, fill, flint_broker
 from .jobs import Job, Jobs, Table, reason
 from .kafka import kafka
-from .kafka_install import CannotInstall
 from .latency import latencies
-from .meters import Parties, measured, resident_bytes, wait_quiet
 from .parquet import parquet_jobs, parquet_write_jobs
 from .results import Results
 from .tuples import TupleSource

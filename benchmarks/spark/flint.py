@@ -16,8 +16,8 @@ import flintmq
 from flintmq.daemon import loop_factory
 from flintmq.spark import direct_bounds
 
+from ..meters import wait_quiet
 from .jobs import KEY_BYTES, SCHEMA, VALUE_BYTES, Job, Jobs, Table
-from .meters import wait_quiet
 
 BATCHED, SINGLY = "batched", "singly"
 BATCH_ROWS = 1000

@@ -13,8 +13,8 @@ import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
+from ..meters import Parties, measured, wait_quiet
 from .jobs import Job, Jobs, Table, reason
-from .meters import Parties, measured, wait_quiet
 
 TOPIC = "rows"
 PRODUCER = {"kafka.acks": "all", "kafka.linger.ms": "5", "kafka.batch.size": "1048576"}

@@ -42,7 +42,7 @@ USELESS = {
     "wal.segment_size_bytes", "wal.segment_size_mb", "wal.max_segments", "wal.flush_interval_ms",
     "wal.fsync_interval_ms", "delivery.max_batch", "delivery.max_batch_bytes",
     "delivery.flush_interval_ms", "delivery.fanout_shards", "delivery.default_ttl_ms",
-    "server.auth_enabled", "metrics.enabled",
+    "server.auth_enabled", "server.api_key", "metrics.enabled", "wal.wal_dir",
 }  # fmt: skip
 """Known there, and without a meaning here; all of `performance` and `logging` too."""
 
@@ -65,9 +65,8 @@ def resolve_blip(
         for name in (variable, f"BLIPMQ_{variable}"):  # the second counts before the first
             if text := environment.get(name, "").strip():
                 theirs.take(variable.lower(), text, name)
-    level = LEVELS.get(environment.get("RUST_LOG", "").strip().lower())
-    if level is not None:
-        theirs.resolved.take("log_level", level, "RUST_LOG")
+    if wanted := environment.get("RUST_LOG", "").strip():
+        theirs.take_log_level(wanted)
     ours = resolve(environment=_without_file(environment), flags=flags)
     return theirs.with_ours(ours)
 
@@ -138,6 +137,15 @@ class _Theirs:
             self.resolved.doubts.append(f"{source}: {key} has no meaning here, and is not heeded")
         else:
             self.resolved.doubts.append(f"{source}: {key} is no setting of BlipMQ's; not heeded")
+
+    def take_log_level(self, wanted: str) -> None:
+        level = LEVELS.get(wanted.lower())
+        if level is None:
+            self.resolved.doubts.append(
+                f"RUST_LOG: {wanted!r} is none of {', '.join(LEVELS)}; not heeded, see --log-level"
+            )
+        else:
+            self.resolved.take("log_level", level, "RUST_LOG")
 
     def _set(self, name: str, value: Any, source: str) -> None:
         setting = BY_NAME[name]

@@ -340,7 +340,8 @@ SETTINGS: Sequence[Setting] = (
     ),
     # --- connections
     Setting(
-        "max_connections", Count(1, 1_000_000), "Clients beyond that are turned away.",
+        "max_connections", Count(1, 1_000_000),
+        "Clients of all protocols together, HTTP left aside; those beyond that are turned away.",
         "Connections", reload=True,
     ),
     Setting(

@@ -14,14 +14,13 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
 from . import __version__
 from .config import SETTINGS, Config, changed
-from .config_kinds import Address, shown_address
+from .config_kinds import shown_address
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
 from .errors import FlintError, InvalidRequest
@@ -31,7 +30,7 @@ from .logs import Logs, event
 from .notify import READY, STOPPING, notify, notify_reloading
 from .profiling import Profiler, hint
 from .serde.codec import Codec
-from .servers.front_end import FrontEnd
+from .servers.front_end import Surroundings, front_ends_of
 from .servers.gate import WatchedGate
 from .servers.http.limits import HttpLimits
 from .servers.key_gate import KeyGate, gate_of
@@ -42,7 +41,6 @@ from .servers.tls import ServerTls
 from .storage.filesystem import LocalFileSystem, replace_file
 
 if TYPE_CHECKING:
-    from .servers.hermes.server import HermesLimits, HermesServer
     from .servers.http.server import HttpServer
 
 _log = logging.getLogger(__name__)
@@ -118,13 +116,16 @@ class Daemon:
             backup_dir=config.backup_dir,
             tls=self.tls,
         )
-        self._hermes = None if config.hermes is None else self._hermes_server()
-        self.hermes_address: tuple[str, int] | None = None
         self._is_listening = self._is_closed = self._reloads_later = False
         self._http = None if config.http is None else self._http_server()
         self.http_address: tuple[str, int] | None = None
-        self.front_ends = self._other_front_ends()
+        self.front_ends = front_ends_of(
+            Surroundings(self._broker, self.gate, self.tls, self._server, lambda: self.config)
+        )
         """Servers of other protocols, each with the place it was told to listen at."""
+        if self._http is not None:
+            for _, front_end in self.front_ends.values():
+                self._http.metrics.collectors += front_end.collectors()
         self.addresses: dict[str, tuple[str, int]] = {}
         """Where those listen, by protocol."""
 
@@ -172,9 +173,6 @@ class Daemon:
                     address = await self._server.start(*self.config.listen)
                     for name, (place, front_end) in self.front_ends.items():
                         self.addresses[name] = await front_end.start(*place)
-                    if self._hermes is not None and self.config.hermes is not None:
-                        context = None if self.tls is None else self.tls.context
-                        self.hermes_address = await self._hermes.start(*self.config.hermes, context)
                     self._is_listening = True
                     on_ready(address)
                     event(
@@ -190,9 +188,6 @@ class Daemon:
                             f"{name} {shown_address(at)}" for name, at in self.addresses.items()
                         )
                         or None,
-                        hermes=None
-                        if self.hermes_address is None
-                        else shown_address(self.hermes_address),
                     )
                     notify(READY)
                     if self._reloads_later:
@@ -210,34 +205,6 @@ class Daemon:
                 self._end_profile(self._profiler)
             if self._http is not None:
                 await self._http.close()
-
-    def _hermes_server(self) -> HermesServer:
-        from .servers.hermes.server import HermesServer
-
-        config = self.config
-        return HermesServer(
-            self._broker,
-            gate=self.gate,
-            credential=key_in(config.hermes_key_file),
-            limits=hermes_limits_of(config, self._server.limits),
-            node_id=config.hermes_node_id,
-            native=None if self.tls is not None else self._server,
-            may_create=lambda: self.config.auto_create,
-        )
-
-    def _other_front_ends(self) -> dict[str, tuple[Address, FrontEnd]]:
-        """What a broker does not serve it does not load."""
-        found: dict[str, tuple[Address, FrontEnd]] = {}
-        if self.config.blip is not None:
-            from .servers.blip.assembly import blip_server
-
-            limits = fitted_to_files(limits_of(self.config), files_of(self.config))
-            blip = blip_server(self._broker, self.config, self.gate, limits, self.tls)
-            found["blip"] = self.config.blip, blip
-        if self._http is not None:
-            for _, front_end in found.values():
-                self._http.metrics.collectors += front_end.collectors()
-        return found
 
     def _http_server(self) -> HttpServer:
         # Here: a broker without HTTP has no use for what this loads, and starts sooner.
@@ -259,18 +226,12 @@ class Daemon:
             hosts=hosts_of(self.config),
             certificate_expires_at=(None if tls is None else lambda: tls.certificate_expires_at),
         )
-        server = HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
-        if self._hermes is not None:
-            from .servers.hermes.metrics import HermesCollector
-
-            server.metrics.collectors.append(HermesCollector(self._hermes))
-        return server
+        return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
 
     def other_addresses(self) -> dict[str, tuple[str, int]]:
         """Where clients of other protocols connect, by the names of these."""
-        known = {"http": self.http_address, "hermes": self.hermes_address}
-        found = {name: address for name, address in known.items() if address is not None}
-        return {**found, **self.addresses}
+        http = {} if self.http_address is None else {"http": self.http_address}
+        return {**http, **self.addresses}
 
     def _why_not_ready(self) -> str | None:
         if self._failure is not None:
@@ -401,8 +362,6 @@ class Daemon:
         self._server.set_limits(limits)
         for _, front_end in self.front_ends.values():
             front_end.set_limits(limits)
-        if self._hermes is not None:
-            self._hermes.limits = hermes_limits_of(after, limits)
         if self._http is not None:
             self._http.set_limits(http_limits_of(after))
             self._http.state.config = shown(after)
@@ -441,13 +400,9 @@ class Daemon:
         front_ends = [front_end for _, front_end in self.front_ends.values()]
         async with asyncio.TaskGroup() as draining:
             draining.create_task(self._server.drain(self.config.drain_seconds))
-            if self._hermes is not None:
-                draining.create_task(self._hermes.drain(self.config.drain_seconds))
             for front_end in front_ends:
                 draining.create_task(front_end.drain(self.config.drain_seconds))
         unfinished = sum(session.is_busy() for session in self._server.sessions.values())
-        if self._hermes is not None:
-            await self._hermes.close()
         for front_end in front_ends:
             await front_end.close()
         await self._server.close()
@@ -583,28 +538,6 @@ def limits_of(config: Config) -> Limits:
     )
 
 
-def hermes_limits_of(config: Config, limits: Limits) -> HermesLimits:
-    """The same for a client of HermesMQ's."""
-    from .servers.hermes.server import HermesLimits
-
-    return HermesLimits(
-        connections=limits.connections,
-        backlog=limits.backlog,
-        in_flight_bytes=limits.in_flight_bytes,
-        grace_seconds=config.grace_seconds,
-    )
-
-
-def key_in(file: Path | None) -> str | None:
-    """The key that a file holds; one that cannot be read stops the start."""
-    if file is None:
-        return None
-    try:
-        return file.read_text().strip() or None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"hermes_key_file {file} cannot be read: {error}") from None
-
-
 def shown(config: Config) -> dict[str, Any]:
     """The settings in force, secrets left out."""
     return {setting.name: setting.shown(getattr(config, setting.name)) for setting in SETTINGS}
@@ -633,7 +566,10 @@ def hosts_of(config: Config) -> frozenset[str] | None:
 
 def files_of(config: Config) -> int:
     """Files that are needed beside those for clients."""
-    return FILES + (0 if config.http is None else config.http_max_connections)
+    http = 0 if config.http is None else config.http_max_connections
+    # What another port takes from the system in one turn, before it is counted.
+    others = sum(place is not None for place in (config.hermes, config.blip))
+    return FILES + http + others * Limits().backlog
 
 
 def fitted_to_files(limits: Limits, files: int = FILES) -> Limits:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Generic, TypeVar
 
 from .errors import InvalidRequest
@@ -42,12 +43,17 @@ def escape_name(name: str) -> str:
     """Any text as a name that `check_name` lets pass, if it is not too long."""
     if name.isascii() and name.isprintable() and not _FORBIDDEN.intersection(name):
         return name or EMPTY
-    return "".join(
-        "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
-        if _is_forbidden(character)
-        else character
-        for character in name
-    )
+    return name.translate(_escapes())
+
+
+@cache
+def _escapes() -> dict[int, str]:
+    """What is written instead of each character that a name may not have."""
+    forbidden = [*range(0x20), *range(0x7F, 0xA0), *map(ord, _FORBIDDEN), *range(0xD800, 0xE000)]
+    return {
+        code: "".join(f"%{byte:02X}" for byte in chr(code).encode("utf-8", "surrogatepass"))
+        for code in forbidden
+    }
 
 
 def unescape_name(name: str) -> str:

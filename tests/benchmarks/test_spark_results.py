@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from benchmarks.meters import Parties, measured
 from benchmarks.report import machine
 from benchmarks.spark.jobs import reason
-from benchmarks.spark.meters import Parties, measured
 from benchmarks.spark.results import Results
 
 

@@ -26,7 +26,7 @@ def test_a_handler_runs_in_a_bounded_number_of_threads(mq: BlockingClient) -> No
 
     def handle(message: BlockingDelivery) -> None:
         running.add(threading.current_thread().name)
-        assert gate.wait(30)
+        assert gate.wait(60)
 
     subscription = mq.subscribe("jobs", "workers")
     run = Worker(lambda: subscription.run(handle, concurrency=3))
@@ -88,11 +88,11 @@ def test_what_a_handler_finishes_while_its_subscription_closes_is_acked(
 
     def handle(message: BlockingDelivery) -> None:
         begun.set()
-        assert gate.wait(30)
+        assert gate.wait(60)
 
     subscription = mq.subscribe("jobs", "workers").open()
     run = Worker(lambda: subscription.run(handle))
-    assert begun.wait(30)
+    assert begun.wait(60)
     closing = Worker(subscription.close)
     wait_until(lambda: subscription._inner._closed)
     assert mq.poll("jobs", "workers") == []

@@ -68,7 +68,7 @@ def run_line(line: str, more: tuple[str, ...] = ()) -> Done:
             variables[name] = value
             words = words[1:]
         if words[0] != "flintmq":
-            data = subprocess.run(words, input=data, capture_output=True, timeout=20).stdout
+            data = subprocess.run(words, input=data, capture_output=True, timeout=60).stdout
             continue
         before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)

@@ -56,6 +56,13 @@ OF_BLIP = [line for line in EXAMPLES if line.startswith("flintmq blip ")]
 OF_PROCESSES = [line for line in EXAMPLES if "--processes" in line]
 """They need a broker that runs: several processes use it."""
 
+ELSEWHERE_TYPED = [
+    line
+    for line in EXAMPLES
+    if line.startswith(("flintmq pipeline run ", "flintmq pipeline export "))
+]
+"""They need Spark: tests/spark/pipeline types them."""
+
 PLACES = {
     "/var/lib/flint": "data",
     "/var/lib/blip": "blip",
@@ -77,6 +84,8 @@ BEFORE = {
     "flintmq context rm": ["flintmq context add old --server flint://127.0.0.1:1"],
     "flintmq key rm": ["flintmq key add billing --grant '>:consume' --data-dir /var/lib/flint"],
     "flintmq log verify /mnt": ["flintmq backup /var/lib/flint /mnt/backup/flint-monday"],
+    "flintmq pipeline check": ["flintmq pipeline new orders"],
+    "flintmq pipeline plan": ["flintmq pipeline new orders"],
     "flintmq restore": [
         "flintmq backup /var/lib/flint /mnt/backup/flint-monday",
         "mv /var/lib/flint lost",
@@ -92,6 +101,8 @@ MORE = {
     "--duration 10s": ("--duration", "10ms"),
     "flintmq group reset orders billing --to -1h": ("--yes",),
     "flintmq dlq redrive orders billing": ("--yes",),
+    "flintmq pipeline check": ("--set", "servers=flint://127.0.0.1:1"),
+    "flintmq pipeline plan": ("--set", "servers=flint://127.0.0.1:1"),
 }
 """What keeps an example from going on for ever, or from asking. The last that fits counts."""
 
@@ -105,6 +116,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("furnished")
     for name in ("etc", "home", "backup"):
         (place / name).mkdir()
+    (place / "etc/flintmq/pipelines").mkdir(parents=True)
     (place / "blipmq.toml").write_text("port = 5555\n")
     (place / "photo.png").write_bytes(bytes(range(256)))
     (place / "prod.key").write_text("flint_0_secret")
@@ -146,7 +158,12 @@ def prepare(line: str, place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [line for line in EXAMPLES if line not in (*BROKERS, *OF_BLIP, *OF_PROCESSES)]
+    "line",
+    [
+        line
+        for line in EXAMPLES
+        if line not in (*BROKERS, *OF_BLIP, *OF_PROCESSES, *ELSEWHERE_TYPED)
+    ],
 )
 def test_the_example_works(line: str, place: Path) -> None:
     prepare(line, place)
@@ -186,7 +203,7 @@ def test_the_broker_of_the_example_starts_and_stops(line: str, place: Path) -> N
         assert process.stdout is not None
         assert "ready at" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("line", OF_BLIP)

@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts/try_it.py"
 
 @pytest.mark.slow
 def test_the_commands_it_names_work_and_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = [sys.executable, str(SCRIPT), "--stay", "--listen", "127.0.0.1:0"]
+    command = [sys.executable, str(SCRIPT), "--stay", "--no-spark", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(
         [*command, "--http", "127.0.0.1:0"],
         stdout=subprocess.PIPE,
@@ -43,7 +43,7 @@ def test_the_commands_it_names_work_and_ctrl_c_ends_it(monkeypatch: pytest.Monke
         finally:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(30)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
         assert process.returncode == 0
@@ -51,6 +51,24 @@ def test_the_commands_it_names_work_and_ctrl_c_ends_it(monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_where_nobody_looks_it_says_what_to_type_and_ends() -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=30)
+    command = [sys.executable, str(SCRIPT), "--no-spark"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
+    assert "serve --data-dir" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_orders_become_totals_and_everything_ends_by_itself() -> None:
+    command = [sys.executable, str(SCRIPT), "--seconds", "1", "--listen", "127.0.0.1:0"]
+    done = subprocess.run(
+        [*command, "--http", "127.0.0.1:0"], capture_output=True, text=True, timeout=580
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Spark starts" in done.stdout
+    rows = re.findall(r"^  (\d\d:\d\d:\d\d)   (\w+) +[\d,]+ +[\d,.]+ +[\d,.]+$", done.stdout, re.M)
+    assert {region for _, region in rows} == {"africa", "america", "asia", "europe"}
+    (counted,) = re.findall(r"each of their ([\d,]+) orders counted once", done.stdout)
+    assert int(counted.replace(",", "")) > 0
     assert "serve --data-dir" in done.stdout

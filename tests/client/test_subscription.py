@@ -508,7 +508,7 @@ async def test_a_plain_handler_runs_in_a_thread_and_is_waited_for(
 
     def handle(message: flintmq.Delivery) -> None:
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
 
     run = asyncio.ensure_future(mq.subscribe("jobs", "workers").run(handle))
     await asyncio.to_thread(begun.wait, 30)

@@ -190,6 +190,14 @@ def test_our_own_words_count_on_top(tmp_path: Path) -> None:
     assert config.topic_defaults["max_deliveries"] == 3
 
 
+def test_a_log_level_that_is_more_than_one_word_is_told(tmp_path: Path) -> None:
+    resolved = resolve_blip(environment={"RUST_LOG": "blipmq=debug,info"})
+
+    assert "log_level" not in resolved.values
+    (doubt,) = resolved.doubts
+    assert "RUST_LOG" in doubt
+
+
 @pytest.mark.parametrize(
     ("policy", "ours"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 import flintmq
 from flintmq.testing import ManualClock
 from tests.conftest import Background
+from tests.patience import until
 
 from .conftest import Connect
 from .queues import numbered, one, polled
@@ -320,13 +320,12 @@ async def test_a_message_a_filter_raises_on_becomes_a_dead_letter(mq: flintmq.Cl
     await numbered(mq, 3)
     found = await mq.poll("orders", "g", filter=lambda message: 10 // int(message.value) > 4)
     assert found.values == [b"1", b"2"]
-    letters = await mq.dead_letters("orders", "g")
-    for _ in range(1000):  # the poll does not wait for the disk that they are on
-        if letters:
-            break
-        await asyncio.sleep(0.005)
-        letters = await mq.dead_letters("orders", "g")
-    (letter,) = letters
+
+    async def is_there() -> bool:  # the poll does not wait for the disk that they are on
+        return bool(await mq.dead_letters("orders", "g"))
+
+    await until(is_there, "it became none")
+    (letter,) = await mq.dead_letters("orders", "g")
     assert (letter.message.value, letter.offset, letter.delivery_count) == (b"0", 0, 0)
     assert "ZeroDivisionError" in letter.reason
 

@@ -15,7 +15,7 @@ LAYERS = [
     {
         "errors", "clock", "patterns", "metrics", "model", "group_model", "batch", "rows",
         "arrow", "broker_api", "access", "config", "config_docs", "config_kinds",
-        "event_loop", "fsync_policy", "logs", "tls", "tracing",
+        "documents", "event_loop", "fsync_policy", "logs", "tls", "tracing",
     },
     {"groups", "raft", "serde"},
     {"wire"},
@@ -23,8 +23,8 @@ LAYERS = [
     {"engine"},
     {"cluster", "servers", "spark"},
     {
-        "api", "blip_settings", "daemon", "settings", "config_files", "exposure", "testing",
-        "blocking", "profiling", "doctor", "notify",
+        "api", "blip_settings", "daemon", "hermes_settings", "settings", "config_files", "exposure",
+        "testing", "blocking", "profiling", "doctor", "notify",
     },
     {"cli"},
 ]  # fmt: skip

@@ -42,7 +42,7 @@ def fresh_broker() -> Iterator[None]:
                 os.environ.clear()
                 os.environ.update(before)
                 process.terminate()
-                process.wait(30)
+                process.wait(60)
 
 
 def typed(page: str) -> str:

@@ -436,7 +436,7 @@ async def test_while_a_sync_takes_its_time_consumers_go_on_and_publishers_are_bo
     def slow(name: str) -> None:
         if name.startswith("journal/"):
             syncing.set()
-            assert may_sync.wait(20)
+            assert may_sync.wait(60)
 
     disk.on_sync = slow
     broker._proposer.queue_bytes_max = 1_000

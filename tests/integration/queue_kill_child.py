@@ -35,7 +35,7 @@ MIXED, KEYED = "mixed", "keyed"
 GROUPS = {MIXED: "g", KEYED: "k"}
 ORDERS: dict[str, Order] = {MIXED: "priority", KEYED: "key"}
 KEYS = 12
-LONG_LEASE = 30.0
+LONG_LEASE = 120.0
 """Far longer than all rounds together take: what it holds over a kill would be missed."""
 SHORT_LEASE = 0.15
 DELAY_MAX = 0.3

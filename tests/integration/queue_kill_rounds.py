@@ -23,7 +23,7 @@ from .kill_rounds import PATIENCE_SECONDS, ROOT, ChildFailed, _read_until
 from .queue_kill_child import DELAY_MAX, GROUPS, LONG_LEASE, ORDERS, now_ms, value_of
 
 VERIFY_EVERY = 10
-DRAIN_SECONDS = 15.0
+DRAIN_SECONDS = 60.0
 assert DRAIN_SECONDS < LONG_LEASE, "a lease that survived must not run out before it is missed"
 CLOCK_MS = 2
 """What rounding may make of a time."""

@@ -65,17 +65,17 @@ class Served:
                 found.append(told.get("message", line))
         return found
 
-    async def end(self, signal_number: int, seconds: float = 30) -> int:
+    async def end(self, signal_number: int, seconds: float = 60) -> int:
         self.process.send_signal(signal_number)
         return await self.wait(seconds)
 
-    async def wait(self, seconds: float = 30) -> int:
+    async def wait(self, seconds: float = 60) -> int:
         return await asyncio.wait_for(self.process.wait(), seconds)
 
     async def said(self) -> str:
         """What was told on stderr, once it has ended."""
         assert self.process.stderr is not None
-        return (await asyncio.wait_for(self.process.stderr.read(), 30)).decode()
+        return (await asyncio.wait_for(self.process.stderr.read(), 60)).decode()
 
     async def leave(self) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -49,7 +49,7 @@ async def fill(mq: Client, topic: str) -> int:
     count = 0
     while True:
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await mq.publish(topic, b"%08d" % count + bytes(100_000))
         except (StorageFull, TimeoutError):
             return count
@@ -58,7 +58,7 @@ async def fill(mq: Client, topic: str) -> int:
 
 
 async def publish_when_there_is_room(mq: Client, topic: str, value: bytes) -> flintmq.Receipt:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 return await mq.publish(topic, value)
@@ -76,7 +76,7 @@ async def test_publishers_are_told_and_readers_go_on(disk: LoopDisk) -> None:
             numbers: list[int] = []
             while rows := reader.read_batch_nowait(10):
                 numbers += [int(value[:8]) for value in rows.values]
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     await reader.commit()
         assert numbers[:count] == list(range(count))
         assert len(numbers) <= count + 1
@@ -104,7 +104,7 @@ async def test_deleting_a_topic_makes_room(disk: LoopDisk) -> None:
         await mq.publish("small", b"here")
         await fill(mq, "large")
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await mq.delete_topic("large")
         await publish_when_there_is_room(mq, "small", b"there")
 

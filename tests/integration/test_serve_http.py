@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import flintmq
+from tests.patience import until
 from tests.servers.http.promtool import read_page
 from tests.servers.http.running import Line
 
@@ -27,6 +28,10 @@ async def test_it_is_hammered_while_messages_flow_and_stops_in_good_order(tmp_pa
 
         pages: list[bytes] = []
 
+        def published(page: bytes) -> float:
+            counted = read_page(page.decode()).get("flintmq_topic_published_messages_total")
+            return 0 if counted is None else sum(counted.samples.values())
+
         async def hammer() -> None:
             asking = await line()
             try:
@@ -44,19 +49,16 @@ async def test_it_is_hammered_while_messages_flow_and_stops_in_good_order(tmp_pa
             for number in range(200):
                 await mq.publish(f"topic.{number % 50}", b"x")
             async with mq.reader("topic.7") as reader:
-                assert len(await reader.read_batch(10, timeout=5)) == 4
-            await asyncio.sleep(1.2)  # the page is of this second
+                assert len(await reader.read_batch(10, timeout=60)) == 4
+            await until(lambda: len(pages) > 20 and published(pages[-1]) == 200, "not on a page")
 
         asking = await line()
         assert (await asking.ask("/ready")).status == 200
         asking.writer.close()
         assert await broker.end(signal.SIGTERM) == 0
-        await asyncio.wait_for(asyncio.gather(*hammers), 10)
+        await asyncio.wait_for(asyncio.gather(*hammers), 60)
 
-        assert len(pages) > 20
-        last = read_page(pages[-1].decode())
-        published = last["flintmq_topic_published_messages_total"].samples
-        assert sum(published.values()) == 200
+        assert published(pages[-1]) == 200
         assert await broker.complaints() == []
     finally:
         await broker.leave()

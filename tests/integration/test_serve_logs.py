@@ -123,7 +123,7 @@ async def test_a_stderr_that_nobody_reads_does_not_hold_the_broker_up(serve: Ser
                 await mq.create_topic(f"topic-{number}")
             assert (await mq.publish("orders", b"x")).offset == 0
         broker.terminate()
-        assert broker.wait(30) == 0
+        assert broker.wait(60) == 0
     finally:
         broker.kill()
         broker.communicate()

@@ -28,7 +28,7 @@ class Stuck(io.StringIO):
 
     def write(self, text: str) -> int:
         self.is_stuck.set()
-        self.goes_on.wait(10)
+        self.goes_on.wait(60)
         return super().write(text)
 
 
@@ -37,7 +37,7 @@ def test_lines_that_a_slow_reader_has_no_room_for_are_dropped_and_counted() -> N
     logs = configure(format="json", stream=stream, lines_max=10)
     try:
         event(log, logging.INFO, "first", "the reader is stuck over this one")
-        assert stream.is_stuck.wait(10)
+        assert stream.is_stuck.wait(60)
         for _ in range(100):
             event(log, logging.INFO, "more", "nobody waits here")
     finally:

@@ -30,7 +30,7 @@ OVER_THE_NETWORK = """
 import sys, flintmq
 with flintmq.connect_sync(sys.argv[1]) as mq:
     print(mq.publish("orders", {"id": 42}, key="42").durability)
-    (message,) = mq.poll("orders", "billing", 10, wait=5)
+    (message,) = mq.poll("orders", "billing", 10, wait=60)
     mq.ack([message])
     print(message.decode()["id"], mq.group_stats("orders", "billing").ready)
 """
@@ -106,15 +106,15 @@ def serve(command: list[str | Path], python: Path, tmp_path: Path, **variables: 
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert "ready at flint://" in line, process.communicate(timeout=10)
+        assert "ready at flint://" in line, process.communicate(timeout=60)
         url = line.split("ready at ")[1].split(",")[0]
         http = line.split("http://")[1].split(",")[0]
         assert run(python, "-c", OVER_THE_NETWORK, url, cwd=tmp_path) == "synced\n42 0\n"
-        with urllib.request.urlopen(f"http://{http}/ready", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{http}/ready", timeout=60) as answer:
             assert answer.status == 200
         assert healthcheck(http) == 0
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()

@@ -1,6 +1,6 @@
 """Each bug of the tokio-memq reference, section 4, and that we do not have it.
 
-14 comes with the queues; 15, 16 and 17 with the formats and partitions.
+15 and 16 are in test_tokio_memq_values.py, 17 in test_tokio_memq_partitions.py.
 """
 
 from __future__ import annotations
@@ -287,6 +287,29 @@ async def test_bug_13_latest_on_a_topic_whose_messages_expired_is_its_end(
     async with mq.reader("t", start="latest") as reader:
         assert await reader.position() == 10
         assert await reader.lag() == 0
+
+
+async def test_bug_14_what_was_taken_and_not_acknowledged_comes_again_and_then_is_a_dead_letter(
+    mq: flintmq.Client, clock: ManualClock
+) -> None:
+    await mq.create_topic("orders", max_deliveries=2)
+    await mq.publish("orders", b"a")
+    for _ in range(2):  # each time its consumer ends without a word
+        (message,) = await mq.poll("orders", "billing", lease=30)
+        assert message.value == b"a"
+        await clock.advance(31)
+    assert await mq.poll("orders", "billing") == []
+    (dead,) = await mq.dead_letters("orders", "billing")
+    assert dead.message.value == b"a"
+
+    await mq.publish("orders", b"b")
+    (message,) = await mq.poll("orders", "billing")
+    await mq.nack([message], delay=5)
+    await clock.advance(6)
+    (message,) = await mq.poll("orders", "billing")
+    await mq.ack([message])
+    await clock.advance(60)
+    assert await mq.poll("orders", "billing") == []
 
 
 async def test_bug_18_stats_do_no_more_work_for_a_longer_backlog(

@@ -23,6 +23,7 @@ class Proxy:
         self.cuts = 0
         self.delay = 0.0
         self.silent: set[Way] = set()
+        self.swallowed = 0
         self.refusing = False
         self.on_cut: Callable[[], None] = lambda: None
 
@@ -65,6 +66,7 @@ class Proxy:
                 await asyncio.sleep(self.delay)
             is_silent = is_silent or way in self.silent
             if is_silent:
+                self.swallowed += len(data)
                 continue  # for good: no connection goes on behind what it lost
             if self.cut_at is not None and self.cut_at[0] == way:
                 left = self.cut_at[1] - self.passed[way]

@@ -23,7 +23,7 @@ _numbers = itertools.count()
 async def _session(url: str) -> Seen:
     """A bit of everything; what it has seen in the end must not depend on the network."""
     seen: Seen = []
-    async with flintmq.connect(url, timeout=10) as mq:
+    async with flintmq.connect(url, timeout=60) as mq:
         info = await mq.create_topic("orders", retention_count=1000)
         seen.append(info.options.retention_count)
         seen.append([r.offset for r in [await mq.publish("orders", b"%d" % n) for n in range(5)]])
@@ -59,7 +59,7 @@ async def _session(url: str) -> Seen:
 async def _queues(url: str) -> Seen:
     """The same for queues and live feeds. Topics are made anew each time."""
     seen: Seen = []
-    async with flintmq.connect(url, timeout=10) as mq:
+    async with flintmq.connect(url, timeout=60) as mq:
         await mq.create_topic("jobs", partitions=2)
         await mq.publish_batch("jobs", [b"%d" % n for n in range(10)], partition=1)
         first = await mq.poll("jobs", "workers", 4, lease=60)
@@ -107,7 +107,7 @@ async def test_a_connection_may_break_at_any_byte_of_a_session(
         proxy.cut_at = (way, position)
         cuts = proxy.cuts
         try:
-            got = await asyncio.wait_for(script(url), 10)
+            got = await asyncio.wait_for(script(url), 60)
         except flintmq.Disconnected:
             assert position < 120, "only the first connect may fail, and says so"
             continue
@@ -133,7 +133,7 @@ async def test_a_broker_that_has_forgotten_the_session_is_asked_again(
         proxy.passed[way] = 0
         proxy.cut_at = (way, position)
         try:
-            got = await asyncio.wait_for(_session(url), 10)
+            got = await asyncio.wait_for(_session(url), 60)
         except flintmq.OutcomeUnknown:
             unknown += 1
             async with flintmq.connect(url) as mq:
@@ -161,7 +161,7 @@ async def test_cuts_now_and_then_lose_and_double_nothing(url: str, proxy: Proxy,
     async with flintmq.connect(url) as mq, flintmq.connect(url) as other:
         cutting = asyncio.ensure_future(cut_now_and_then())
         try:
-            reading = asyncio.ensure_future(asyncio.wait_for(read(other), 20))
+            reading = asyncio.ensure_future(asyncio.wait_for(read(other), 60))
             for start in range(0, 2000, 40):
                 await asyncio.gather(
                     *(mq.publish("numbers", b"%d" % n) for n in range(start, start + 40))

@@ -15,6 +15,7 @@ from flintmq.engine.broker import Broker
 from flintmq.serde.codec import Codec
 from flintmq.servers.native import NativeServer
 from flintmq.servers.streams import Member
+from tests.patience import until
 
 Verb = Callable[[flintmq.Client], Awaitable[object]]
 _numbers = itertools.count()
@@ -71,7 +72,7 @@ async def _stage(mq: flintmq.Client) -> object:
 async def _settle(mq: flintmq.Client) -> object:
     found = await mq.poll("orders", "pollers", 2, lease=30)
     await mq.nack(found, delay=0)
-    await mq.ack(await mq.poll("orders", "pollers", 1, wait=5))
+    await mq.ack(await mq.poll("orders", "pollers", 1, wait=60))
     return None
 
 
@@ -148,19 +149,18 @@ class World:
         await self.broker.close()
 
     async def is_usable(self) -> None:
-        receipt = await asyncio.wait_for(self.mq.publish("usable", b"%d" % self.published), 10)
+        receipt = await asyncio.wait_for(self.mq.publish("usable", b"%d" % self.published), 60)
         assert receipt.offset == self.published, "nothing is published twice, nothing is lost"
         self.published += 1
         (session,) = self.server.sessions.values()
-        for _ in range(1000):
+
+        def is_tidy() -> bool:
             left = len(session._tasks), len(session._takes), session.publishes.is_busy()
             members = [one for one in session.streams.values() if isinstance(one, Member)]
             readers = len(session.streams) - len(members)
-            if left == (0, 0, False) and readers == 1 and len(members) <= POLLED:
-                break
-            await asyncio.sleep(0.002)
-        assert left == (0, 0, False), "nothing is left under way"
-        assert (readers, len(members)) <= (1, POLLED), "nothing is left open"
+            return left == (0, 0, False) and readers == 1 and len(members) <= POLLED
+
+        await until(is_tidy, "something is left under way, or open")
         link = self.mq._broker.link  # type: ignore[attr-defined]
         assert link.reconnects == 0, "it is the same connection"
         assert not [one for one in link._waiting.values() if not one.is_parked]
@@ -173,7 +173,7 @@ async def _cancelled_after(call: Awaitable[object], turns: int) -> None:
         if task.done():
             break
     task.cancel()
-    await asyncio.wait([task], timeout=10)
+    await asyncio.wait([task], timeout=60)
     assert task.done(), "it does not let itself be cancelled"
     if not task.cancelled():
         error = task.exception()
@@ -218,10 +218,6 @@ async def test_a_first_connect_that_is_cancelled_leaves_no_connection() -> None:
                 cancelled += 1
             else:
                 await connecting.result().close()
-        for _ in range(500):
-            if len(world.server.connections) == 1:
-                break
-            await asyncio.sleep(0.01)
-        assert len(world.server.connections) == 1
+        await until(lambda: len(world.server.connections) == 1, "a connection is left")
         assert cancelled > 3
         assert (await world.mq.publish("orders", b"x")).offset == 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,18 +14,17 @@ from flintmq.remote import link
 from flintmq.remote.address import parse_addresses
 from flintmq.servers.native import NativeServer
 
+from ..patience import free_port, jump, until
 from .proxy import Proxy
 from .test_killed_brokers import BrokerProcess
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _is_up(mq: flintmq.Client) -> bool:
+    return bool(mq._broker.link.is_up)  # type: ignore[attr-defined]
 
 
 async def test_a_first_connect_that_fails_names_host_port_and_cause() -> None:
-    port = _free_port()
+    port = free_port()
 
     with pytest.raises(flintmq.Disconnected, match=rf"127\.0\.0\.1:{port}.*refused"):
         await flintmq.connect(f"flint://127.0.0.1:{port}")
@@ -77,10 +76,10 @@ async def test_a_connection_that_is_not_open_says_so() -> None:
 
 async def test_the_second_server_will_do(server: NativeServer, url: str) -> None:
     far = url.removeprefix("flint://")
-    async with flintmq.connect(f"flint://127.0.0.1:{_free_port()},{far}") as mq:
+    async with flintmq.connect(f"flint://127.0.0.1:{free_port()},{far}") as mq:
         assert (await mq.publish("orders", b"x")).offset == 0
     with pytest.raises(flintmq.Disconnected) as failed:
-        await flintmq.connect(f"flint://127.0.0.1:{_free_port()},127.0.0.1:{_free_port()}")
+        await flintmq.connect(f"flint://127.0.0.1:{free_port()},127.0.0.1:{free_port()}")
     assert str(failed.value).count("refused") == 2
 
 
@@ -93,11 +92,11 @@ async def test_silence_is_noticed_and_the_session_goes_on(
         await mq.publish("orders", b"0")
         proxy.silent.add(way)  # type: ignore[arg-type]
         publishing = asyncio.ensure_future(mq.publish("orders", b"1"))
-        await asyncio.sleep(0.15)
+        await until(lambda: proxy.swallowed > 0, "nothing was sent")
         assert not publishing.done()
         proxy.silent.clear()
 
-        receipt = await asyncio.wait_for(publishing, 5)
+        receipt = await asyncio.wait_for(publishing, 60)
         assert (receipt.offset, receipt.duplicate) == (1, False)
         assert (await mq.topic_stats("orders")).message_count == 2
 
@@ -108,7 +107,7 @@ async def test_a_slow_network_only_takes_longer(url: str, proxy: Proxy) -> None:
         await asyncio.gather(*(mq.publish("orders", b"%d" % n) for n in range(50)))
         got: list[bytes] = []
         while len(got) < 50:
-            got += (await reader.read_batch(7, timeout=1)).values
+            got += (await reader.read_batch(7, timeout=60)).values
         assert got == [b"%d" % n for n in range(50)]
 
 
@@ -119,25 +118,28 @@ async def test_while_there_is_no_connection_calls_end_with_their_time(
         await mq.publish("orders", b"0")
         proxy.refusing = True
         proxy.cut()
-        await asyncio.sleep(0.01)
+        await until(lambda: not _is_up(mq), "still up")
         with pytest.raises(flintmq.Disconnected):
             await mq.publish("orders", b"1")
         with pytest.raises(flintmq.Disconnected):
             await mq.topics()
         proxy.refusing = False
 
-        assert (await asyncio.wait_for(mq.publish("orders", b"2", timeout=10), 10)).offset == 1
+        assert (await asyncio.wait_for(mq.publish("orders", b"2", timeout=60), 60)).offset == 1
 
 
 async def test_the_time_without_a_connection_is_counted_anew_each_time(
-    url: str, proxy: Proxy
+    url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with flintmq.connect(url, timeout=0.3) as mq, mq.reader("orders") as reader:
+    async with flintmq.connect(url, timeout=60) as mq, mq.reader("orders") as reader:
         reading = asyncio.ensure_future(reader.read())
-        await asyncio.sleep(0.02)
         for _ in range(5):
+            proxy.refusing = True
             proxy.cut()
-            await asyncio.sleep(0.15)
+            await until(lambda: not _is_up(mq), "still up")
+            jump(monkeypatch, 40)
+            proxy.refusing = False
+            await until(lambda: _is_up(mq), "not back")
         assert not reading.done()
         await mq.publish("orders", b"x")
         message = await reading
@@ -152,10 +154,10 @@ async def test_a_reader_without_a_connection_says_so_and_goes_on_later(
         proxy.cut()
         for _ in range(2):
             with pytest.raises((flintmq.OutcomeUnknown, flintmq.Disconnected)):
-                await asyncio.wait_for(reader.read(), 5)
+                await asyncio.wait_for(reader.read(), 60)
         proxy.refusing = False
-        await asyncio.wait_for(mq.publish("orders", b"x", timeout=10), 10)
-        message = await asyncio.wait_for(reader.read(), 5)
+        await asyncio.wait_for(mq.publish("orders", b"x", timeout=60), 60)
+        message = await asyncio.wait_for(reader.read(), 60)
         assert message is not None
 
 
@@ -168,7 +170,7 @@ async def test_what_was_sent_and_not_answered_is_unknown_and_may_be_repeated(
         publishing = asyncio.ensure_future(
             mq.publish("orders", b"1", producer="me", sequence=1, timeout=0.3)
         )
-        await asyncio.sleep(0.05)
+        await until(lambda: proxy.swallowed > 0, "nothing was answered")
         proxy.refusing = True
         proxy.cut()
         with pytest.raises(flintmq.OutcomeUnknown):
@@ -177,7 +179,7 @@ async def test_what_was_sent_and_not_answered_is_unknown_and_may_be_repeated(
         proxy.silent.clear()
 
         again = await asyncio.wait_for(
-            mq.publish("orders", b"1", producer="me", sequence=1, timeout=10), 10
+            mq.publish("orders", b"1", producer="me", sequence=1, timeout=60), 60
         )
         assert (again.offset, again.duplicate) == (1, True)
 
@@ -214,14 +216,18 @@ async def test_a_broker_that_is_stopped_and_started_in_the_middle_of_a_stream_lo
         while not done.is_set():
             receipts.extend(await asyncio.gather(*(mq.publish("orders", b"x") for _ in range(20))))
 
+    def has(count: int) -> bool:
+        return len(receipts) >= count
+
     async with flintmq.connect(broker.url) as mq:
         publishing = asyncio.ensure_future(publish(mq))
         for _ in range(3):
-            await asyncio.sleep(0.3)
+            enough = len(receipts) + 40
+            await until(partial(has, enough), "nothing is published")
             assert await broker.end(signal.SIGTERM) == 0
             await broker.start()
         done.set()
-        await asyncio.wait_for(publishing, 20)
+        await asyncio.wait_for(publishing, 60)
         stats = await mq.topic_stats("orders")
     assert await broker.end(signal.SIGINT) == 0
     assert sorted(receipt.offset or 0 for receipt in receipts) == list(range(stats.message_count))

@@ -44,7 +44,7 @@ async def test_readers_get_everything_in_order_whatever_its_size(
     got: list[bytes] = []
     async with mq.reader("orders", name=name) as reader:
         while len(got) < 300:
-            rows = await reader.read_batch(step, timeout=1)
+            rows = await reader.read_batch(step, timeout=60)
             assert len(rows) == min(step, 300 - len(got))
             got += rows.values
             assert await reader.position() == len(got)

@@ -9,16 +9,13 @@ import pytest
 import flintmq
 from flintmq.servers.native import NativeServer
 
+from ..patience import until
 from .proxy import Proxy
 
 
 async def _resumed(mq: flintmq.Client, times: int) -> None:
-    broker = mq._broker
-    for _ in range(500):
-        if broker.link.is_up and broker.link.reconnects >= times:  # type: ignore[attr-defined]
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come back")
+    link = mq._broker.link  # type: ignore[attr-defined]
+    await until(lambda: link.is_up and link.reconnects >= times, "it did not come back")
 
 
 async def test_a_lease_is_kept_while_a_connection_comes_back(url: str, proxy: Proxy) -> None:
@@ -46,7 +43,7 @@ async def test_who_stays_away_longer_loses_its_leases(
         proxy.cut()
         await _resumed(mq, 1)
 
-        again = await mq.poll("jobs", "workers", 1, wait=5)
+        again = await mq.poll("jobs", "workers", 1, wait=60)
         assert again.values == [b"0"]
         assert again[0].delivery_count == 2
         with pytest.raises(flintmq.LeaseLost):
@@ -82,12 +79,11 @@ async def test_a_subscription_goes_on_through_cuts_and_settles_everything_once(
                         session.end()
                 proxy.cut()
             await asyncio.sleep(0.01)
-        for _ in range(500):
-            stats = await other.group_stats("jobs", "workers")
-            if stats.lag == 0:
-                break
-            await asyncio.sleep(0.01)
-        assert stats.lag == 0
+
+        async def is_settled() -> bool:
+            return (await other.group_stats("jobs", "workers")).lag == 0
+
+        await until(is_settled, "not everything was settled")
         assert not working.done()
         working.cancel()
         await asyncio.wait([working])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +22,7 @@ from flintmq.servers.native import NativeServer
 from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.wire.operations import Op, Take, Taken
 
+from ..patience import jump, until
 from .proxy import Proxy
 
 
@@ -31,12 +31,11 @@ def _link(mq: flintmq.Client) -> Link:
     return link
 
 
-async def _until(is_true: Callable[[], bool], what: str) -> None:
-    for _ in range(500):
-        if is_true():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(what)
+async def _arrived(mq: flintmq.Client) -> None:
+    """Until the broker has what was begun before: the first call lets it be sent, and the second is
+    answered behind it."""
+    for _ in range(2):
+        await mq.topics()
 
 
 def _forget(server: NativeServer) -> None:
@@ -80,10 +79,12 @@ async def test_a_reader_of_partitions_from_the_latest_goes_on_where_it_was(
             await other.publish("orders", b"1", partition=1)
             _forget(server)
             proxy.cut()
-            await _until(lambda: _link(mq).reconnects == 1, "not back")
-            found = await reader.read_batch(10, timeout=2)
-            more = await reader.read_batch(10, timeout=0.2)
-            assert sorted([*found.values, *more.values]) == [b"0", b"1"]
+            await until(lambda: _link(mq).reconnects == 1, "not back")
+            found: list[bytes] = []
+            while len(found) < 2:
+                found += (await reader.read_batch(10, timeout=60)).values
+            found += (await reader.read_batch(10, timeout=0)).values
+            assert sorted(found) == [b"0", b"1"]
 
 
 async def test_what_was_taken_by_a_reader_and_never_came_is_read_again(
@@ -94,15 +95,19 @@ async def test_what_was_taken_by_a_reader_and_never_came_is_read_again(
         async with mq.reader("orders", name="n") as reader:
             assert await reader.read() is not None
             reading = asyncio.ensure_future(reader.read())
-            await asyncio.sleep(0.05)
+            await _arrived(mq)
             proxy.silent.add("down")
             publishing = asyncio.ensure_future(mq.publish("orders", b"1"))
-            await asyncio.sleep(0.1)
+
+            async def is_published() -> bool:
+                return (await server.broker.topic_stats("orders")).next_offset == 2
+
+            await until(is_published, "not published")
             _forget(server)
             proxy.silent.clear()
             proxy.cut()
             await publishing
-            message = await asyncio.wait_for(reading, 3)
+            message = await asyncio.wait_for(reading, 60)
             assert message is not None
             assert message.value == b"1"
 
@@ -119,8 +124,9 @@ async def test_what_was_too_much_for_a_reply_to_one_who_is_gone_is_read_by_other
             frame = await taking
             assert len(msgspec.msgpack.decode(frame.control, type=Taken).runs) == 1
             next(s for s in server.sessions.values() if stream in s.streams).end()
-            await asyncio.sleep(0.05)
-            offsets = (await rest.read_batch(20, timeout=1)).offsets
+            offsets: list[int | None] = []
+            while len(offsets) < 5:
+                offsets += (await rest.read_batch(20, timeout=60)).offsets
             assert offsets == list(range(3, 8))
 
 
@@ -132,7 +138,7 @@ async def test_what_is_on_its_way_to_a_reader_is_not_committed(
         async with mq.reader("orders", name="n") as reader:
             assert await reader.read() is not None
             reading = asyncio.ensure_future(reader.read())
-            await asyncio.sleep(0.05)
+            await _arrived(mq)
             rows = BatchBuilder()
             rows.append(b"1")
             proxy.delay = 0.05
@@ -162,30 +168,30 @@ async def test_a_reader_asked_twice_without_a_broker_says_so(
         proxy.silent.clear()
         _forget(server)
         proxy.cut()
-        await _until(lambda: proxy.refusing, "not back")
+        await until(lambda: proxy.refusing, "not back")
         with pytest.raises((flintmq.Disconnected, flintmq.OutcomeUnknown)):
-            await asyncio.wait_for(reader.commit(), 3)
+            await asyncio.wait_for(reader.commit(), 60)
         link._take_up = take_up
         proxy.refusing = False
-        await _until(lambda: link.is_up, "not back")
-        assert await asyncio.wait_for(reader.commit(), 3) == 1
+        await until(lambda: link.is_up, "not back")
+        assert await asyncio.wait_for(reader.commit(), 60) == 1
 
 
 async def test_a_broker_that_takes_less_than_before_is_told_no_more(
     url: str, proxy: Proxy, server: NativeServer
 ) -> None:
-    async with flintmq.connect(url, timeout=5) as mq:
+    async with flintmq.connect(url, timeout=60) as mq:
         await mq.publish("orders", b"0")
         proxy.silent.add("up")
         publishing = asyncio.ensure_future(mq.publish("orders", b"x" * 300_000))
-        await asyncio.sleep(0.1)
-        server.limits = Limits(frame_bytes=200_000, grace_seconds=2.0)
+        await until(lambda: _link(mq)._wrote == _link(mq)._sent == 2, "not sent")
+        server.limits = Limits(frame_bytes=200_000, grace_seconds=3600.0)
         _forget(server)
         proxy.silent.clear()
         proxy.cut()
         with pytest.raises(MessageTooLarge):
-            await asyncio.wait_for(publishing, 3)
-        assert (await asyncio.wait_for(mq.publish("orders", b"1"), 3)).offset == 1
+            await asyncio.wait_for(publishing, 60)
+        assert (await asyncio.wait_for(mq.publish("orders", b"1"), 60)).offset == 1
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 70, "a\0b"])
@@ -214,9 +220,9 @@ async def test_who_is_held_back_stays_so_on_a_new_connection(
         (session,) = server.sessions.values()
         session.publishes.is_held = True  # as when more waits for the disk than may
         proxy.cut()
-        await _until(lambda: _link(mq).reconnects == 1, "not back")
+        await until(lambda: _link(mq).reconnects == 1, "not back")
         publishing = asyncio.ensure_future(mq.publish("orders", b"1"))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # if it were not held back, it would come meanwhile
         assert not publishing.done()
         session.publishes.go_on()
         assert (await publishing).offset == 1
@@ -228,7 +234,7 @@ async def test_nothing_is_opened_in_a_session_that_has_ended(
     async with flintmq.connect(url) as mq:
         await mq.publish("jobs", b"0")
         _forget(server)
-        found = await mq.poll("jobs", "workers", 1, wait=1)
+        found = await mq.poll("jobs", "workers", 1, wait=60)
         assert found.values == [b"0"]
         assert _link(mq).reconnects == 1
     stats = await server.broker.group_stats("jobs", "workers")
@@ -272,7 +278,8 @@ async def test_an_answer_that_makes_no_sense_is_an_error_and_no_silence(
             session, "send", lambda op, id, control: send(op, id, b"\x93\x01\x02\x03")
         )
         with pytest.raises(flintmq.FlintError):
-            await asyncio.wait_for(mq.publish("orders", b"1"), 3)
+            await asyncio.wait_for(mq.publish("orders", b"1"), 60)
+        monkeypatch.undo()  # goodbye is answered again
 
 
 async def test_a_topic_of_another_broker_under_the_same_address_is_not_the_same(
@@ -290,7 +297,7 @@ async def test_a_topic_of_another_broker_under_the_same_address_is_not_the_same(
         await mq.publish_batch("orders", [b"new"] * 3)
         for one in (reader, named):
             with pytest.raises(flintmq.FlintError):
-                print(await one.read_batch(10, timeout=1))
+                print(await one.read_batch(10, timeout=60))
     await other.close()
     await empty.close()
 
@@ -310,7 +317,7 @@ async def test_the_cost_of_calls_without_a_connection_does_not_grow_with_their_n
         await mq.publish("orders", b"0")
         proxy.refusing = True
         proxy.cut()
-        await _until(lambda: not _link(mq).is_up, "still up")
+        await until(lambda: not _link(mq).is_up, "still up")
         monkeypatch.setattr(Link, "_deadline", counted)
         calls = [asyncio.ensure_future(mq.topic_stats("orders")) for _ in range(3000)]
         await asyncio.wait(calls)
@@ -326,11 +333,27 @@ async def test_a_publish_to_a_broker_that_says_nothing_ends_in_its_own_time(
         await mq.publish("orders", b"0")
         proxy.silent.add("down")
         with pytest.raises(flintmq.OutcomeUnknown, match=r"did not answer within 0\.05 s"):
-            await asyncio.wait_for(mq.publish("orders", b"1", timeout=0.05), 5)
+            await asyncio.wait_for(mq.publish("orders", b"1", timeout=0.05), 60)
         proxy.silent.clear()
         proxy.cut()  # the session is resumed: what was not answered then is answered now
         assert (await mq.publish("orders", b"2")).offset == 2
         assert cast(RemoteBroker, mq._broker)._outbox._bytes == 0
+
+
+async def test_a_client_that_was_held_up_hears_what_the_broker_has_said_meanwhile(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own delay does not make the outcome unknown: the answer is here, and not read yet."""
+    monkeypatch.setattr("flintmq.remote.outbox.OVERDUE_SECONDS", 60.0)
+    async with flintmq.connect(url) as mq:
+        await mq.create_topic("orders", retention_count=1, overflow="block")
+        await mq.publish("orders", b"full")
+        publishing = asyncio.ensure_future(mq.publish("orders", b"1", timeout=5))
+        await _arrived(mq)
+        assert not publishing.done()
+        jump(monkeypatch, 70)
+        with pytest.raises(flintmq.TopicFull):
+            await publishing
 
 
 async def test_a_program_that_was_killed_and_started_again_reads_what_it_had_not_committed(
@@ -339,12 +362,12 @@ async def test_a_program_that_was_killed_and_started_again_reads_what_it_had_not
     async with flintmq.connect(url) as mq, flintmq.connect(_direct(proxy)) as again:
         await mq.publish_batch("orders", [b"%d" % number for number in range(20)])
         async with mq.reader("orders", name="n") as killed:
-            assert len(await killed.read_batch(10, timeout=1)) == 10
+            assert len(await killed.read_batch(10, timeout=60)) == 10
             proxy.refusing = True
             proxy.cut()
-            await _until(lambda: len(server.connections) == 1, "not away")
+            await until(lambda: len(server.connections) == 1, "not away")
             async with again.reader("orders", name="n") as reader:
-                assert (await reader.read_batch(5, timeout=1)).values == [
+                assert (await reader.read_batch(5, timeout=60)).values == [
                     b"0",
                     b"1",
                     b"2",
@@ -353,8 +376,8 @@ async def test_a_program_that_was_killed_and_started_again_reads_what_it_had_not
                 ]
                 # It was not killed after all, only away: it goes on as one of two.
                 proxy.refusing = False
-                await _until(lambda: _link(mq).reconnects == 1, "not back")
-                both = [await killed.read(timeout=5), await reader.read(timeout=5)]
+                await until(lambda: _link(mq).reconnects == 1, "not back")
+                both = [await killed.read(timeout=60), await reader.read(timeout=60)]
                 assert all(message is not None for message in both)
 
 
@@ -367,15 +390,15 @@ async def test_who_is_only_away_goes_on_while_another_of_the_name_is_there(
             mq.reader("orders", name="n") as away,
             other.reader("orders", name="n") as there,
         ):
-            assert len(await away.read_batch(3, timeout=1)) == 3
+            assert len(await away.read_batch(3, timeout=60)) == 3
             proxy.refusing = True
             proxy.cut()
-            await _until(lambda: len(server.connections) == 1, "not away")
+            await until(lambda: len(server.connections) == 1, "not away")
             async with other.reader("orders", name="n") as third:
-                assert (await third.read_batch(3, timeout=1)).values == [b"3", b"4", b"5"]
+                assert (await third.read_batch(3, timeout=60)).values == [b"3", b"4", b"5"]
             proxy.refusing = False
-            await _until(lambda: _link(mq).reconnects == 1, "not back")
-            found = [*await away.read_batch(9, timeout=1), *await there.read_batch(9, timeout=0.2)]
+            await until(lambda: _link(mq).reconnects == 1, "not back")
+            found = [*await away.read_batch(9, timeout=60), *await there.read_batch(9, timeout=0)]
             assert [row.value for row in found] == [b"6", b"7", b"8"]
 
 

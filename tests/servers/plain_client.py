@@ -19,7 +19,7 @@ BATCH = struct.Struct("<4sBBBBIIIIIIQqqII")
 
 class PlainClient:
     def __init__(self, host: str, port: int) -> None:
-        self._socket = socket.create_connection((host, port), timeout=10)
+        self._socket = socket.create_connection((host, port), timeout=60)
         self._socket.sendall(struct.pack("<4sBBHQ", b"FLNT", 1, 1, 0, 0))
         assert self._read(16) == struct.pack("<4sBBHQ", b"FLNT", 1, 1, 0, 0)
         self._id = 0

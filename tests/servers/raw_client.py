@@ -43,13 +43,13 @@ class RawClient:
                 frame = self._frames.pop(0)
                 if frame.id == self._id or (frame.id == 0 and frame.op == Op.ERROR):
                     return frame
-            data = await asyncio.wait_for(self._reader.read(65_536), 10)
+            data = await asyncio.wait_for(self._reader.read(65_536), 60)
             if not data:
                 raise ConnectionError("the broker has closed the connection")
             self._frames += self._decoder.feed(data)
 
     async def is_closed(self) -> bool:
-        return await asyncio.wait_for(self._reader.read(1), 10) == b""
+        return await asyncio.wait_for(self._reader.read(1), 60) == b""
 
 
 def kind_of(frame: Frame) -> str:

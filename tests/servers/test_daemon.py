@@ -47,7 +47,7 @@ async def test_a_stop_with_clients_that_wait_does_not_wait_for_them(tmp_path: Pa
     reading = asyncio.ensure_future(reader.read())
     await asyncio.sleep(0.05)
     daemon.stop()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 60)
 
     with pytest.raises((flintmq.Disconnected, flintmq.OutcomeUnknown)):
         await reading
@@ -59,7 +59,7 @@ async def test_a_disk_that_fails_stops_the_broker_and_is_told(
 ) -> None:
     running, url = await _started(_daemon(tmp_path / "data"))
     mq = await flintmq.connect(url, timeout=0.2)
-    await mq.publish("orders", b"safe")
+    await mq.publish("orders", b"safe", timeout=60)
 
     def fail(file: LocalFile) -> None:
         raise flintmq.StorageFailed("sync", file.name, "as the test wants it")
@@ -69,13 +69,13 @@ async def test_a_disk_that_fails_stops_the_broker_and_is_told(
         with pytest.raises(flintmq.FlintError):
             await mq.publish("orders", b"unknown")
         with pytest.raises(flintmq.StorageFailed, match="as the test wants it"):
-            await asyncio.wait_for(running, 10)
+            await asyncio.wait_for(running, 60)
     await mq.close()
 
     daemon = _daemon(tmp_path / "data")
     running, url = await _started(daemon)
     async with flintmq.connect(url) as mq, mq.reader("orders") as reader:
-        message = await reader.read(timeout=5)
+        message = await reader.read(timeout=60)
         assert message is not None
         assert message.value == b"safe"
     daemon.stop()

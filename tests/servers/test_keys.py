@@ -125,7 +125,7 @@ async def test_who_brought_the_key_before_it_was_asked_for_goes_on(tmp_path: Pat
     mq = await server.connect(key)
     try:
         async with mq.reader("orders") as reader:
-            reading = asyncio.ensure_future(reader.read(timeout=10))
+            reading = asyncio.ensure_future(reader.read(timeout=60))
             await asyncio.sleep(0)
             server.file.add(entry)
             server.look()
@@ -246,7 +246,7 @@ async def test_dead_letters_are_seen_through_their_verb_alone(keyed: KeyedServer
     async with keyed.connect(key) as mq:
         await mq.publish("orders", b"x")
         async with mq.subscribe("orders", "billing") as deliveries:
-            delivery = await deliveries.read(timeout=5)
+            delivery = await deliveries.read(timeout=60)
             assert delivery is not None
             await delivery.reject("as the test wants it")
         letters = await mq.dead_letters("orders", "billing")
@@ -296,14 +296,14 @@ async def test_a_key_that_is_removed_is_heard_of_by_everything_that_is_open(
         ]
         await mq.topic_info("orders")
         keyed.remove("worker")
-        for outcome in await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10):
+        for outcome in await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60):
             assert isinstance(outcome, flintmq.NotAuthenticated), outcome
         for call in (
             lambda: mq.publish("orders", b"x"),
             lambda: mq.topic_info("orders"),
-            lambda: reader.read(timeout=1),
-            lambda: feed.read(timeout=1),
-            lambda: deliveries.read(timeout=1),
+            lambda: reader.read(timeout=60),
+            lambda: feed.read(timeout=60),
+            lambda: deliveries.read(timeout=60),
             lambda: mq.poll("orders", "g", wait=0),
             lambda: keyed.connect(key).__aenter__(),
         ):
@@ -325,13 +325,13 @@ async def test_what_a_key_may_not_do_any_more_ends_and_the_rest_goes_on(
             more = ("g",) if verb == "subscribe" else ()
             lost = await getattr(mq, verb)("lost", *more)
             kept = await getattr(mq, verb)("kept", *more)
-            waiting = [asyncio.ensure_future(one.read(timeout=10)) for one in (lost, kept)]
+            waiting = [asyncio.ensure_future(one.read(timeout=60)) for one in (lost, kept)]
             await mq.topic_info("lost")
             keyed.regrant("worker", consume="kept")
             with pytest.raises(flintmq.PermissionDenied):
                 await waiting[0]
             with pytest.raises(flintmq.PermissionDenied):
-                await lost.read(timeout=0.1)
+                await lost.read(timeout=60)
             await admin.publish("lost", b"not for you")
             await admin.publish("kept", b"for you")
             message = await waiting[1]
@@ -350,11 +350,11 @@ async def test_leases_of_who_may_not_consume_any_more_go_to_others(keyed: KeyedS
     key = keyed.add("worker", consume="orders")
     async with keyed.connect(keyed.admin) as admin, keyed.connect(key) as mq:
         await admin.publish("orders", b"x")
-        [message] = await mq.poll("orders", "g", lease=600, wait=5)
+        [message] = await mq.poll("orders", "g", lease=600, wait=60)
         keyed.regrant("worker", consume="other")
         with pytest.raises(flintmq.PermissionDenied):
             await mq.ack([message])
-        [again] = await admin.poll("orders", "g", wait=5)
+        [again] = await admin.poll("orders", "g", wait=60)
         assert (again.value, again.delivery_count) == (b"x", 2)
 
 
@@ -423,12 +423,12 @@ async def test_partitions_and_threads_hear_of_it_too(keyed: KeyedServer) -> None
         waiting = [
             asyncio.ensure_future(reader.read()),
             asyncio.ensure_future(deliveries.read()),
-            asyncio.ensure_future(asyncio.to_thread(sync.poll, "parted", "h", wait=20)),
+            asyncio.ensure_future(asyncio.to_thread(sync.poll, "parted", "h", wait=60)),
         ]
         while len(keyed.broker._existing_row("parted")[2].queues) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         keyed.regrant("worker", publish="other", consume="other")
-        for outcome in await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10):
+        for outcome in await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60):
             assert isinstance(outcome, flintmq.PermissionDenied), outcome
         keyed.remove("worker")
         with pytest.raises(flintmq.NotAuthenticated):

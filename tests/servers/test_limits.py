@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -20,6 +19,7 @@ from flintmq.wire.frames import encode_frame
 from flintmq.wire.hello import client_hello
 from flintmq.wire.operations import Op, Open, encode
 from tests.integration.test_slow_disk import Gate, SlowFileSystem
+from tests.patience import jump, until
 
 from .test_garbage import Address, Raw, _is_well, raw
 
@@ -43,7 +43,7 @@ async def _drip(loris: Raw, data: bytes) -> bool:
 class TestSlowLoris:
     @pytest.fixture
     def limits(self) -> Limits:
-        return Limits(handshake_seconds=0.2, idle_seconds=0.3)
+        return Limits(handshake_seconds=60, idle_seconds=300)
 
     @pytest.mark.parametrize("ready", [0, 16, 20], ids=["hello", "open", "inside open"])
     async def test_a_handshake_byte_by_byte_ends_in_time(
@@ -55,30 +55,43 @@ class TestSlowLoris:
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         caplog.set_level(logging.INFO)
+        server.set_limits(Limits(handshake_seconds=0.2))
         async with raw(address) as loris:
             loris.send(HELLO_AND_OPEN[:ready])
             handshake = HELLO_AND_OPEN[ready:]
             assert await _drip(loris, handshake[:10] + bytes(500) if not ready else handshake)
         assert not server.sessions
         assert "its handshake took longer than 0.2 s" in caplog.text or not ready
+        server.set_limits(Limits())
         await _is_well(url)
 
     async def test_a_frame_byte_by_byte_is_silence(
-        self, address: Address, url: str, server: NativeServer, caplog: pytest.LogCaptureFixture
+        self,
+        address: Address,
+        url: str,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         caplog.set_level(logging.INFO)
         async with raw(address) as loris:
             await loris.open(resumable=False)
             whole = b"".join(encode_frame(Op.PUBLISH, 1, b"", [bytes(10_000)]))
-            assert await _drip(loris, whole)
+            assert not await _drip(loris, whole[:5])
+            jump(monkeypatch, 200)
+            assert not await _drip(loris, whole[5:10])
+            jump(monkeypatch, 200)
+            assert await _drip(loris, whole[10:])
         assert "no whole frame came from it" in caplog.text
         await _is_well(url)
 
-    async def test_who_only_pings_stays(self, address: Address, server: NativeServer) -> None:
+    async def test_who_only_pings_stays(
+        self, address: Address, server: NativeServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async with raw(address) as idle:
             await idle.open()
             for id in range(1, 9):
-                await asyncio.sleep(0.1)
+                jump(monkeypatch, 100)
+                await asyncio.sleep(0.001)  # everybody who is silent is looked at
                 idle.ask(Op.PING, id, [])
                 assert (await idle.answer(id))[0] == Op.REPLY
             assert len(server.connections) == 1
@@ -100,21 +113,20 @@ class TestConnections:
                     await flintmq.connect(url)
             assert caplog.text.count("turned away") == 1
             assert len(server.connections) == 2
-        await asyncio.sleep(0.05)
+        await until(lambda: not server.connections, "they are kept")
         await _is_well(url)
 
     async def test_who_is_turned_away_and_does_not_listen_holds_nothing(
         self, address: Address, url: str, server: NativeServer
     ) -> None:
         silent = [await asyncio.open_connection(*address) for _ in range(150)]
-        await asyncio.sleep(0.1)
+        for reader, _ in silent[102:]:
+            assert await reader.read() == b""  # nobody tells them anything
         assert len(server.connections) == 2
         assert len(server._turned_away) <= 100
         for _, writer in silent:
             writer.transport.abort()
-        await asyncio.sleep(0.1)
-        assert not server.connections
-        assert not server._turned_away
+        await until(lambda: not server.connections and not server._turned_away, "they are kept")
         await _is_well(url)
 
 
@@ -161,7 +173,7 @@ async def test_a_client_that_never_reads_what_it_asks_for_costs_no_memory(
         await _is_well(url)
     async with flintmq.connect(url) as mq:
         if op == "TAKE_LEASED":  # what it had is given to others, now that it is gone
-            found = await mq.poll("orders", "workers", 10, wait=10)
+            found = await mq.poll("orders", "workers", 10, wait=60)
             assert [message.offset for message in found] == list(range(10))
 
 
@@ -176,7 +188,7 @@ class TestAway:
         for number in range(12):
             async with raw(address) as one:
                 await one.open(client=f"client {number}", resumable=True)
-            await _until(lambda: not server.connections)
+            await until(lambda: not server.connections, "it is kept")
         left = {session.client for session in server.sessions.values()}
         assert left == {f"client {number}" for number in range(7, 12)}
         await _is_well(url)
@@ -191,18 +203,10 @@ class TestAway:
                 await one.open(client=f"client {number}", resumable=True)
                 one.ask(Op.FETCH, 1, ["orders", 0, 900, None])
                 assert (await one.answer(1))[0] == Op.REPLY
-            await _until(lambda: not server.connections)
+            await until(lambda: not server.connections, "it is kept")
         left = {session.client for session in server.sessions.values()}
         assert left == {"client 2", "client 3", "client 4"}
         assert sum(session.kept_bytes for session in server.sessions.values()) <= 3_000_000
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it never came true")
 
 
 async def test_what_comes_in_one_turn_is_written_at_once_and_without_delay(
@@ -257,22 +261,26 @@ class TestRepliesThatWait:
 
 
 async def test_a_publisher_that_is_held_back_by_the_disk_is_not_taken_for_silent(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()
     broker = DurableBroker(SlowFileSystem(tmp_path / "data", gate), decoder=Codec())
     await broker.open()
-    server = NativeServer(broker, limits=Limits(in_flight_bytes=20_000, idle_seconds=0.3))
+    server = NativeServer(broker, limits=Limits(in_flight_bytes=20_000, idle_seconds=30))
     host, port = await server.start("127.0.0.1", 0)
     try:
         async with flintmq.connect(f"flint://{host}:{port}") as mq:
             await mq.publish("orders", b"first")
             gate.shut()
             tasks = [asyncio.ensure_future(mq.publish("orders", bytes(1000))) for _ in range(200)]
-            await asyncio.sleep(0.8)
             (session,) = server.sessions.values()
-            assert session.connection is not None, "it was disconnected"
-            assert session.connection.is_held_by_us
+            connection = session.connection
+            assert connection is not None
+            await until(lambda: connection.is_held_by_us, "it is not held back")
+            jump(monkeypatch, 100)
+            await asyncio.sleep(0.001)  # everybody who is silent is looked at
+            assert session.connection is connection, "it was disconnected"
+            assert connection.is_held_by_us
             assert session.publishes._landing_bytes < 20_000 + 2 * 256 * 1024
             assert not any(task.done() for task in tasks)
             gate.open()

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from flintmq.spark.java import find_java
 from flintmq.spark.jvm import OPTIONS, shim
+from tests.patience import free_port
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 READY_SECONDS = 120.0
@@ -40,7 +41,7 @@ class Cluster:
         self.master = ""
 
     def start(self) -> None:
-        port, page = _free_port(), _free_port()
+        port, page = free_port(), free_port()
         self.master = f"spark://{HOSTS[0]}:{port}"
         self._run(
             "master.Master", "--host", HOSTS[0], "--port", str(port), "--webui-port", str(page)
@@ -58,7 +59,7 @@ class Cluster:
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:
-            process.wait(30)
+            process.wait(60)
 
     def _run(self, name: str, *arguments: str) -> None:
         log = (self._directory / f"{name}-{len(self._processes)}.log").open("wb")
@@ -75,12 +76,6 @@ class Cluster:
                     stderr=log,
                 )
             )
-
-
-def _free_port() -> int:
-    with socket.create_server((HOSTS[0], 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _wait_for(host: str, port: int) -> None:

@@ -108,6 +108,8 @@ class BrokerProcess:
         self.directory, self._arguments = directory, arguments
         self._process: subprocess.Popen[str] | None = None
         self.listen = "127.0.0.1:0"
+        self.said = ""
+        """Where it says that it is."""
 
     @property
     def url(self) -> str:
@@ -128,7 +130,7 @@ class BrokerProcess:
             text=True,
         )
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        self.said = line = self._process.stdout.readline()
         assert "ready at " in line, f"the broker is not ready: {line!r}"
         self.listen = line.split("ready at flint://")[1].split(",")[0].strip()
         return self
@@ -144,7 +146,7 @@ class BrokerProcess:
         assert self._process is not None
         assert self._process.stdout is not None
         self._process.send_signal(number)
-        self._process.wait(30)
+        self._process.wait(60)
         self._process.stdout.close()
         self._process = None
 

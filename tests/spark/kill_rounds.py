@@ -136,7 +136,7 @@ def run_rounds(
 def _count(mq: BlockingClient, outcome: Outcome) -> None:
     seen: Counter[int] = Counter()
     with mq.reader("out") as reader:
-        while rows := reader.read_batch(10_000, timeout=0.5):
+        while rows := reader.read_batch(10_000, timeout=0):
             seen.update(int(value) for value in rows.values)
     outcome.came = seen.total()
     outcome.lost = sum(1 for row in range(outcome.sent) if row not in seen)

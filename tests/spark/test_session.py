@@ -177,7 +177,7 @@ def test_java_ends_when_the_program_does_and_nothing_was_said(
             program.kill()
         output, said = program.communicate(timeout=60)
         assert (output, said) == ("", "")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while is_running(java) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not is_running(java)

@@ -120,7 +120,7 @@ def test_a_new_topic_without_messages_makes_no_batch(broker: ThreadedBroker, url
 
 
 def test_an_idle_stream_waits_a_moment_and_hears_of_what_comes(
-    broker: ThreadedBroker, url: str
+    broker: ThreadedBroker, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.publish("orders", b"1")
     reader = earliest(url)
@@ -130,6 +130,7 @@ def test_an_idle_stream_waits_a_moment_and_hears_of_what_comes(
     assert reader.latestOffset(end, ALL) == end
     assert time.monotonic() - before >= 0.2, "it did not wait"
 
+    monkeypatch.setattr("flintmq.spark.stream_reader.POLL_SECONDS", 60.0)
     later = threading.Timer(0.05, broker.publish, ["orders", b"2"])
     later.start()
     assert reader.latestOffset(end, ALL) != end, "it was not woken"
@@ -530,7 +531,7 @@ def test_available_now_reads_what_was_there_in_limited_batches(
         assert b"later" not in rows
 
     assert sizes == [10, 10, 5]
-    assert time.monotonic() - before < 20
+    assert time.monotonic() - before < 60
 
 
 def test_available_now_does_not_wait_for_more(broker: ThreadedBroker, url: str) -> None:

@@ -7,14 +7,14 @@ import errno
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from flintmq.errors import Closed, FlintError, InvalidRequest, StorageFailed, StorageFull
 from flintmq.fsync_policy import ALWAYS, NEVER, FsyncPolicy
 from flintmq.storage.filesystem import LocalFileSystem
-from flintmq.storage.group_commit import GroupCommit
+from flintmq.storage.group_commit import HERE_BYTES_MAX, GroupCommit
 from flintmq.storage.journal import Journal
 from flintmq.testing import SimulatedFileSystem
 from tests.storage.journals import entry, everything, indexes, journal_files, open_journal
@@ -96,6 +96,20 @@ class SlowDisk:
     def finish_all(self) -> None:
         self._is_free = True
         self._allowed.release(1000)
+
+
+def watched(journal: Journal, meanwhile: Callable[[], None] = lambda: None) -> list[str]:
+    """The threads that write into a journal, in the order of their writes."""
+    writers: list[str] = []
+    write = journal.write
+
+    def watch(lots: Any) -> int:
+        writers.append(threading.current_thread().name)
+        meanwhile()
+        return write(lots)
+
+    journal.write = watch  # type: ignore[method-assign]
+    return writers
 
 
 @pytest.fixture
@@ -378,6 +392,89 @@ async def test_a_loop_that_is_closed_under_the_threads_harms_nobody(
     for thread in commit._threads:
         await asyncio.to_thread(thread.join, PATIENCE)
     assert indexes(open_journal(disk, file_bytes=1 << 16)) == [1]
+
+
+async def test_where_no_sync_is_waited_for_the_loop_writes_a_little_itself(
+    disk: SimulatedFileSystem,
+) -> None:
+    heard = Heard(open_journal(disk, file_bytes=1 << 16), NEVER)
+    heard.commit.start()
+    for ticket in range(1, 4):
+        heard.submit(b"x" * 100)
+        await asyncio.sleep(0)  # no thread could have been that quick
+        assert heard.durable == list(range(1, ticket + 1))
+        assert heard.written[-1] == ticket
+
+    assert heard.commit.waiting_bytes == 0
+    await heard.commit.close()
+    assert indexes(open_journal(disk, file_bytes=1 << 16)) == [1, 2, 3]
+
+
+async def test_what_is_much_or_needs_the_next_file_is_left_to_the_thread(
+    disk: SimulatedFileSystem,
+) -> None:
+    journal = open_journal(disk, file_bytes=1 << 18)
+    writers = watched(journal)
+    heard = Heard(journal, NEVER)
+    heard.commit.start()
+    for size in (HERE_BYTES_MAX + 1, *[60_000] * 4):  # the last one needs another file
+        heard.submit(b"x" * size)
+        last = heard.commit.submitted
+        await heard.until(lambda last=last: heard.durable[-1:] == [last])  # type: ignore[misc]
+
+    assert writers == ["flintmq-journal", *["MainThread"] * 3, "flintmq-journal"]
+    await heard.commit.close()
+    assert indexes(open_journal(disk, file_bytes=1 << 18)) == [1, 2, 3, 4, 5]
+
+
+async def test_after_a_slow_write_the_loop_leaves_the_disk_to_the_thread_for_a_while(
+    disk: SimulatedFileSystem,
+) -> None:
+    time = 0.0
+
+    def take_long() -> None:
+        nonlocal time
+        time += 0.01
+
+    journal = open_journal(disk, file_bytes=1 << 16)
+    writers = watched(journal, take_long)
+    heard = Heard(journal, NEVER, monotonic=lambda: time)
+    heard.commit.start()
+    for ticket in (1, 2):
+        heard.submit()
+        await heard.until(lambda ticket=ticket: heard.durable[-1:] == [ticket])  # type: ignore[misc]
+    time += 1.0
+    heard.submit()
+    await heard.until(lambda: heard.durable[-1] == 3)
+
+    assert writers == ["MainThread", "flintmq-journal", "MainThread"]
+    await heard.commit.close()
+
+
+async def test_a_write_of_the_loop_that_fails_is_final_too(disk: SimulatedFileSystem) -> None:
+    heard = Heard(open_journal(disk, file_bytes=1 << 16), NEVER)
+    heard.commit.start()
+    disk.fail("pwritev", name="journal-")
+    heard.submit()
+    await heard.until(lambda: bool(heard.failures))
+
+    assert isinstance(heard.failures[0], StorageFailed)
+    assert heard.durable == []
+    await heard.commit.close()
+
+
+async def test_a_bug_in_a_write_of_the_loop_is_told_as_a_failure(
+    disk: SimulatedFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = open_journal(disk, file_bytes=1 << 16)
+    heard = Heard(journal, NEVER)
+    heard.commit.start()
+    monkeypatch.setattr(journal, "write", lambda lots: 1 // 0)
+    heard.submit()
+    await heard.until(lambda: bool(heard.failures))
+
+    assert "ZeroDivisionError" in str(heard.failures[0])
+    await heard.commit.close()
 
 
 async def test_an_interval_is_kept_by_the_thread(disk: SimulatedFileSystem) -> None:

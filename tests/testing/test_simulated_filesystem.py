@@ -251,14 +251,14 @@ def test_a_slow_sync_waits_for_the_test(disk: SimulatedFileSystem) -> None:
 
     def wait(name: str) -> None:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
 
     file = stored(disk, content=b"old")
     file.pwritev([b"new"], 0)
     disk.on_sync = wait
     thread = threading.Thread(target=file.sync)
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
 
     assert file.pread(3, 0) == b"new", "others go on"
     assert disk.crash().contents("file") == b"old"

@@ -24,7 +24,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
     def on_this_loop(story: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            runner.run(asyncio.wait_for(story, 30))
+            runner.run(asyncio.wait_for(story, 60))
 
     return on_this_loop
 

@@ -90,7 +90,7 @@ async def failure(url: str, **options: Any) -> flintmq.FlintError:
     """Why a connection cannot be made."""
     mq = flintmq.connect(url, **options)
     try:
-        await asyncio.wait_for(mq.__aenter__(), 10)
+        await asyncio.wait_for(mq.__aenter__(), 60)
     except flintmq.FlintError as error:
         return error
     finally:

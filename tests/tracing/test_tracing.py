@@ -86,7 +86,7 @@ async def test_processing_is_a_child_of_the_publish(url: str, spans: InMemorySpa
         with trace.get_tracer("app").start_as_current_span("request"):
             receipt = await mq.publish("orders", b"x")
         async with mq.subscribe("orders", "billing") as deliveries:
-            message = await deliveries.read(timeout=5)
+            message = await deliveries.read(timeout=60)
             assert message is not None
             async with message.process():
                 inside = trace.get_current_span()
@@ -132,7 +132,7 @@ async def test_a_batch_has_one_span_and_one_traceparent(
         await mq.publish_batch("orders", [b"a", b"b", b"c"])
         await mq.publish_batch("orders", [b"d", b"e"], headers=[{"n": "1"}, None])
         async with mq.reader("orders", start="earliest") as reader:
-            found = [message.headers for message in await reader.read_batch(10, timeout=5)]
+            found = [message.headers for message in await reader.read_batch(10, timeout=60)]
 
     first, second = named(spans, "publish orders")
     assert of(first)["messaging.batch.message_count"] == 3
@@ -150,7 +150,7 @@ async def test_a_publisher_has_a_span_for_each_flush(url: str, spans: InMemorySp
                 publisher.send(b"x")
             await publisher.flush()
         async with mq.reader("orders", start="earliest") as reader:
-            rows = await reader.read_batch(100, timeout=5)
+            rows = await reader.read_batch(100, timeout=60)
             found = {message.headers["traceparent"] for message in rows}
 
     published = named(spans, "publish orders")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, repeat
 from typing import Any
 
@@ -343,10 +344,13 @@ class BatchBuilder:
         columns = self.columns & ~TIMES
         control = b""
         payload = binary_parts(self._values)
-        if self._extras is not None or producer is not None or self._common_type is not None:
+        if self._extras is not None or self._common_type is not None:
             extras = self._extras or _Extras()
-            control, columns = extras.control(rows, columns, producer)
+            control = extras.control(rows, columns)
             columns |= extras.payload(rows, columns, self._common_type, payload)
+        if producer is not None:
+            control += producer_column(producer)
+            columns |= PRODUCER
         if self.times is not None:
             times = self._times_until(rows)
             if times.count(self.append_time) != rows:
@@ -398,7 +402,7 @@ class _Extras:
         size = sum(utf8_length(self.keys[row]) for row in rows if row in self.keys)
         return size + sum(headers_length(self.headers[row]) for row in rows if row in self.headers)
 
-    def control(self, rows: int, columns: int, producer: str | None) -> tuple[bytes, int]:
+    def control(self, rows: int, columns: int) -> bytes:
         parts: list[bytes] = []
         if columns & PRIORITY:
             parts.append(pad(bytes(map(self.priorities.get, range(rows), repeat(0)))))
@@ -410,11 +414,7 @@ class _Extras:
             keys = self.keys
             hashes = array("I", (key_hash(keys[row]) if row in keys else 0 for row in range(rows)))
             parts.append(pad(hashes.tobytes()))
-        if producer is not None:
-            name = producer.encode()
-            parts.append(pad(U32.pack(len(name)) + name))
-            columns |= PRODUCER
-        return b"".join(parts), columns
+        return b"".join(parts)
 
     def payload(self, rows: int, columns: int, common: str | None, parts: list[bytes]) -> int:
         """Add the columns behind the values to `parts`; the bits that qualify them."""
@@ -448,6 +448,13 @@ class _Extras:
             entries = array("i", (entry_of[type_of(row, common or "")] for row in range(rows)))
             parts.append(pad(entries.tobytes()))
         return vary
+
+
+@lru_cache(maxsize=64)
+def producer_column(producer: str) -> bytes:
+    """The same for every batch of a connection."""
+    name = producer.encode()
+    return pad(U32.pack(len(name)) + name)
 
 
 def concat(batches: Sequence[RecordBatch], compression: str = "none") -> RecordBatch:

@@ -68,6 +68,7 @@ class RecordBatch:
         "_last_row",
         "_layout",
         "_raw",
+        "_size",
         "_width",
         "append_time",
         "base_offset",
@@ -112,6 +113,7 @@ class RecordBatch:
         self._layout: Layout | None = None
         self._width = WIDTH_UNKNOWN
         self._last_row = -1
+        self._size = -1
         self._decoded: tuple[bytes, ...] | None = None
         self.cache: DecodeCache | None = None
 
@@ -404,6 +406,8 @@ class RecordBatch:
         A compressed batch counts as stored, spread evenly over its rows, so that counting never
         opens a payload.
         """
+        if stop - start == self.row_count and self._size >= 0:
+            return self._size  # asked for several times on the way of every publish
         if self.compression:
             length = self.payload_length
             return length * stop // self.row_count - length * start // self.row_count
@@ -417,6 +421,8 @@ class RecordBatch:
             _check_entries(first, last, layout)
             size += span(raw, layout.header_names, first, last)
             size += span(raw, layout.header_values, first, last)
+        if stop - start == self.row_count:
+            self._size = size
         return size
 
     def __repr__(self) -> str:

@@ -24,43 +24,66 @@ def bars(times: Latencies) -> list[str]:
     ]
 
 
-def svg(title: str, lines: list[str], times: dict[str, Latencies]) -> str:
-    """A histogram for each kind of latency, with its percentiles, below what was measured."""
-    parts: list[str] = []
-    y = 28
+class Sheet:
+    """A picture that grows downwards, line by line: texts and bars."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._parts: list[str] = []
+        self._y = 0
+
+    def line(self, height: int) -> None:
+        """Go down to the next line."""
+        self._y += height
 
     def text(
-        x: int, content: str, *, size: int = 13, end: bool = False, bold: bool = False
+        self, x: int, content: str, *, size: int = 13, end: bool = False, bold: bool = False
     ) -> None:
         more = (' text-anchor="end"' if end else "") + (' font-weight="bold"' if bold else "")
-        place = f'x="{x}" y="{y}" font-size="{size}"'
-        parts.append(f"<text {place}{more}>{escape(content)}</text>")
+        place = f'x="{x}" y="{self._y}" font-size="{size}"'
+        self._parts.append(f"<text {place}{more}>{escape(content)}</text>")
 
-    text(20, title, size=16, bold=True)
+    def bar(self, x: int, length: float, colour: str) -> None:
+        self._parts.append(
+            f'<rect x="{x}" y="{self._y - 11}" width="{round(length, 1)}" height="13" '
+            f'fill="{colour}"/>'
+        )
+
+    def render(self) -> str:
+        width, height = self._width, self._y + 24
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}" font-family="sans-serif" fill="#1f2937">\n'
+            f'<rect width="{width}" height="{height}" fill="#ffffff"/>\n'
+            + "\n".join(self._parts)
+            + "\n</svg>\n"
+        )
+
+
+def svg(title: str, lines: list[str], times: dict[str, Latencies]) -> str:
+    """A histogram for each kind of latency, with its percentiles, below what was measured."""
+    sheet = Sheet(680)
+    sheet.line(28)
+    sheet.text(20, title, size=16, bold=True)
     for line in lines:
-        y += 20
-        text(20, line)
+        sheet.line(20)
+        sheet.text(20, line)
     for name, found in times.items():
         rows = found.histogram()
         if not rows:
             continue
-        y += 34
+        sheet.line(34)
         figures = ", ".join(f"{at} {shown(value)}" for at, value in found.figures().items())
-        text(20, f"{name}: {figures}", bold=True)
-        y += 8
+        sheet.text(20, f"{name}: {figures}", bold=True)
+        sheet.line(8)
         most = max(count for _, count in rows)
         for bound, count in rows:
-            y += 18
-            text(110, f"to {shown(bound)}", size=12, end=True)
-            width = round(count / most * 420, 1)
-            parts.append(f'<rect x="120" y="{y - 11}" width="{width}" height="13" fill="#c2410c"/>')
-            text(round(126 + width), f"{count:,}", size=12)
-    height = y + 24
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="680" height="{height}" '
-        f'viewBox="0 0 680 {height}" font-family="sans-serif" fill="#1f2937">\n'
-        f'<rect width="680" height="{height}" fill="#ffffff"/>\n' + "\n".join(parts) + "\n</svg>\n"
-    )
+            sheet.line(18)
+            sheet.text(110, f"to {shown(bound)}", size=12, end=True)
+            length = round(count / most * 420, 1)
+            sheet.bar(120, length, "#c2410c")
+            sheet.text(round(126 + length), f"{count:,}", size=12)
+    return sheet.render()
 
 
 def check_chart(path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -27,9 +29,22 @@ from ..wire.blip_flat import (
 CONNECT_SECONDS = 10.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 READ_BYTES = 256 * 1024
+WHY_CLOSED = (
+    "a message may be too large for it (server.max_message_size_bytes, --blip-max-command-bytes), "
+    "or it asks for keys, which this protocol cannot show"
+)
 
 
-@click.group("blip")
+class _Group(click.Group):
+    """With the short names that its last release has."""
+
+    short: ClassVar = {"p": "pub", "s": "sub", "u": "unsub"}
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        return super().get_command(context, self.short.get(name, name))
+
+
+@click.group("blip", cls=_Group)
 @click.option(
     "-a", "--addr", default=f"127.0.0.1:{BLIP_PORT}", metavar="HOST:PORT", show_default=True,
     help="Where the broker listens for BlipMQ's clients.",
@@ -37,6 +52,8 @@ READ_BYTES = 256 * 1024
 @click.pass_context
 def command(context: click.Context, addr: str) -> None:
     """Publish and subscribe as BlipMQ's own command line does.
+
+    p, s and u are short for pub, sub and unsub.
 
     \b
     Examples:
@@ -59,17 +76,30 @@ def _ttl(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @command.command("pub")
 @click.argument("topic")
-@click.argument("message")
+@click.argument("message", required=False)
+@click.option(
+    "-f", "--file", "path", metavar="FILE", help="Publish what is in it, instead of a MESSAGE.",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)  # fmt: skip
 @_ttl
 @click.pass_obj
-def pub(address: tuple[str, int], topic: str, message: str, ttl: int) -> int:
+def pub(
+    address: tuple[str, int], topic: str, message: str | None, path: Path | None, ttl: int
+) -> int:
     """Publish MESSAGE, or what is on stdin if it is `-`.
+
+    It ends with 0 once the broker has taken it.
 
     \b
     Examples:
       flintmq blip pub chat hello
       flintmq blip pub chat - --ttl 5000 < message.txt
     """
+    if (message is None) == (path is None):
+        raise click.UsageError("one of MESSAGE, `-` and --file FILE says what to publish")
+    if path is not None:
+        return _publish_file(address, topic, path, ttl)
+    assert message is not None
     payload = sys.stdin.buffer.read() if message == "-" else message.encode()
     return _publish(address, topic, payload, ttl)
 
@@ -101,28 +131,47 @@ Examples:
 @click.option(
     "-n", "--count", type=click.IntRange(1), metavar="N", help="End after so many messages."
 )
+@click.option(
+    "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text",
+    help="A line of text, or of JSON (payload_base64 where it is no UTF-8), for each message.",
+)  # fmt: skip
 @click.pass_obj
-def sub(address: tuple[str, int], topic: str, count: int | None) -> int:
+def sub(address: tuple[str, int], topic: str, count: int | None, form: str) -> int:
     """Print messages as they come: id, payload, @time in milliseconds.
 
     \b
     Examples:
       flintmq blip sub chat
+      flintmq blip sub chat --format json
       flintmq blip --addr 127.0.0.1:7878 sub chat --count 10
     """
     with _connected(address) as connection:
         connection.sendall(_command(Action.SUB, topic))
         for answer in _answers(connection):
             if isinstance(answer, SubAck):
-                click.echo(f"> {answer.info.decode()}")
+                # As JSON, nothing else is on stdout.
+                click.echo(f"> {answer.info.decode()}", err=form == "json")
                 continue
-            shown = answer.payload.decode(errors="replace")
-            click.echo(f"{answer.id} {shown} @{answer.timestamp_ms}")
+            click.echo(_as_json(answer) if form == "json" else _as_text(answer))
             if count is not None:
                 count -= 1
                 if not count:
                     return 0
-    raise Disconnected(_shown(address), "the broker has closed the connection")
+    raise Disconnected(_shown(address), f"the broker has closed the connection: {WHY_CLOSED}")
+
+
+def _as_text(message: FlatMessage) -> str:
+    shown = message.payload.decode(errors="replace")
+    return f"{message.id} {shown} @{message.timestamp_ms}"
+
+
+def _as_json(message: FlatMessage) -> str:
+    try:
+        payload = {"payload": message.payload.decode()}
+    except UnicodeDecodeError:
+        payload = {"payload_base64": base64.b64encode(message.payload).decode()}
+    times = {"timestamp": message.timestamp_ms, "ttl_ms": message.ttl_ms}
+    return json.dumps({"id": message.id, **payload, **times})
 
 
 @command.command("unsub")
@@ -135,17 +184,11 @@ def unsub(address: tuple[str, int], topic: str) -> int:
     Examples:
       flintmq blip unsub chat
     """
-    with _connected(address) as connection:
-        connection.sendall(_command(Action.UNSUB, topic))
-        _finish(connection)
-    return 0
+    return _carried_out(address, topic, _command(Action.UNSUB, topic))
 
 
 def _publish(address: tuple[str, int], topic: str, payload: bytes, ttl: int) -> int:
-    with _connected(address) as connection:
-        connection.sendall(_command(Action.PUB, topic, payload, ttl))
-        _finish(connection)
-    return 0
+    return _carried_out(address, topic, _command(Action.PUB, topic, payload, ttl))
 
 
 def _command(action: Action, topic: str, payload: bytes = b"", ttl: int = 0) -> bytes:
@@ -171,18 +214,17 @@ def _shown(address: tuple[str, int]) -> str:
     return f"{address[0]}:{address[1]}"
 
 
-def _finish(connection: socket.socket) -> None:
-    """The protocol answers nothing; that the broker ends the connection in good order once it has
-    carried out what came before is all there is to know."""
-    connection.shutdown(socket.SHUT_WR)
-    try:
-        while connection.recv(READ_BYTES):
+def _carried_out(address: tuple[str, int], topic: str, command: bytes) -> int:
+    """The protocol answers a SUB alone, and what comes before it is carried out before it: so one
+    is sent behind the command."""
+    with _connected(address) as connection:
+        try:
+            connection.sendall(command + _command(Action.SUB, topic))
+            if next(_answers(connection), None) is not None:
+                return 0
+        except (ConnectionResetError, BrokenPipeError):
             pass
-    except ConnectionResetError:
-        raise FlintError(
-            "the broker has not taken it: the message is too large, or it asks for keys, which "
-            "this protocol cannot show"
-        ) from None
+    raise FlintError(f"the broker has not taken it: {WHY_CLOSED}")
 
 
 def _answers(connection: socket.socket) -> Iterator[FlatMessage | SubAck]:

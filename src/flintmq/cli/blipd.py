@@ -9,14 +9,17 @@ from pathlib import Path
 
 import click
 
-from ..blip_settings import resolve_blip
+from ..blip_settings import DEFAULTS, resolve_blip
+from ..config import BY_NAME
 from ..settings import Resolved
-from .config_options import GroupedCommand, config_options, configured, tell_problems
+from .config_options import GroupedCommand, config_options_of, configured, tell_problems
 from .serve import serve
+
+SHOWN = {name: BY_NAME[name].kind.to_text(value) for name, value in DEFAULTS.items()}
 
 
 @click.command("blipd", cls=GroupedCommand)
-@config_options
+@config_options_of("BLIPMQ_CONFIG", SHOWN)
 def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     """Run a broker with BlipMQ's configuration, for BlipMQ's clients.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,16 @@ class GroupedCommand(click.Command):
 def config_options(command: Command) -> Command:
     """An option for every setting that is no secret, and `--config`. The command gets those that
     were given, as `flags`, unread: what they say is checked with file and environment."""
+    return _with_options(command, FILE_VARIABLE, {})
 
+
+def config_options_of(variable: str, defaults: Mapping[str, str]) -> Callable[[Command], Command]:
+    """The same for a command whose file is named by another variable, and whose defaults are
+    others: those, as they are shown."""
+    return lambda command: _with_options(command, variable, defaults)
+
+
+def _with_options(command: Command, variable: str, defaults: Mapping[str, str]) -> Command:
     @wraps(command)
     def called(config_file: Path | None, **given: Any) -> int:
         flags = {name: given.pop(name) for name in BY_NAME if given.get(name) is not None}
@@ -44,28 +53,29 @@ def config_options(command: Command) -> Command:
     decorated: Any = called
     for setting in reversed(SETTINGS):
         if not setting.secret:  # arguments are in the process list, for all to read
-            decorated = _option(setting)(decorated)
+            decorated = _option(setting, defaults.get(setting.name))(decorated)
     decorated = click.option(
         "--config",
         "config_file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help=f"A TOML or YAML file with settings.  [{FILE_VARIABLE}]",
+        help=f"A TOML or YAML file with settings.  [{variable}]",
     )(decorated)
     made: Command = decorated
     return made
 
 
-def _option(setting: Setting) -> Callable[[Any], Any]:
+def _option(setting: Setting, otherwise: str | None) -> Callable[[Any], Any]:
     is_switch = isinstance(setting.kind, Boolean)
     flag = f"{setting.flag}/--no-{setting.flag[2:]}" if is_switch else setting.flag
-    default = setting.default_shown
+    is_required = setting.is_required and otherwise is None
+    default = otherwise or setting.default_shown
     return click.option(
         flag,
         setting.name,
         default=None,
         metavar=None if is_switch else setting.metavar,
-        help=f"{setting.help}  [{default if setting.is_required else f'default: {default}'}]",
+        help=f"{setting.help}  [{default if is_required else f'default: {default}'}]",
     )
 
 

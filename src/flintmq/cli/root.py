@@ -29,6 +29,14 @@ CONFIG_COMMANDS = {
     "show": ("config_show", "Every setting in force, and where it comes from."),
     "init": ("config_init", "Write a file with every setting in it."),
 }
+PIPELINE_COMMANDS = {
+    "run": ("pipeline_run", "Run a pipeline, once or until it is stopped."),
+    "check": ("pipeline_check", "Everything that is wrong with a pipeline."),
+    "plan": ("pipeline_plan", "A drawing of a pipeline."),
+    "ls": ("pipeline_ls", "The pipelines of a directory, and how far they are."),
+    "new": ("pipeline_new", "Write a pipeline to begin with."),
+    "export": ("pipeline_export", "Make a project of Spark's own pipelines of one."),
+}
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
     "hermesd": ("hermesd", "Run a broker as HermesMQ's daemon is run."),
@@ -40,6 +48,7 @@ COMMANDS = {
     "group": ("group", "List, look at, pause, reset and delete groups."),
     "dlq": ("dlq", "Dead letters: show, put back, let go."),
     "top": ("top", "Topics and groups as they move, in a terminal."),
+    "pipeline": ("pipeline", "Topics through Spark: run, check, draw, begin a pipeline."),
     "bench": ("bench", "Measure a broker: messages a second, latencies."),
     "check": ("check", "Whether a broker, a topic, a group is well, by exit code."),
     "completion": ("completion", "Completion for bash, zsh and fish."),
@@ -116,7 +125,20 @@ Examples:
   flintmq config show --config /etc/flintmq.toml
 """,
 )
-GROUPS = {"log": log, "config": config, "key": key}
+
+pipeline = LazyGroup(
+    PIPELINE_COMMANDS,
+    name="pipeline",
+    help="""From a short file to running queries of Spark over topics.
+
+\b
+Examples:
+  flintmq pipeline new totals
+  flintmq pipeline check orders.toml --quick
+  flintmq pipeline run orders.toml --once
+""",
+)
+GROUPS = {"log": log, "config": config, "key": key, "pipeline": pipeline}
 
 
 def _tell_version(context: click.Context, option: click.Parameter, wanted: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from ..batch import EXPIRY
 from ..broker_api import Filter
 from ..clock import Clock
 from ..errors import Closed, FlintError, QueueFull
@@ -183,6 +184,18 @@ class Feed:
         return Rows(runs)
 
     def take_one(self) -> Message | None:
+        queue = self._queue
+        if queue and not self.on_room:
+            (source, start, stop, origin, picks, _), ttl_ms = queue[0]
+            if picks is None and ttl_ms is None and not source.columns & EXPIRY:
+                # Without what `take` has to look after: who takes one by one takes many.
+                if start + 1 < stop:
+                    queue[0] = (Run(source, start + 1, stop, origin), None)
+                else:
+                    queue.popleft()
+                self._waiting -= 1
+                self.delivered += 1
+                return Message(source, start, origin)
         rows = self.take(1)
         return rows[0] if rows else None
 

@@ -174,6 +174,14 @@ class Connection(asyncio.Protocol):
             self._flushing = True
             self._loop.call_soon(self.flush)
 
+    def write_now(self, work: Callable[[], None]) -> None:
+        """Do what writes, and send that at once: this turn of the loop is over."""
+        self._flushing = True  # nobody else has to see to it
+        try:
+            work()
+        finally:
+            self.flush()
+
     def flush(self) -> None:
         self._flushing = False
         if self._tls is not None and not self._tls.is_open:

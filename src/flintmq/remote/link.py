@@ -470,10 +470,12 @@ class Link:
             self._try_again()
         return id
 
-    def flush(self) -> None:
-        """Write now what was sent in this turn of the loop."""
+    def write_now(self, work: Callable[[], None]) -> None:
+        """Do what sends, and write that at once, with what was sent in this turn before."""
         if self._connection is not None:
-            self._connection.flush()
+            self._connection.write_now(work)
+        else:
+            work()
 
     async def ask(
         self,

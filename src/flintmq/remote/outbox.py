@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ..batch import OBJECTS, PRODUCER, BatchBuilder, RecordBatch
-from ..batch.format import U32, pad
+from ..batch.builder import producer_column
 from ..errors import (
     Closed,
     Disconnected,
@@ -41,7 +41,8 @@ ROWS_MAX = 90_000
 again has to be among them."""
 
 OVERDUE_SECONDS = 1.0
-"""The broker itself answers when a publish runs out of time; that answer may take so long."""
+"""The broker itself answers when a publish runs out of time; that answer may take so long. Then so
+long once more: where it was we who were held up, the answer may be here and not read yet."""
 
 CONTROL_BYTES = 1024
 """What a frame has at most beside its batch, but for the name of the topic."""
@@ -151,6 +152,12 @@ class Lot:
         return receipt
 
     def is_overdue(self) -> None:
+        """The broker should have answered by now; but only if we have listened meanwhile."""
+        self.overdue = self.outbox.link.loop.call_later(
+            self.outbox.overdue_seconds, self.is_given_up
+        )
+
+    def is_given_up(self) -> None:
         """Nobody waits any longer for a broker that says nothing. Its place in the books stays."""
         for future in self.futures:
             if not future.done():
@@ -191,6 +198,7 @@ class Outbox:
         self.link = link
         self.again: list[Lot] = []
         """Lots that have to be sent again once there is a session."""
+        self.overdue_seconds = OVERDUE_SECONDS
         self._producer = producer
         self._is_careful = is_careful
         self._bytes_max = self._wanted_bytes_max = bytes_max
@@ -278,8 +286,7 @@ class Outbox:
 
     def _end_of_turn(self) -> None:
         self._flushing = False
-        self.flush()
-        self.link.flush()
+        self.link.write_now(self.flush)
 
     def flush(self) -> None:
         """Send everything that is open: what is asked next must come behind it."""
@@ -332,7 +339,7 @@ class Outbox:
         lot.was_sent += 1
         if lot.timeout is not None and lot.timeout < 2 * SILENCE_SECONDS and lot.overdue is None:
             # Longer than that the link itself does not bear a broker that says nothing.
-            due = self.link.loop.time() + lot.timeout + OVERDUE_SECONDS
+            due = self.link.loop.time() + lot.timeout + self.overdue_seconds
             lot.overdue = self.link.loop.call_at(due, lot.is_overdue)
         lot.id = self.link.send(
             Op.PUBLISH, _encoded(control), (lot.batch.header(), lot.batch.body), lot
@@ -421,8 +428,7 @@ def _encoded(control: Publish) -> bytes:
 
 def with_producer(batch: RecordBatch, producer: str, sequence: int) -> RecordBatch:
     """The same rows, told from all others; the payload stays as it is."""
-    name = producer.encode()
-    column = pad(U32.pack(len(name)) + name)
+    column = producer_column(producer)
     at = batch.control_length
     return RecordBatch(
         columns=batch.columns | PRODUCER,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
-import socket
 import ssl
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ..errors import (
     Disconnected,
@@ -32,6 +30,7 @@ from ..wire.hello import (
     server_hello,
 )
 from ..wire.operations import Op, encode
+from .peer import WRITE_BYTES_HIGH, Peer
 
 if TYPE_CHECKING:
     from .native import NativeServer
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-WRITE_BYTES_HIGH = 1024 * 1024
 OPEN_FRAME_BYTES_MAX = 64 * 1024
 """Who has not said who they are gets no more room than this."""
 LINGER_SECONDS = 1.0
@@ -47,49 +45,36 @@ LINGER_SECONDS = 1.0
 _numbers = itertools.count(1)
 
 
-class Connection(asyncio.Protocol):
+class Connection(Peer):
     """Bytes of one socket. What frames mean is the session's business."""
 
     def __init__(self, server: NativeServer) -> None:
+        super().__init__()
         self._server = server
         self.number = next(_numbers)
         self.since_ms = server.broker.clock.now_ms()
-        self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(OPEN_FRAME_BYTES_MAX)
         self._hello: bytes | None = b""
         self._out: list[Buffer] = []
         self._flushing = False
-        self._transport: asyncio.Transport | None = None
-        self._handshake: asyncio.TimerHandle | None = None
         self.session: Session | None = None
         self._out_bytes = 0
         self._paused = False
-        self._holding: set[str] = set()
         self._tls: TlsPipe | None = None
         self._is_plain = server.tls is None
         self._is_leaving = False
         self.heard_at = self._loop.time()
         self.idle_seconds = 0.0
         """How long it may be silent by what it was told when it opened."""
-        self.bytes_received = self.bytes_sent = 0
         self._refusal: FlintError | None = None
         self._late: asyncio.TimerHandle | None = None
-        self.peer = self.host = "?"
 
     # --- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
-        self._transport = transport
-        peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "local")
-        self.host = str(peer[0]) if isinstance(peer, tuple) else "local"
-        set_socket_options(transport)
-        transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
+        self._meet(transport)
         self._refusal = self._server.admit(self)
-        self._handshake = self._loop.call_later(
-            self._server.limits.handshake_seconds, self._handshake_over
-        )
+        self.set_deadline(self._server.limits.handshake_seconds, self._handshake_over)
 
     def data_received(self, data: bytes) -> None:
         if self._is_plain:
@@ -181,6 +166,8 @@ class Connection(asyncio.Protocol):
             if self._hello is not None:
                 data = self._take_hello(data)
             frames = self._decoder.feed(data)
+            # What could be answered at once is written below; nobody else has to see to it.
+            self._flushing = True
             if frames:
                 self.heard_at = self._loop.time()  # bytes that never make a frame are no sign
             for frame in frames:
@@ -194,8 +181,10 @@ class Connection(asyncio.Protocol):
                     self._server.open_session(self, frame)
                 else:
                     raise MalformedFrame("the first frame of a connection is OPEN")
-            if not self._server.looking:  # else deliveries go first, then our replies
-                self.flush()  # what could be answered at once
+            if self._server.looking:  # deliveries go first, then our replies
+                self._loop.call_soon(self.flush)
+            else:
+                self.flush()
         except FlintError as error:
             self.refuse(error)
         except Exception as error:
@@ -233,9 +222,7 @@ class Connection(asyncio.Protocol):
     def opened(self, session: Session) -> None:
         self.session = session
         self._decoder.frame_bytes_max = self._server.limits.frame_bytes
-        if self._handshake is not None:
-            self._handshake.cancel()
-            self._handshake = None
+        self.set_deadline(None)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -250,8 +237,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._out.clear()
-        if self._handshake is not None:
-            self._handshake.cancel()
+        self.set_deadline(None)
         if self._late is not None:
             self._late.cancel()
             self._let_go()
@@ -276,10 +262,6 @@ class Connection(asyncio.Protocol):
         """It is not read from because our disk is slow: its silence is no fault of its own."""
         return "publishes" in self._holding
 
-    @property
-    def is_open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
-
     def write(self, parts: list[Buffer]) -> None:
         """Send what is gathered in this turn of the loop with one write at its end."""
         self._out += parts
@@ -293,7 +275,7 @@ class Connection(asyncio.Protocol):
         out, self._out = self._out, []
         was_full = self._out_bytes > WRITE_BYTES_HIGH
         self._out_bytes = 0
-        if out and self._transport is not None and not self._is_leaving:
+        if out and self._transport is not None and self.is_open and not self._is_leaving:
             data = out[0] if len(out) == 1 else b"".join(out)
             self.bytes_sent += len(data)
             if self._tls is not None:
@@ -302,22 +284,11 @@ class Connection(asyncio.Protocol):
         if was_full and not self._paused and self.session is not None:
             self.session.has_room()
 
-    def hold(self, why: str) -> None:
-        """Read no more for now: the other side feels it."""
-        self._holding.add(why)
-        if self.is_open:
-            assert self._transport is not None
-            with contextlib.suppress(RuntimeError):
-                self._transport.pause_reading()
-
     def go_on(self, why: str) -> None:
-        self._holding.discard(why)
+        super().go_on(why)
         if self.is_open and not self._holding:
             # What was heard before it was held says nothing of how long it has been silent.
             self.heard_at = self._loop.time()
-            assert self._transport is not None
-            with contextlib.suppress(RuntimeError):
-                self._transport.resume_reading()
 
     def refuse(self, error: FlintError) -> None:
         """Say what is wrong with the connection as a whole, and end it."""
@@ -342,9 +313,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self.hold("login")
-        if self._handshake is not None:
-            self._handshake.cancel()
-            self._handshake = None
+        self.set_deadline(None)
         self._late = self._loop.call_later(seconds, self._answer_login, error)
 
     def _answer_login(self, error: NotAuthenticated) -> None:
@@ -359,25 +328,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close once everything written so far is sent."""
         self.flush()
-        if self._transport is not None and not self._is_leaving:
+        if self._transport is not None and self.is_open and not self._is_leaving:
             if self._tls is not None:
                 self._transport.write(self._tls.farewell())
             self._transport.close()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-
-def set_socket_options(transport: asyncio.Transport) -> None:
-    """No delay, and the kernel looks whether the other side is still there."""
-    sock = transport.get_extra_info("socket")
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, seconds in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)

@@ -21,14 +21,15 @@ from ..errors import (
     NotAuthenticated,
     QueueFull,
 )
-from ..logs import event, limited
+from ..logs import event
 from ..model import OPTION_NAMES, TopicInfo, TopicOptions
 from ..wire.frames import Frame
 from ..wire.operations import KnownTopic, Op, Open, Opened, encode
 from ..wire.runs import RunEncoder
 from .connection import Connection
-from .gate import OpenGate, WatchedGate
+from .gate import WatchedGate
 from .limits import Limits
+from .listener import Listener, Places
 from .publishing import Draining
 from .session import Session
 from .tls import ServerTls
@@ -43,11 +44,8 @@ _memories: WeakKeyDictionary[BrokerApi, int] = WeakKeyDictionary()
 """A number for what each broker has in memory, which no other has."""
 
 
-class NativeServer:
-    """Serves a broker that is open already, and does not close it.
-
-    `start` listens; `drain` tells everybody to finish; `close` ends what is left.
-    """
+class NativeServer(Listener[Connection]):
+    """A connection opens a session, or takes up the one it had."""
 
     def __init__(
         self,
@@ -58,33 +56,24 @@ class NativeServer:
         gate: WatchedGate | None = None,
         backup_dir: Path | None = None,
         tls: ServerTls | None = None,
+        places: Places | None = None,
     ) -> None:
+        super().__init__(limits=limits or Limits(), gate=gate, tls=tls, places=places)
         self.broker = broker
-        self.gate: WatchedGate = gate or OpenGate()
-        self.gate.on_changed(self._keys_changed)
         self.backup_dir = backup_dir
         """Where clients may have backups made; None: wherever the broker may write."""
-        self.tls = tls
-        self.limits = limits or Limits()
         self.name = name
         self.encoder = RunEncoder()
-        self.connections: set[Connection] = set()
         self._turned_away: set[Connection] = set()
         self._shaking_hands: dict[Connection, None] = {}  # in the order they came
         self._is_shaking_hands = False
         self.handshakes_failed = 0
-        self.accepted = self.refused = 0
-        self._bytes_received = self._bytes_sent = 0  # by connections that have left
         self.sessions: dict[bytes, Session] = {}
         self._away: dict[bytes, Session] = {}  # those without a connection, in the order they left
         self.known: dict[str, KnownTopic] = {}
-        self.is_draining = False
         self.looking = 0
         """How many sessions are about to look for something to deliver."""
-        self._servers: list[asyncio.Server] = []
         self._sweeping: asyncio.TimerHandle | None = None
-        self._watching: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     # --- listening
 
@@ -96,56 +85,22 @@ class NativeServer:
                 known = known_topic(name, (await self.broker.topic_info(name)).options)
                 if known is not None:
                     self.known[name] = known
-        loop = asyncio.get_running_loop()
-        try:
-            server = await loop.create_server(
-                lambda: Connection(self),
-                host,
-                port,
-                backlog=self.limits.backlog,
-                reuse_address=True,
-            )
-        except OSError as error:
-            raise Disconnected(
-                f"{host}:{port}", f"cannot listen there: {error.strerror or error}"
-            ) from error
-        except ValueError as error:  # from the codec of names, or of a NUL in one
-            raise InvalidRequest(f"{host!r} is no name of a host: {error}") from None
-        self._servers.append(server)
-        address = server.sockets[0].getsockname()
-        return str(address[0]), int(address[1])
+        return await self._listen(host, port, lambda: Connection(self), pipes_tls=True)
 
     def admit(self, connection: Connection) -> FlintError | None:
         """Take a connection in; or why it is refused, which it hears once it has said hello."""
-        if not self.is_draining and len(self.connections) < self.limits.connections:
-            self.connections.add(connection)
-            self.accepted += 1
+        if self._take_in(connection):
             self._sweep_later()
             return None
-        self.refused += 1
-        self._turn_away(connection)
+        if len(self._turned_away) >= self.limits.told:
+            connection.abort()  # a flood: nobody is told why
+        else:
+            self._turned_away.add(connection)
         if self.is_draining:
             return Draining("the broker is about to stop")
         return QueueFull(
             "the broker's connections", self.limits.connections, "close some, or raise the limit"
         )
-
-    def _turn_away(self, connection: Connection) -> None:
-        if not self.is_draining:
-            limited(
-                _log,
-                logging.WARNING,
-                "connection_turned_away",
-                "",
-                "a client is turned away: there are too many connections; close some, or raise "
-                "max_connections",
-                peer=connection.peer,
-                connections=len(self.connections),
-            )
-        if len(self._turned_away) >= self.limits.told:
-            connection.abort()  # a flood: nobody is told why
-            return
-        self._turned_away.add(connection)
 
     def shake_hands_later(self, connection: Connection) -> None:
         """A step of a TLS handshake takes up to a millisecond: a few in each turn of the loop, so
@@ -169,23 +124,13 @@ class NativeServer:
                 loop.call_soon(self._shake_hands)
 
     def left(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        super().left(connection)
         self._turned_away.discard(connection)
-        self._bytes_received += connection.bytes_received
-        self._bytes_sent += connection.bytes_sent
-
-    def traffic(self) -> tuple[int, int]:
-        """Bytes received and sent since the beginning."""
-        received, sent = self._bytes_received, self._bytes_sent
-        for connection in self.connections:
-            received += connection.bytes_received
-            sent += connection.bytes_sent
-        return received, sent
 
     def set_limits(self, limits: Limits) -> None:
         """Also for connections that are open; but who was told when to ping is not let go of for
         pinging no more often than that."""
-        self.limits = limits
+        super().set_limits(limits)
         if self._sweeping is not None:
             self._sweeping.cancel()
             self._sweeping = None
@@ -224,7 +169,7 @@ class NativeServer:
         except NotAuthenticated as error:
             connection.refuse_login(error)
             return
-        self._watch_later()
+        self.watch_keys()
         known = self.sessions.get(wanted.session) if wanted.session is not None else None
         if known is not None and known.access.key != access.key:
             known = None  # another's
@@ -333,17 +278,8 @@ class NativeServer:
 
     # --- keys that change while they are in use
 
-    def _watch_later(self) -> None:
-        """One timer for all sessions, and none without them."""
-        seconds = self.gate.watch_seconds
-        if self._watching is None and seconds is not None:
-            self._watching = asyncio.get_running_loop().call_later(seconds, self._watch)
-
-    def _watch(self) -> None:
-        self._watching = None
-        self.gate.refresh()
-        if self.sessions:
-            self._watch_later()
+    def _has_clients(self) -> bool:
+        return bool(self.sessions)  # also of those that may come back
 
     def _keys_changed(self) -> None:
         for session in list(self.sessions.values()):
@@ -354,28 +290,17 @@ class NativeServer:
 
     # --- the end
 
-    async def drain(self, seconds: float) -> None:
-        """Take no new connections and publishes, and give what is under way time to end."""
-        self.is_draining = True
-        for server in self._servers:
-            server.close()
+    def _begin_draining(self, seconds: float) -> None:
         for session in list(self.sessions.values()):
             session.send(Op.DRAIN, 0, encode([seconds]))
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + seconds
-        while self._is_busy() and loop.time() < give_up_at:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
-    def _is_busy(self) -> bool:
+    def is_busy(self) -> bool:
         return any(session.is_busy() for session in self.sessions.values())
 
     async def close(self) -> None:
-        self.is_draining = True
-        for server in self._servers:
-            server.close()
-        for timer in (self._sweeping, self._watching):
-            if timer is not None:
-                timer.cancel()
+        self._stop_listening()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         for connection in list(self._turned_away):
             connection.abort()
         for connection in list(self.connections):
@@ -383,20 +308,8 @@ class NativeServer:
         for session in list(self.sessions.values()):
             session.silence()
             await session.finish()
-        for _ in range(100):
-            if not self.connections:
-                break
-            await asyncio.sleep(0.01)
-        for connection in list(self.connections):
-            connection.abort()
-        for server in self._servers:
-            await server.wait_closed()
-
-    def run(self, work: Any) -> None:
-        """Have something done beside the requests."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._close_connections()
+        await self._wait_closed()
 
 
 def credential_in(wanted: Open) -> str | None:

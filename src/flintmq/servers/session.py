@@ -116,7 +116,7 @@ class Session:
         if not self._ended:
             self._ended = True
             self.server.forget(self)
-            self.server.run(self._close_everything())
+            self.server.spawn(self._close_everything())
 
     # --- the key
 
@@ -141,7 +141,7 @@ class Session:
                 stream.need.check(self.access)
             except PermissionDenied as error:
                 stream.deny(error)
-                self.server.run(stream.close())
+                self.server.spawn(stream.close())
 
     def expel(self, error: NotAuthenticated) -> None:
         """The key is gone: say so, and give back everything. Nobody can resume this."""
@@ -403,7 +403,7 @@ class Session:
 
     def _goodbye(self, request: int) -> None:
         self._resumable = False
-        self.server.run(self._leave(request))
+        self.server.spawn(self._leave(request))
 
     async def _leave(self, request: int) -> None:
         await self.finish()

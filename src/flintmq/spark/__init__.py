@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from .decoding import from_value, to_value
 from .directory import direct_bounds
+
+# The name is the package's too, whose modules are still imported as flintmq.spark.pipeline.x: this
+# comes after its import, and stays.
+from .pipeline.builder import pipeline
 from .registering import register
 from .session import session
 
-__all__ = ["session", "register", "from_value", "to_value", "direct_bounds"]
+__all__ = ["session", "register", "from_value", "to_value", "direct_bounds", "pipeline"]

@@ -26,7 +26,7 @@ from .write_columns import COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 From = Literal["json", "msgpack", "avro", "auto"]
@@ -104,22 +104,30 @@ def to_value(
     if missing or not inside:
         what = f"no column {missing[0]!r}" if missing else "no column to go into the value"
         raise InvalidRequest(f"there is {what}; there are {', '.join(frame.columns)}")
-    whole = functions.struct(*inside)
-    if format == "json":
-        value = functions.to_json(whole).cast("binary")
-        media = JsonFormat.media_type
-    else:
-        value = _encoding_function(format, _schema_text(avro_schema))(whole)
-        media = MsgpackFormat.media_type
-        if format == "avro":
-            avro = _avro(_schema_text(avro_schema))
-            media = format_content_type(ContentType(avro.media_type, schema=avro.fingerprint))
+    value, media = value_of(inside, format=format, avro_schema=avro_schema)
     beside = [
         functions.col(name)
         for name in frame.columns
         if name in COLUMNS and name not in ("value", "content_type")
     ]
     return frame.select(*beside, value.alias("value"), functions.lit(media).alias("content_type"))
+
+
+def value_of(
+    columns: Sequence[str], *, format: To = "json", avro_schema: dict[str, Any] | str | None = None
+) -> tuple[Column, str]:
+    """Columns as one column of values, and the content type of these."""
+    from pyspark.sql import functions
+
+    _check_format(format, get_args(To), avro_schema)
+    whole = functions.struct(*(functions.col(f"`{name.replace('`', '``')}`") for name in columns))
+    if format == "json":
+        return functions.to_json(whole).cast("binary"), JsonFormat.media_type
+    value = _encoding_function(format, _schema_text(avro_schema))(whole)
+    if format == "msgpack":
+        return value, MsgpackFormat.media_type
+    avro = _avro(_schema_text(avro_schema))
+    return value, format_content_type(ContentType(avro.media_type, schema=avro.fingerprint))
 
 
 # --- what was asked for

@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,10 @@ class Jvm:
     """One running Java. It ends when its standard input does: with this process at the latest,
     however that ends."""
 
-    def __init__(self, process: subprocess.Popen[bytes], directory: Path) -> None:
-        self._process, self._directory = process, directory
+    def __init__(
+        self, process: subprocess.Popen[bytes], directory: Path, log_file: Path | None = None
+    ) -> None:
+        self._process, self._directory, self._log_file = process, directory, log_file
         self.port, self.secret = 0, ""
 
     @property
@@ -84,9 +87,10 @@ class Jvm:
         deadline = time.monotonic() + START_SECONDS
         while not told.exists():
             if not self.is_alive():
+                where = "stands above" if self._log_file is None else f"is in {self._log_file}"
                 raise SparkUnavailable(
                     f"the Java of Spark ended with status {self._process.returncode} before it was "
-                    "ready; what it said stands above"
+                    f"ready; what it said {where}"
                 )
             if time.monotonic() > deadline:
                 raise SparkUnavailable(f"Spark was not ready within {START_SECONDS:.0f} seconds")
@@ -97,9 +101,16 @@ class Jvm:
 
 
 def start_jvm(
-    java: Java, spark_home: Path, settings: Mapping[str, str], environment: Mapping[str, str]
+    java: Java,
+    spark_home: Path,
+    settings: Mapping[str, str],
+    environment: Mapping[str, str],
+    log_file: Path | None = None,
 ) -> Jvm:
-    """Start a Java with a Spark driver in it that waits for this process to call."""
+    """Start a Java with a Spark driver in it that waits for this process to call.
+
+    What it and its workers print goes where this process prints, or to the end of `log_file`.
+    """
     directory = Path(tempfile.mkdtemp(prefix="flintmq-spark-"))
     told = directory / "told"
     # Settings may hold secrets, and a command line is for everybody to read.
@@ -117,18 +128,21 @@ def start_jvm(
         *("--properties-file", str(settings_file), "--load-spark-defaults"),
         "pyspark-shell",
     ]
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        env={
-            **environment,
-            "JAVA_HOME": str(java.home if java.has_vector_module else shim(java, directory)),
-            "SPARK_CONNECT_MODE": "0",
-            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
-        },
-        start_new_session=True,  # Ctrl-C is for the program, which decides what becomes of Spark
-    )
-    jvm = Jvm(process, directory)
+    with nullcontext() if log_file is None else log_file.open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env={
+                **environment,
+                "JAVA_HOME": str(java.home if java.has_vector_module else shim(java, directory)),
+                "SPARK_CONNECT_MODE": "0",
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
+            },
+            start_new_session=True,  # Ctrl-C is for the program, which decides on Spark's end
+        )
+    jvm = Jvm(process, directory, log_file)
     try:
         jvm.wait_ready(told)
     except BaseException:

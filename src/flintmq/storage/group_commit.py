@@ -5,6 +5,11 @@ frame when the thread is back. There is no delay that waits for company: a lot t
 alone. The event loop is woken once per sync. A second thread makes spare files and recycles
 old ones, so that the first never waits for that.
 
+Where the policy acknowledges what is written and not yet synced, a little that comes while the
+thread rests is written by the loop itself: it goes to the system's cache in less time than waking a
+thread takes. What would wait for the disk (a sync, the next file, a write that was slow a moment
+ago) is left to the thread.
+
 Nothing that was submitted is ever given up because the disk is full: it waits until there is room.
 Any other failure, above all that of a sync, fails everything that waits and is final.
 """
@@ -30,6 +35,11 @@ FRAME_BYTES_MAX = 16 << 20
 """What one write takes, unless a single lot is larger: a sync of more holds everybody up."""
 RETRY_SECONDS = 1.0
 """How often a full disk is asked again."""
+HERE_BYTES_MAX = 64 << 10
+HERE_SECONDS_MAX = 0.002
+HERE_REST = 20
+"""What the loop may write itself. After a write that took longer it leaves that for so many times
+as long: a disk that holds writers up costs the loop a twentieth of its time, and no more."""
 
 
 def _ignore(*_: object) -> None: ...
@@ -104,7 +114,10 @@ class GroupCommit:
         self._lots: list[Lot] = []
         self._tell_written = 0
         self._closing = False
-        # Of the writing thread:
+        self._broken: Exception | None = None
+        # Of the one who writes: the thread, or the loop while the thread rests.
+        self._writing = threading.Lock()
+        self._not_here_before = 0.0
         self._written = 0
         self._unsynced_records = 0
         self._unsynced_since = 0.0
@@ -196,7 +209,7 @@ class GroupCommit:
         if self.failure is not None:
             return False
         try:
-            done = self._turn(self._take())
+            done = self._turn(self._take(), self._call)
             self._step_chores()
         except StorageFull as error:
             self._tell_full(error)
@@ -210,8 +223,52 @@ class GroupCommit:
 
     def _wake(self) -> None:
         self._wake_is_due = False
+        if self.policy.kind in ("interval", "never") and self._write_here():
+            return
         with self._changed:
             self._changed.notify()
+
+    def _write_here(self) -> bool:
+        """Write what waits on this thread, if that cannot take long; whether it was done."""
+        if (
+            self._waiting_bytes > HERE_BYTES_MAX
+            # What the thread has written and not told yet comes first.
+            or len(self._sizes) != len(self._lots)
+            or self._closing
+            or self.failure is not None
+            or self.full is not None
+            or not self._writing.acquire(blocking=False)
+        ):
+            return False
+        told: list[tuple[Callable[..., object], tuple[object, ...]]] = []
+        try:
+            began = self._monotonic()
+            lots = self._lots[:]
+            is_first = not self._unsynced_records
+            if (
+                not lots
+                or began < self._not_here_before
+                or not self.journal.has_room(sum(lot.bytes for lot in lots))
+                or (not is_first and self._sync_is_due())
+            ):
+                return False
+            self._turn(lots, lambda callback, *arguments: told.append((callback, arguments)), False)
+            took = self._monotonic() - began
+            if took > HERE_SECONDS_MAX:
+                self._not_here_before = began + took + took * HERE_REST
+        except FlintError:
+            return False  # the thread meets it again, and deals with it
+        except Exception as error:
+            self._broken = error
+            return False
+        finally:
+            self._writing.release()
+        if is_first and self.policy.kind == "interval":
+            with self._changed:  # it has to sync in time
+                self._changed.notify()
+        for callback, arguments in told:
+            callback(*arguments)
+        return True
 
     def _durable_up_to(self, ticket: int, synced: int) -> None:
         if self.failure is not None:
@@ -260,7 +317,7 @@ class GroupCommit:
                 return lots[:count]
         return lots
 
-    def _turn(self, lots: list[Lot]) -> bool:
+    def _turn(self, lots: list[Lot], tell: Callable[..., object], may_sync: bool = True) -> bool:
         """Write lots, sync if the policy says so, and tell the loop."""
         journal = self.journal
         began = self._monotonic()
@@ -275,8 +332,8 @@ class GroupCommit:
             tell_written = self._tell_written > self._written
             self._written += len(lots)
             if tell_written and self.policy.acknowledges_after_sync:
-                self._call(self._written_up_to, self._written)
-        sync = self._unsynced_records > 0 and self._sync_is_due()
+                tell(self._written_up_to, self._written)
+        sync = may_sync and self._unsynced_records > 0 and self._sync_is_due()
         if sync:
             sync_began = perf_counter()
             journal.sync()
@@ -284,14 +341,14 @@ class GroupCommit:
             self._unsynced_records = 0
         took = self._monotonic() - began
         if self._is_slow(took):
-            self._call(self._on_slow, took, sum(lot.bytes for lot in lots))
+            tell(self._on_slow, took, sum(lot.bytes for lot in lots))
         synced = self._written if journal.durable == journal.written else -1
         if lots:
             if not self.policy.acknowledges_after_sync:
-                self._call(self._written_up_to, self._written)
-            self._call(self._durable_up_to, self._written, synced)
+                tell(self._written_up_to, self._written)
+            tell(self._durable_up_to, self._written, synced)
         elif sync:
-            self._call(self._synced_up_to, self._written)
+            tell(self._synced_up_to, self._written)
         if journal.wants_spare():
             self._chores.put(0)
         return bool(lots) or sync
@@ -329,7 +386,10 @@ class GroupCommit:
         try:
             while self._wait():
                 try:
-                    self._turn(self._take())
+                    with self._writing:
+                        if self._broken is not None:
+                            raise self._broken
+                        self._turn(self._take(), self._call)
                 except StorageFull as error:
                     is_full = True
                     self._call(self._tell_full, error)

@@ -205,7 +205,7 @@ class Journal:
         try:
             if self._failure is None:
                 self.sync()
-                if not self._ends_with_mark and self._has_room(0):
+                if not self._ends_with_mark and self.has_room(0):
                     self._write_frame([], [], 0)
                     self.sync()
         finally:
@@ -239,12 +239,13 @@ class Journal:
             raise self._failure
         assert self._file is not None, "the journal is open"
 
-    def _has_room(self, body_bytes: int) -> bool:
+    def has_room(self, body_bytes: int) -> bool:
+        """Whether a frame fits into the current file. For the writing thread."""
         return self._end + FRAME_BYTES + body_bytes <= self._files[-1].bytes
 
     def _write_frame(self, buffers: Sequence[Buffer], runs: Sequence[Run], body_bytes: int) -> int:
         try:
-            if not self._has_room(body_bytes):
+            if not self.has_room(body_bytes):
                 self._roll(FRAME_BYTES + body_bytes)
             file, current = self._file, self._files[-1]
             assert file is not None

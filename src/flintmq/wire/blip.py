@@ -30,6 +30,9 @@ from typing import NamedTuple
 from ..errors import MalformedFrame
 
 HEAD = Struct(">IBQ")
+HEAD_BYTES = HEAD.size
+NUMBERED = Struct(">IBQQ")
+"""A whole frame of ACK or POLL."""
 LENGTH_BYTES = 4
 LENGTH_MIN = 9
 LENGTH_MAX = 16 * 1024 * 1024
@@ -41,7 +44,6 @@ _U32 = Struct(">I")
 _U64 = Struct(">Q")
 _DELIVER = Struct(">IBQBQH")
 _PUBLISH = Struct(">IBQBH")
-_NUMBERED = Struct(">IBQQ")
 
 FIRST_FIELD, SECOND_FIELD, QOS_BITS = 0x80, 0x40, 0x03
 
@@ -94,24 +96,31 @@ class FrameDecoder:
         else:
             whole = data
         at, end = 0, len(whole)
+        length_max, type_max = self.length_max, self.type_max
         try:
-            while end - at >= LENGTH_BYTES:
-                (length,) = _LENGTH.unpack_from(whole, at)
-                if not LENGTH_MIN <= length <= self.length_max:
-                    raise MalformedFrame(
-                        f"a frame has {LENGTH_MIN} to {self.length_max:,} bytes, not {length:,}"
-                    )
+            while end - at >= HEAD_BYTES:
+                length, type, id = HEAD.unpack_from(whole, at)
+                if not LENGTH_MIN <= length <= length_max:
+                    raise self._no_length(length)
                 stop = at + LENGTH_BYTES + length
                 if stop > end:
-                    break
-                _, type, id = HEAD.unpack_from(whole, at)
-                if not 1 <= type <= self.type_max:
+                    return
+                if not 1 <= type <= type_max:
                     raise MalformedFrame(f"{type:#04x} is no type of a frame")
-                frames.append(Frame(type, id, whole[at + HEAD.size : stop]))
+                frames.append(Frame(type, id, whole[at + HEAD_BYTES : stop]))
                 at = stop
+            if end - at >= LENGTH_BYTES:
+                (length,) = _LENGTH.unpack_from(whole, at)
+                if not LENGTH_MIN <= length <= length_max:
+                    raise self._no_length(length)
         finally:
             if at < end:
                 buffer += whole[at:] if at else whole
+
+    def _no_length(self, length: int) -> MalformedFrame:
+        return MalformedFrame(
+            f"a frame has {LENGTH_MIN} to {self.length_max:,} bytes, not {length:,}"
+        )
 
     def _has_frame(self, buffer: bytearray) -> bool:
         """Whether there is something to cut off, so that a large frame is not copied at each of
@@ -224,7 +233,7 @@ def encode_frame(type: int, id: int, payload: bytes = b"") -> bytes:
 
 
 def encode_ack(id: int, subscription: int = 0) -> bytes:
-    return _NUMBERED.pack(LENGTH_MIN + 8, Type.ACK, id, subscription)
+    return NUMBERED.pack(LENGTH_MIN + 8, Type.ACK, id, subscription)
 
 
 def encode_nack(id: int, code: int, text: str) -> bytes:

@@ -36,7 +36,7 @@ async def broker(clock: ManualClock) -> AsyncIterator[Broker]:
 
 @pytest.fixture
 async def server(broker: Broker, options: BlipOptions) -> AsyncIterator[BlipServer]:
-    server = BlipServer(broker, options=options, limits=Limits(handshake_seconds=5))
+    server = BlipServer(broker, options=options, limits=Limits(handshake_seconds=60))
     yield server
     await server.close()
 

@@ -74,7 +74,7 @@ async def test_its_commands_publish_and_subscribe(served: ServedBlip, tmp_path: 
 
 
 async def test_sigterm_ends_it_in_good_order(tmp_path: Path) -> None:
-    """BlipMQ knows SIGINT alone."""
+    """BlipMQ knows SIGINT alone (its B26)."""
     served = ServedBlip(tmp_path / "data")
     try:
         await served.start({"BLIPMQ_ALLOWED_API_KEYS": "dev-key"})
@@ -99,7 +99,7 @@ async def test_sigterm_ends_it_in_good_order(tmp_path: Path) -> None:
 
 
 async def test_what_is_wrong_ends_it_with_a_word_and_a_code(tmp_path: Path) -> None:
-    """BlipMQ ends with 0 and silence, or goes on without its port."""
+    """BlipMQ ends with 0 and silence (its B27), or goes on without its port (its B31)."""
     (tmp_path / "blip.toml").write_text('port = "many"\nfsync_policy = "now and then"\n')
     code, _, err = await command("blipd", "--config", str(tmp_path / "blip.toml"))
     assert code == 2
@@ -109,12 +109,16 @@ async def test_what_is_wrong_ends_it_with_a_word_and_a_code(tmp_path: Path) -> N
     taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     async with taken:
         port = taken.sockets[0].getsockname()[1]
-        code, _, err = await command(
-            *("blipd", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"),
-            *("--http", "off", "--blip", f"127.0.0.1:{port}"),
-        )
-    assert code == 1
-    assert f"127.0.0.1:{port}" in err
+        for places in (
+            ("--http", "off", "--blip", f"127.0.0.1:{port}"),
+            ("--blip", "127.0.0.1:0", "--http", f"127.0.0.1:{port}"),
+        ):
+            code, _, err = await command(
+                *("blipd", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"),
+                *places,
+            )
+            assert code == 1
+            assert f"127.0.0.1:{port}" in err
 
 
 async def test_an_address_of_others_needs_keys_and_tls(tmp_path: Path) -> None:
@@ -126,6 +130,7 @@ async def test_an_address_of_others_needs_keys_and_tls(tmp_path: Path) -> None:
 
 
 async def test_all_of_it_goes_over_tls(tmp_path: Path) -> None:
+    """There everything is readable on the way (B24)."""
     authority = Authority(tmp_path)
     pair = authority.pair()
     served = ServedBlip(tmp_path / "data", "--tls-cert", str(pair.cert), "--tls-key", str(pair.key))
@@ -146,22 +151,36 @@ async def test_all_of_it_goes_over_tls(tmp_path: Path) -> None:
 
 
 async def test_a_thousand_connections(served: ServedBlip) -> None:
+    """A third of them by each protocol; every message reaches every one."""
     await served.start()
-    clients = [RawBlip(served.blip) for _ in range(1000)]
+    polling = [RawBlip(served.blip) for _ in range(333)]
+    pushed = [RawBlip(served.blip) for _ in range(334)]
+    flat = [RawFlat(served.blip) for _ in range(333)]
+    numbers: list[int] = []
+    everybody: list[RawBlip | RawFlat] = [*polling, *pushed, *flat]
     try:
         for start in range(0, 1000, 100):
-            some = clients[start : start + 100]
-            await asyncio.gather(*(client.__aenter__() for client in some))
-            await asyncio.gather(*(client.login(2) for client in some))
-            await asyncio.gather(*(client.subscribe("demo") for client in some))
-        clients[0].publish("demo", b"to all")
-        got = await asyncio.gather(*(client.delivery() for client in clients))
-        assert {one.message for one in got} == {b"to all"}
-        for client in clients:
-            client.publish("demo", b"from each", 1)
-        await asyncio.gather(*(_until(client, 1000) for client in clients[:10]))
+            await asyncio.gather(*(one.__aenter__() for one in everybody[start : start + 100]))
+        await asyncio.gather(*(one.login(1) for one in polling))
+        await asyncio.gather(*(one.login(2) for one in pushed))
+        numbers = await asyncio.gather(*(one.subscribe("demo") for one in polling))
+        await asyncio.gather(*(one.subscribe("demo") for one in pushed))
+        await asyncio.gather(*(one.subscribe(b"demo") for one in flat))
+
+        polling[0].publish("demo", b"to all")
+        await polling[0].ping()
+        assert {(await one.delivery()).message for one in pushed} == {b"to all"}
+        assert {(await one.message()).payload for one in flat} == {b"to all"}
+        for one, number in zip(polling, numbers, strict=True):
+            got = await one.poll(number)
+            assert got is not None
+            assert got.message == b"to all"
+
+        for one in pushed:
+            one.publish("demo", b"from each", 1)
+        await asyncio.gather(*(_until(one, 334) for one in pushed[:10]))
     finally:
-        await asyncio.gather(*(client.__aexit__() for client in clients))
+        await asyncio.gather(*(one.__aexit__() for one in everybody))
 
 
 async def _until(client: RawBlip, count: int) -> None:

@@ -101,7 +101,30 @@ async def test_what_came_before_counts_and_quit_ends(address: Address) -> None:
         assert await reading.is_closed()
 
 
+async def test_what_was_sent_before_a_half_close_counts(address: Address) -> None:
+    async with RawFlat(address) as reading, RawFlat(address) as client:
+        await reading.subscribe(b"chat")
+        client.send(SUB, b"other")
+        client.send(PUB, b"chat", b"last")
+        client.writer.write_eof()
+        assert (await client.next())[0] == 0  # its SubAck
+        assert await client.is_closed()
+        assert (await reading.message()).payload == b"last"
+
+
+async def test_commands_may_come_byte_by_byte_and_all_at_once(address: Address) -> None:
+    async with RawFlat(address) as client:
+        await client.subscribe(b"chat")
+        for byte in command(PUB, b"chat", b"slowly"):
+            client.writer.write(bytes([byte]))
+            await client.writer.drain()
+        client.writer.write(b"".join(command(PUB, b"chat", b"%d" % n) for n in range(50)))
+        got = [(await client.message()).payload for _ in range(51)]
+        assert got == [b"slowly", *(b"%d" % n for n in range(50))]
+
+
 async def test_all_three_generations_share_one_port_and_its_topics(address: Address) -> None:
+    """There each needs a broker of its own (B35)."""
     async with RawFlat(address) as flat, RawBlip(address) as polling, RawBlip(address) as pushed:
         await flat.subscribe(b"chat")
         await polling.login(1)

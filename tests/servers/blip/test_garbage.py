@@ -7,6 +7,8 @@ import random
 
 import pytest
 
+from flintmq.engine.broker import Broker
+
 from .raw import (
     AUTH,
     HELLO,
@@ -47,9 +49,11 @@ def story(chance: random.Random) -> bytes:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_garbage_is_the_trouble_of_who_sends_it(
-    address: Address, seed: int, caplog: pytest.LogCaptureFixture
+    address: Address, broker: Broker, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     chance = random.Random(seed)
+    if seed % 2:
+        await broker.create_topic("t", {"partitions": 3})
     async with RawBlip(address) as other:
         await other.login()
         number = await other.subscribe("other", 1)

@@ -137,6 +137,7 @@ async def test_a_subscription_of_qos_1_gets_messages_of_qos_0_as_such(address: A
 async def test_what_is_not_acknowledged_comes_again_with_backoff_and_ends_as_a_dead_letter(
     address: Address, clock: ManualClock, broker: Broker
 ) -> None:
+    """There it is gone after the last (B10)."""
     async with RawBlip(address) as client:
         await client.login()
         number = await client.subscribe("demo", 1)
@@ -153,7 +154,7 @@ async def test_what_is_not_acknowledged_comes_again_with_backoff_and_ends_as_a_d
 
 
 async def test_a_late_acknowledgement_counts(address: Address, clock: ManualClock) -> None:
-    """BlipMQ answers 404 and delivers it again."""
+    """BlipMQ answers 404 and delivers it again (its B12)."""
     async with RawBlip(address) as client:
         await client.login()
         number = await client.subscribe("demo", 1)
@@ -200,6 +201,7 @@ async def test_a_subscription_outlives_its_connection(address: Address, qos: int
 async def test_a_subscription_nobody_polls_is_dropped_and_its_number_is_never_used_again(
     address: Address, clock: ManualClock, broker: Broker, server: BlipServer
 ) -> None:
+    """There each reconnect leaves one behind that keeps filling (B16)."""
     async with RawBlip(address) as client:
         await client.login()
         kept = await client.subscribe("demo", 1)
@@ -219,7 +221,7 @@ async def test_a_subscription_nobody_polls_is_dropped_and_its_number_is_never_us
 
 
 async def test_messages_and_subscriptions_survive_a_restart(restarted: Restarted) -> None:
-    """BlipMQ replays its log before there is a subscription, and so to nobody."""
+    """BlipMQ replays its log before there is a subscription, and so to nobody (its B1)."""
     address = await restarted.start()
     async with RawBlip(address) as client:
         await client.login()
@@ -266,6 +268,23 @@ async def test_requests_in_one_piece_are_answered_in_order(address: Address) -> 
         assert [(one.type, one.id) for one in got] == [
             (PONG, 11), (PUBLISH, 1), (PUBLISH, 2), (NACK, 15), (ACK, 16), (NACK, 17), (PONG, 18),
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_what_was_asked_before_a_half_close_is_answered(address: Address, qos: int) -> None:
+    async with RawBlip(address) as client:
+        await client.login()
+        number = await client.subscribe("demo", qos)
+        for message in (b"a", b"b"):
+            client.publish("demo", message, qos)
+        for id in (50, 51, 52):
+            client.send(POLL, number.to_bytes(8, "big"), id)
+        client.send(PING, id=53)
+        client.writer.write_eof()
+        got = [await client.next() for _ in range(3)]
+        assert [one.payload[-1:] for one in got[:2]] == [b"a", b"b"]
+        assert (got[2].type, got[2].id) == (PONG, 53)
+        assert await client.is_closed()
 
 
 async def test_frames_may_come_byte_by_byte(address: Address) -> None:
@@ -324,6 +343,7 @@ async def test_the_longest_frame_is_taken_and_delivered(address: Address) -> Non
 
 
 async def test_who_has_not_said_who_they_are_gets_little_room(address: Address) -> None:
+    """There everybody may send 16 MiB, without a limit on connections (B19)."""
     async with RawBlip(address) as client:
         await client.ask(HELLO, b"\0\1")
         client.writer.write(struct.pack(">I", 1024 * 1024))
@@ -389,7 +409,7 @@ async def test_many_connections_are_served(address: Address) -> None:
 
 @pytest.mark.slow
 async def test_a_large_backlog_is_polled_without_loss(address: Address) -> None:
-    """BlipMQ keeps 1024 for each subscription, and drops the rest without a word."""
+    """BlipMQ keeps 1024 for each subscription, and drops the rest without a word (its B8)."""
     async with RawBlip(address) as client:
         await client.login()
         number = await client.subscribe("demo", 0)
@@ -444,6 +464,21 @@ async def test_what_expires_while_it_is_leased_ahead_is_not_handed_out(
         await clock.advance(0.5)
         got = [await client.poll(number), await client.poll(number)]
         assert {one.message for one in got if one} == {b"a", b"long"}
+
+
+async def test_what_its_topic_lets_expire_while_it_is_leased_ahead_is_not_handed_out(
+    address: Address, clock: ManualClock, broker: Broker
+) -> None:
+    await broker.create_topic("short", {"ttl": 0.3})
+    async with RawBlip(address) as client:
+        await client.login(1)
+        number = await client.subscribe("short", 1)
+        for message in (b"a", b"b"):
+            client.publish("short", message, 1)
+        got = await client.poll(number)
+        assert got is not None
+        await clock.advance(0.5)
+        assert await client.poll(number) is None
 
 
 async def test_a_subscription_whose_topic_is_deleted_is_not_known_any_more(

@@ -12,12 +12,27 @@ from flintmq.servers.blip.server import BlipServer
 from flintmq.testing import ManualClock
 
 from .conftest import Restarted
-from .raw import ACK, NACK, PING, POLL, PUBLISH, SUBSCRIBE, Delivery, RawBlip, text
+from .raw import (
+    ACK,
+    DELIVER,
+    NACK,
+    PING,
+    POLL,
+    PONG,
+    PUBLISH,
+    SUBSCRIBE,
+    Delivery,
+    RawBlip,
+    frame,
+    publish_payload,
+    text,
+)
 
 Address = tuple[str, int]
 
 
 async def test_a_message_of_qos_0_is_pushed_to_every_subscriber(address: Address) -> None:
+    """Nobody has to poll (B14)."""
     async with RawBlip(address) as one, RawBlip(address) as two:
         await one.login(2)
         await two.login(2)
@@ -33,6 +48,7 @@ async def test_a_message_of_qos_0_is_pushed_to_every_subscriber(address: Address
 
 
 async def test_qos_is_the_lower_of_publisher_and_subscriber(address: Address) -> None:
+    """There a subscriber's own does not count for what is pushed (B37)."""
     async with RawBlip(address) as low, RawBlip(address) as high:
         await low.login(2)
         await high.login(2)
@@ -51,6 +67,7 @@ async def test_qos_is_the_lower_of_publisher_and_subscriber(address: Address) ->
 async def test_what_is_acknowledged_is_settled_and_what_is_not_comes_again(
     address: Address, clock: ManualClock, broker: Broker
 ) -> None:
+    """There what is pushed is never sent again (B37)."""
     async with RawBlip(address) as client:
         await client.login(2)
         number = await client.subscribe("demo", 1, group="workers")
@@ -171,6 +188,7 @@ async def test_a_named_group_outlives_its_connection_and_another_does_not(
 
 
 async def test_what_a_dead_member_had_goes_to_another_at_once(address: Address) -> None:
+    """There it is dropped (B40)."""
     async with RawBlip(address) as alive:
         await alive.login(2)
         async with RawBlip(address) as dying:
@@ -186,6 +204,7 @@ async def test_what_a_dead_member_had_goes_to_another_at_once(address: Address) 
 async def test_a_subscription_may_begin_at_an_offset_and_goes_on_live(
     address: Address, qos: int
 ) -> None:
+    """What was published before anybody has subscribed is there, too (B11)."""
     async with RawBlip(address) as client:
         await client.login(2)
         for number in range(4):
@@ -201,6 +220,7 @@ async def test_a_subscription_may_begin_at_an_offset_and_goes_on_live(
 
 
 async def test_a_tag_is_the_offset_to_go_on_from(address: Address) -> None:
+    """There nobody learns an offset (B41)."""
     async with RawBlip(address) as client:
         await client.login(2)
         await client.subscribe("demo", 1, offset=0)
@@ -227,6 +247,7 @@ async def test_a_new_subscription_gets_nothing_of_before(address: Address) -> No
 async def test_nobody_is_handed_a_message_beyond_its_ttl(
     address: Address, clock: ManualClock
 ) -> None:
+    """There a stored one has none, whatever its publisher says (B46)."""
     async with RawBlip(address) as client:
         await client.login(2)
         client.publish("demo", b"short", 1, ttl=1000)
@@ -312,7 +333,28 @@ async def test_what_is_behind_a_half_closed_connection_is_still_answered(address
         assert (await client.delivery()).message == b"last"
 
 
+async def test_requests_in_one_piece_are_answered_in_order(address: Address) -> None:
+    async with RawBlip(address) as client:
+        await client.login(2)
+        client.writer.write(
+            frame(SUBSCRIBE, 20, text("demo") + b"\1")
+            + frame(PUBLISH, 21, publish_payload("demo", b"a", 1))
+            + frame(PUBLISH, 22, publish_payload("demo", b"b", 1, ttl=1000, key=b"k"))
+            + frame(PING, 23)
+            + frame(PUBLISH, 24, b"\xff")
+            + frame(SUBSCRIBE, 25, text("other") + b"\x81" + text("g"))
+            + frame(PING, 26)
+        )
+        got = [await client.next() for _ in range(7)]
+        deliveries = [one.id for one in got if one.type == DELIVER]
+        assert deliveries == [1, 2]
+        assert [(one.type, one.id) for one in got if one.type != DELIVER] == [
+            (ACK, 20), (PONG, 23), (NACK, 24), (ACK, 25), (PONG, 26),
+        ]  # fmt: skip
+
+
 async def test_groups_and_their_messages_survive_a_restart(restarted: Restarted) -> None:
+    """There acknowledgements are not logged (B3), and later belong to a connection (B38)."""
     address = await restarted.start()
     async with RawBlip(address) as client:
         await client.login(2)
@@ -340,7 +382,7 @@ async def test_groups_and_their_messages_survive_a_restart(restarted: Restarted)
 async def test_an_acknowledgement_out_of_order_loses_nothing_at_a_restart(
     restarted: Restarted,
 ) -> None:
-    """BlipMQ keeps the highest that was acknowledged: 4 would be lost with it."""
+    """BlipMQ keeps the highest that was acknowledged: 4 would be lost with it (its B38)."""
     address = await restarted.start()
     async with RawBlip(address) as client:
         await client.login(2)

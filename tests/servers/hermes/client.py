@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
 from typing import Any, Self
 
 from .schema import Response, frame_of, request
 
-SECONDS = 10
+SECONDS = 60
 
 
 class Refused(Exception):
@@ -105,6 +106,12 @@ class HermesClient:
         """As a process that dies: no goodbye."""
         transport: asyncio.WriteTransport = self.writer.transport
         transport.abort()
+
+    def reset(self) -> None:
+        """As a machine that dies and comes back: what is under way is not waited for."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.abort()
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,18 +1,23 @@
-"""Weaknesses of HermesMQ that we do not have; each is named by its number in the reference.
-
-W2, W13 and the slow readers of auto mode are in test_subscribe.py, W12 and W20 in
-test_connections.py, W16's commit beyond the end in test_operations.py, W6 in test_durable.py, and
-W18 in test_hermesd.py. W4 (what a poll costs) is the engine's: tests/groups/test_costs.py.
+"""Weaknesses of HermesMQ that we do not have. Those tests are named test_w1_... to test_w20_...
+in all files here: `pytest tests/servers/hermes -k w13`. The rest are the cluster's, or the wire's;
+docs/migrating/from-hermesmq.md has them all.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
+import time
+from types import FrameType
+from typing import Any
 
 import pytest
 
+import flintmq
+from flintmq.batch import BatchBuilder
 from flintmq.engine.broker import Broker
 from flintmq.servers.hermes.server import HermesLimits, HermesServer
+from flintmq.servers.native import NativeServer
 from flintmq.testing import ManualClock
 
 from .client import HermesClient
@@ -104,6 +109,27 @@ async def test_w3_in_auto_mode_who_says_nothing_more_is_not_waited_for(
     assert await client.payloads("t") == [b"x"]
 
 
+@pytest.mark.parametrize("priorities", [1, 8])
+async def test_w4_a_poll_looks_at_what_it_takes_and_not_at_the_backlog(
+    client: HermesClient, broker: Broker, priorities: int
+) -> None:
+    """Counted in lines of ours that are run, for one message polled and given back."""
+    costs = []
+    for topic, count in (("few", 100), ("many", 20_000)):
+        await client.call("create_topic", topic=topic)
+        rows = BatchBuilder()
+        for number in range(count):
+            rows.append_row(b"x", priority=number % priorities)
+        await broker.publish(topic, rows, qos=1, auto_create=False, timeout=None)
+        for _ in range(2):
+            with LinesRun() as lines:
+                (item,) = await client.poll(topic, max=1)
+                await client.nack(topic, item.lease_id)
+        costs.append(lines.count)
+
+    assert 0 < costs[1] < 2 * costs[0]
+
+
 async def test_w5_one_message_wakes_one_of_those_who_wait(
     client: HermesClient, connect: Connect, broker: Broker, server: HermesServer
 ) -> None:
@@ -111,7 +137,7 @@ async def test_w5_one_message_wakes_one_of_those_who_wait(
     waiting = [await connect() for _ in range(20)]
     for one in waiting:
         one.send("poll", topic="t", group="g", wait_ms=60_000)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while waiting_in(broker) < 20:  # noqa: ASYNC110
             await asyncio.sleep(0)
     await client.produce("t", b"x")
@@ -119,6 +145,29 @@ async def test_w5_one_message_wakes_one_of_those_who_wait(
     assert len((await waiting[0].read_ok()).items) == 1
     stats = await broker.group_stats("t", "g")
     assert (stats.delivered, stats.waiting) == (1, 19)
+
+
+async def test_w5_nobody_looks_while_nothing_comes(
+    client: HermesClient, connect: Connect, broker: Broker, clock: ManualClock
+) -> None:
+    """HermesMQ wakes each of them five times a second."""
+    await client.call("create_topic", topic="t")
+    waiting = [await connect() for _ in range(10)]
+    for number, one in enumerate(waiting):
+        if number % 2:
+            one.send("poll", topic="t", group="g", wait_ms=60_000)
+        else:
+            one.send("subscribe", topic="t", group="g", prefetch=5)
+    async with asyncio.timeout(5):
+        while waiting_in(broker) < 10:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    for one in waiting:
+        assert await one.is_silent(0.001)
+    with LinesRun("/servers/", "/engine/", "/groups/") as lines:
+        for _ in range(20):
+            await clock.advance(1)
+
+    assert lines.count == 0
 
 
 @pytest.mark.parametrize("limits", [HermesLimits(reply_bytes=100_000)])
@@ -182,6 +231,36 @@ async def test_w16_a_stale_ack_settles_nobody_elses_message(
     assert (await client.call("stats")).messages == 0
 
 
+async def test_w16_what_their_protocol_lacks_is_there_for_the_same_topics(
+    client: HermesClient, broker: Broker, clock: ManualClock
+) -> None:
+    """Listing, peeking, replay, delays, counts of deliveries, dead letters and taking them back."""
+    native = NativeServer(broker)
+    host, port = await native.start("127.0.0.1", 0)
+    async with flintmq.connect(f"flint://{host}:{port}") as mq:
+        await client.produce("a/b", b"done")
+        (item,) = await client.poll("a/b")
+        await client.ack("a/b", item.lease_id)
+        assert await mq.topics() == ["a%2Fb"]
+        async with mq.reader("a%2Fb", start="earliest") as reader:
+            assert (await reader.read_batch(10, timeout=1)).values == [b"done"]
+        await mq.publish("a%2Fb", b"later", delay=5, headers={"region": "eu"}, key="k")
+        assert await client.poll("a/b") == []
+        await clock.advance(time.time() - clock.now_ms() / 1000 + 5)  # a client has its own clock
+        await mq.configure_topic("a%2Fb", max_deliveries=2)
+        for _ in range(2):
+            (item,) = await client.poll("a/b")
+            assert item.payload == b"later"
+            await client.nack("a/b", item.lease_id)
+        assert await client.poll("a/b") == []
+        (dead,) = await mq.dead_letters("a%2Fb", "g")
+        assert (dead.message.value, dead.delivery_count) == (b"later", 2)
+        assert await mq.redrive("a%2Fb", "g") == 1
+        (again,) = await mq.poll("a%2Fb", "g", max=1, wait=1)
+        assert (again.value, again.headers["region"]) == (b"later", "eu")
+    await native.close()
+
+
 async def test_an_idle_server_gives_up_memberships_and_sleeps(
     client: HermesClient, clock: ManualClock, broker: Broker
 ) -> None:
@@ -197,6 +276,29 @@ async def test_an_idle_server_gives_up_memberships_and_sleeps(
     assert await client.payloads("t") == [b"y"]
 
 
+class LinesRun:
+    """Counts the lines of ours that are run, of all modules or of those in some places."""
+
+    def __init__(self, *places: str) -> None:
+        self._places = places or ("/flintmq/",)
+        self.count = 0
+
+    def __enter__(self) -> LinesRun:
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        name = frame.f_code.co_filename
+        if "/flintmq/" not in name or not any(place in name for place in self._places):
+            return None
+        self.count += event == "line"
+        return self._trace
+
+
 def waiting_in(broker: Broker) -> int:
     """How many polls wait for a message of the topic."""
     return sum(group.waiting for group in broker._topics["t"].figures().groups)
@@ -208,6 +310,6 @@ async def leave(client: HermesClient, how: str, server: HermesServer, left: int)
         client.abort()
     else:
         await client.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while len(server.connections) > left:  # noqa: ASYNC110
             await asyncio.sleep(0)

@@ -9,8 +9,12 @@ import time
 
 import pytest
 
+import flintmq
 from flintmq.engine.broker import Broker
+from flintmq.servers.hermes.holds import Hold
 from flintmq.servers.hermes.server import HermesLimits, HermesServer
+from flintmq.servers.native import NativeServer
+from flintmq.wire.hello import client_hello
 
 from .client import HermesClient, Refused, without_nodelay
 from .conftest import Connect
@@ -31,10 +35,10 @@ async def test_replies_come_in_the_order_of_requests(client: HermesClient) -> No
     assert kinds == ["produced", "stats", "error", "polled", "error", "ok"]
 
 
-async def test_produces_of_one_connection_keep_their_order(
+async def test_w20_produces_of_one_connection_keep_their_order(
     client: HermesClient, broker: Broker
 ) -> None:
-    """HermesMQ may give pipelined produces offsets in another order (its W20)."""
+    """HermesMQ may give pipelined produces offsets in another order."""
     for number in range(300):
         client.send(
             "produce", topic="t", payload=b"%d" % number, priority=number % 3,
@@ -116,6 +120,36 @@ async def test_polls_beyond_the_limit_wait_for_those_before(
     assert found == [b"%d" % number for number in range(200)]
 
 
+@pytest.mark.parametrize("limits", [HermesLimits(reply_bytes=100_000)])
+async def test_w11_many_polls_at_once_share_what_one_reply_may_have(client: HermesClient) -> None:
+    """Replies that nobody reads are kept: thirty-two of the largest would be a gibibyte."""
+    for _ in range(40):
+        await client.produce("t", bytes(5_000))
+    for number in range(64):
+        client.send("poll", topic="t", group=f"g{number}", max=1000)
+    sizes = []
+    for _ in range(64):
+        sizes.append(sum(len(item.payload) for item in (await client.read_ok()).items))
+
+    assert min(sizes) >= 5_000
+    assert max(sizes) <= 100_000
+    assert sum(sizes[:32]) < 32 * 100_000 / 5
+    (everything,) = [await client.poll("t", "alone", max=1000)]
+    assert sum(len(item.payload) for item in everything) > 90_000
+
+
+async def test_a_poll_that_has_hardly_begun_when_the_node_stops_is_answered(
+    client: HermesClient, server: HermesServer
+) -> None:
+    await client.call("stats")
+    (connection,) = server.connections
+    connection.data_received(frame_of(request("poll", topic="t", group="g", wait_ms=60_000)))
+    connection.drain()
+
+    assert list((await client.read_ok()).items) == []
+    assert (await client.call("stats")).is_leader
+
+
 # --- broken and odd frames
 
 
@@ -153,8 +187,8 @@ async def test_a_length_beyond_64_mib_ends_the_connection_behind_what_was_asked(
     assert await client.is_closed()
 
 
-async def test_a_long_request_costs_no_more_than_its_beginning(client: HermesClient) -> None:
-    """HermesMQ allocates what a length says (its W12)."""
+async def test_w12_a_long_request_costs_no_more_than_its_beginning(client: HermesClient) -> None:
+    """HermesMQ allocates what a length says."""
     client.writer.write((64 * 2**20).to_bytes(4, "big"))
     for _ in range(64):
         client.writer.write(bytes(2**20))
@@ -166,7 +200,7 @@ async def test_a_long_request_costs_no_more_than_its_beginning(client: HermesCli
 
 
 @pytest.mark.parametrize("limits", [HermesLimits(frame_seconds=0.05)])
-async def test_a_request_that_does_not_go_on_ends_the_connection(
+async def test_w12_a_request_that_does_not_go_on_ends_the_connection(
     client: HermesClient, connect: Connect
 ) -> None:
     idle = await connect()
@@ -184,6 +218,38 @@ async def test_bytes_may_come_one_by_one(client: HermesClient) -> None:
         await asyncio.sleep(0)
 
     assert (await client.read_ok()).offset == 0
+
+
+@pytest.mark.parametrize("limits", [HermesLimits(handshake_seconds=0.1)])
+async def test_a_native_client_is_known_by_its_hello_however_that_comes(
+    broker: Broker, limits: HermesLimits
+) -> None:
+    native = NativeServer(broker)
+    server = HermesServer(broker, native=native, limits=limits)
+    await native.start("127.0.0.1", 0)
+    host, port = await server.start("127.0.0.1", 0)
+    by_bytes = await HermesClient.connect((host, port))
+    for byte in client_hello():
+        by_bytes.writer.write(bytes((byte,)))
+        await asyncio.sleep(0)
+    answer = await asyncio.wait_for(by_bytes.reader.readexactly(16), 5)
+    halfway = await HermesClient.connect((host, port))
+    halfway.writer.write(b"FLN")
+    not_ours = await HermesClient.connect((host, port))
+    not_ours.writer.write(b"\0")
+    await asyncio.sleep(0)
+    not_ours.writer.write(frame_of(request("stats"))[1:])
+
+    assert answer[:4] == b"FLNT"
+    assert (await not_ours.read()).WhichOneof("kind") == "stats"
+    assert await halfway.is_closed()
+    async with flintmq.connect(f"flint://{host}:{port}") as mq:
+        await mq.publish("t", b"x")
+    assert await not_ours.payloads("t") == [b"x"]
+    for client in (by_bytes, halfway, not_ours):
+        await client.close()
+    await server.close()
+    await native.close()
 
 
 async def test_what_speaks_another_protocol_is_let_go(client: HermesClient) -> None:
@@ -216,6 +282,32 @@ async def test_who_says_nothing_at_all_is_closed(client: HermesClient) -> None:
     assert await client.is_closed()
 
 
+async def test_who_is_torn_away_takes_nobody_elses_answer_along(
+    client: HermesClient, connect: Connect, server: HermesServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What two settle in one turn of the loop is one command, and one future."""
+    for _ in range(2):
+        await client.produce("t", b"x")
+    other = await connect()
+    (ours,) = await client.poll("t", max=1)
+    (theirs,) = await other.poll("t", max=1)
+    carry_out, kept = Hold._carry_out, []
+    monkeypatch.setattr(Hold, "_carry_out", lambda self: kept.append(self))
+    other.send("ack", topic="t", group="g", lease_id=theirs.lease_id)
+    client.send("ack", topic="t", group="g", lease_id=ours.lease_id)
+    async with asyncio.timeout(5):
+        while sum(one.is_busy() for one in server.connections) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        other.reset()
+        while len(server.connections) > 1:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    monkeypatch.undo()
+    carry_out(kept[0])
+
+    await client.read_ok()
+    assert (await client.call("stats")).messages == 0
+
+
 @pytest.mark.slow
 async def test_a_client_that_does_not_read_is_not_read_from(
     client: HermesClient, connect: Connect, server: HermesServer
@@ -227,7 +319,7 @@ async def test_a_client_that_does_not_read_is_not_read_from(
         client.send("nack", topic="t", group="g", lease_id=1)
     for number in range(60):
         client.send("poll", topic="t", group=f"group {number}")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not any(one._holding for one in server.connections):  # noqa: ASYNC110
             await asyncio.sleep(0)
 
@@ -240,7 +332,7 @@ async def test_a_client_that_does_not_read_is_not_read_from(
 
 
 @pytest.mark.parametrize("limits", [HermesLimits(connections=2)])
-async def test_connections_beyond_the_limit_are_turned_away(
+async def test_w12_connections_beyond_the_limit_are_turned_away(
     connect: Connect, server: HermesServer
 ) -> None:
     first, second = await connect(), await connect()
@@ -268,7 +360,7 @@ async def test_1000_connections_are_served_beside_each_other(
     assert (await clients[0].call("stats")).messages == 0
     for client in clients:
         client.abort()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while server.connections:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
@@ -281,18 +373,21 @@ async def test_1000_connections_are_served_beside_each_other(
 async def test_a_client_that_writes_length_and_body_apart_does_not_wait_for_a_delayed_ack(
     address: tuple[str, int],
 ) -> None:
-    """40 requests of 40 ms each would take 1.6 s; no bound of time is asserted but that."""
+    """Each request but the first few would take 40 ms; on a busy machine some do all the same."""
 
-    def talk() -> float:
+    def talk() -> list[float]:
+        taken = []
         with without_nodelay(address) as client:
-            began = time.monotonic()
-            for _ in range(40):
+            for _ in range(80):
+                began = time.monotonic()
                 frame = frame_of(request("produce", topic="t", payload=b"x" * 256))
                 client.sendall(frame[:4])
                 client.sendall(frame[4:])
                 head = client.recv(4, socket.MSG_WAITALL)
                 body = client.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
                 assert Response.FromString(body).WhichOneof("kind") == "produced"
-            return time.monotonic() - began
+                taken.append(time.monotonic() - began)
+        return taken
 
-    assert await asyncio.to_thread(talk) < 40 * 0.040 / 2
+    later = (await asyncio.to_thread(talk))[40:]
+    assert sorted(later)[5] < 0.020

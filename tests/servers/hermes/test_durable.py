@@ -56,8 +56,8 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         assert await client.produce("a/b", b"new") == 4
 
 
-async def test_pipelined_requests_share_syncs(tmp_path: Path) -> None:
-    """HermesMQ pays one or two syncs for each poll and each ack batch (its W6)."""
+async def test_w6_pipelined_requests_share_syncs(tmp_path: Path) -> None:
+    """HermesMQ pays one or two syncs for each poll and each ack batch."""
     async with served(tmp_path) as (client, broker):
         await client.produce("t", b"first")
 

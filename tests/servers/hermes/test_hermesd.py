@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 import flintmq
+from flintmq import __version__
 from flintmq.access import Grant
 from flintmq.cli import hermesd
 from flintmq.config import Config
@@ -26,14 +27,11 @@ from flintmq.daemon import Daemon
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.errors import InvalidRequest
 from flintmq.exposure import Exposed, check_exposure
+from flintmq.hermes_settings import resolve_hermes
 from flintmq.storage.key_file import KeyFile, make_key
 from tests.tls.throw_away import Authority
 
 from .client import HermesClient, Refused
-
-NOTHING: dict[str, str | None] = dict.fromkeys(
-    ("node_id", "data_dir", "client_addr", "peer_addr", "metrics_addr", "metrics_enabled")
-)
 
 
 @pytest.fixture(autouse=True)
@@ -44,19 +42,28 @@ def small_journal(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- flags and environment
 
 
+def resolved(
+    environment: dict[str, str] | None = None,
+    flags: dict[str, str | bool] | None = None,
+    file: Path | None = None,
+    **theirs: str,
+) -> Config:
+    return resolve_hermes(
+        file=file, environment=environment or {}, flags=flags or {}, theirs=theirs
+    ).config()
+
+
 def test_what_nobody_says_is_as_hermesmqd_has_it() -> None:
-    assert hermesd.flags_of(NOTHING, {}) == {
-        "hermes_node_id": "1",
-        "data_dir": "data",
-        "hermes": "127.0.0.1:7600",
-        "http": "127.0.0.1:9600",
-        "metrics": "true",
-        "listen": "127.0.0.1:0",
-    }
+    config = resolved()
+
+    assert (config.hermes_node_id, config.data_dir) == (1, Path("data"))
+    assert (config.hermes, config.http) == (("127.0.0.1", 7600), ("127.0.0.1", 9600))
+    assert (config.metrics, config.log_level) == (True, "info")
+    assert config.listen == ("127.0.0.1", 0)
 
 
-def test_a_flag_counts_before_its_variable_and_an_empty_variable_says_nothing() -> None:
-    """W18: their image sets HERMESMQ_METRICS_ENABLED to nothing, which their daemon refuses."""
+def test_w18_a_flag_counts_before_its_variable_and_an_empty_variable_says_nothing() -> None:
+    """Their image sets HERMESMQ_METRICS_ENABLED to nothing, which their daemon refuses."""
     environment = {
         "HERMESMQ_NODE_ID": "3",
         "HERMESMQ_DATA_DIR": "/data",
@@ -65,23 +72,50 @@ def test_a_flag_counts_before_its_variable_and_an_empty_variable_says_nothing() 
         "HERMESMQ_METRICS_ADDR": "127.0.0.2:3",
         "HERMESMQ_METRICS_ENABLED": "",
         "FLINTMQ_LISTEN": "127.0.0.1:4",
+        "RUST_LOG": "warn",
     }
+    config = resolved(environment, node_id="2", peer_addr="127.0.0.1:7700")
 
-    assert hermesd.flags_of({**NOTHING, "node_id": "2"}, environment) == {
-        "hermes_node_id": "2",
-        "data_dir": "/data",
-        "hermes": "127.0.0.2:1",
-        "http": "127.0.0.2:3",
-        "metrics": "true",
-    }
+    assert (config.hermes_node_id, config.data_dir) == (2, Path("/data"))
+    assert (config.hermes, config.http) == (("127.0.0.2", 1), ("127.0.0.2", 3))
+    assert (config.metrics, config.log_level) == (True, "warning")
+    assert config.listen == ("127.0.0.1", 4)
+    assert not resolved({**environment, "HERMESMQ_METRICS_ENABLED": "false"}).metrics
+
+
+def test_our_own_words_count_before_their_variables_and_a_file_after_them(tmp_path: Path) -> None:
+    """Who sets FLINTMQ_DATA_DIR must not find everything in "data"."""
+    file = tmp_path / "flintmq.toml"
+    file.write_text('data_dir = "/file"\nhermes = "127.0.0.1:1"\nfsync = "never"\n')
+    ours, theirs = {"FLINTMQ_DATA_DIR": "/ours"}, {"HERMESMQ_DATA_DIR": "/theirs"}
+
+    assert resolved(ours).data_dir == Path("/ours")
+    assert resolved({**ours, **theirs}).data_dir == Path("/ours")
+    assert resolved({**ours, **theirs}, data_dir="/flag").data_dir == Path("/flag")
+    assert resolved({**ours, **theirs}, flags={"data_dir": "/flag"}).data_dir == Path("/flag")
+    assert resolved(theirs, file=file).data_dir == Path("/theirs")
+    config = resolved(file=file)
+    assert (config.data_dir, config.hermes) == (Path("/file"), ("127.0.0.1", 1))
+    assert str(config.fsync) == "never"
+
+
+def test_help_shows_what_counts_for_this_command() -> None:
+    text = CliRunner().invoke(hermesd.command, ["--help"]).output
+
+    for flag in ("node-id", "client-addr", "peer-addr", "metrics-addr", "metrics-enabled"):
+        assert text.count(f"--{flag} ") >= 1
+    assert "HERMESMQ_DATA_DIR, default: data" in " ".join(text.split())
+    for other in ("--hermes ", "--http ", "--hermes-node-id", "--no-metrics"):
+        assert other not in text
+    assert __version__ in CliRunner().invoke(hermesd.command, ["-V"]).output
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--node-id", "none"], "hermes_node_id"),
-        (["--client-addr", "no address:x"], "hermes is an address"),
-        (["--metrics-enabled", "perhaps"], "metrics is"),
+        (["--node-id", "none"], "--node-id: hermes_node_id"),
+        (["--client-addr", "no address:x"], "--client-addr: hermes is an address"),
+        (["--metrics-enabled", "perhaps"], "--metrics-enabled: metrics is"),
         (["--client-addr", "0.0.0.0:7600"], "hermes 0.0.0.0:7600 can be reached"),
     ],
 )
@@ -133,14 +167,14 @@ def _key_file(directory: Path, **grants: str) -> Path:
 
 async def test_both_protocols_are_served_at_one_port_and_share_topics(tmp_path: Path) -> None:
     async with running(tmp_path, hermes_node_id=7) as daemon:
-        assert daemon.hermes_address is not None
-        host, port = daemon.hermes_address
+        assert "hermes" in daemon.addresses
+        host, port = daemon.addresses["hermes"]
         async with (
             await HermesClient.connect((host, port)) as client,
             flintmq.connect(f"flint://{host}:{port}") as mq,
         ):
             await client.produce("a/b", b'{"id": 1}', content_type=2, priority=4)
-            (message,) = await mq.poll("a%2Fb", "g", max=1, wait=1)
+            (message,) = await mq.poll("a%2Fb", "g", max=1, wait=60)
             assert (message.decode(), message.priority) == ({"id": 1}, 4)
             await mq.publish("orders", {"id": 2}, priority=5)
             (item,) = await client.poll("orders")
@@ -150,8 +184,8 @@ async def test_both_protocols_are_served_at_one_port_and_share_topics(tmp_path: 
 
 async def test_a_broker_told_so_makes_no_topics_for_produces(tmp_path: Path) -> None:
     async with running(tmp_path, auto_create=False) as daemon:
-        assert daemon.hermes_address is not None
-        async with await HermesClient.connect(daemon.hermes_address) as client:
+        assert "hermes" in daemon.addresses
+        async with await HermesClient.connect(daemon.addresses["hermes"]) as client:
             with pytest.raises(Refused, match=r"internal: .*orders"):
                 await client.produce("orders", b"x")
             await client.call("create_topic", topic="orders")
@@ -161,8 +195,8 @@ async def test_a_broker_told_so_makes_no_topics_for_produces(tmp_path: Path) -> 
 async def test_the_key_in_the_file_counts(tmp_path: Path) -> None:
     file = _key_file(tmp_path, publish="orders")
     async with running(tmp_path, hermes_key_file=file) as daemon:
-        assert daemon.hermes_address is not None
-        async with await HermesClient.connect(daemon.hermes_address) as client:
+        assert "hermes" in daemon.addresses
+        async with await HermesClient.connect(daemon.addresses["hermes"]) as client:
             assert await client.produce("orders", b"x") == 0
             with pytest.raises(Refused, match="consume"):
                 await client.poll("orders")
@@ -172,9 +206,9 @@ async def test_with_a_certificate_the_port_speaks_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.pair()
     async with running(tmp_path, tls_cert=pair.cert, tls_key=pair.key) as daemon:
-        assert daemon.hermes_address is not None
+        assert "hermes" in daemon.addresses
         trusting = ssl.create_default_context(cafile=authority.file)
-        async with await HermesClient.connect(daemon.hermes_address, ssl=trusting) as client:
+        async with await HermesClient.connect(daemon.addresses["hermes"], ssl=trusting) as client:
             assert await client.produce("orders", bytes(100_000)) == 0
             assert [len(payload) for payload in await client.payloads("orders")] == [100_000]
 
@@ -192,7 +226,7 @@ def test_a_key_file_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
 
 def _page(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         with error:
@@ -201,7 +235,7 @@ def _page(url: str) -> tuple[int, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metrics", [True, False])
-async def test_hermesd_as_their_client_library_starts_and_stops_it(
+async def test_w18_hermesd_as_their_client_library_starts_and_stops_it(
     tmp_path: Path, metrics: bool
 ) -> None:
     """With its four flags, and SIGTERM at the end, which their own daemon does not heed (W18)."""
@@ -219,7 +253,7 @@ async def test_hermesd_as_their_client_library_starts_and_stops_it(
     try:
         assert process.stdout is not None
         line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
-        http = line.split("ready at ")[1].split(",")[0]
+        http = "http://" + line.split("http://")[1].split(",")[0]
         host, _, port = line.split("hermes://")[1].split(",")[0].rpartition(":")
         async with await HermesClient.connect((host, int(port))) as client:
             await client.call("bootstrap", nodes=[(4, "127.0.0.1:7700")])
@@ -249,7 +283,7 @@ async def test_hermesd_as_their_client_library_starts_and_stops_it(
             else:
                 assert pages["metrics"][0] == 404
             process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(process.wait(), 30) == 0
+            assert await asyncio.wait_for(process.wait(), 60) == 0
             assert await client.is_closed()
     finally:
         if process.returncode is None:

@@ -67,6 +67,13 @@ async def test_a_producer_that_repeats_itself_gets_the_first_offset(client: Herm
     assert await client.payloads("t") == [b"a", b"b", b"c", b"d", b"e"]
 
 
+async def test_sequences_may_come_in_any_order(client: HermesClient) -> None:
+    numbers = (9, 5, 200_000, 0, 9, 5, 2**64 - 1, 0)
+    offsets = [await client.produce("t", b"x", producer_id="p", seq=one) for one in numbers]
+
+    assert offsets == [0, 1, 2, 3, 0, 1, 4, 3]
+
+
 async def test_a_producer_may_have_a_long_name(client: HermesClient, broker: Broker) -> None:
     long = "p" * 500_000
     offsets = [
@@ -222,6 +229,48 @@ async def test_a_long_poll_gets_what_comes_and_ends_when_its_time_is_up(
     assert list((await other.read_ok()).items) == []
 
 
+async def test_a_nack_wakes_who_waits(client: HermesClient, connect: Connect) -> None:
+    await client.produce("t", b"x")
+    (item,) = await client.poll("t")
+    other = await connect()
+    other.send("poll", topic="t", group="g", wait_ms=60_000)
+    assert await other.is_silent()
+    await client.nack("t", item.lease_id)
+
+    assert [again.payload for again in (await other.read_ok()).items] == [b"x"]
+
+
+async def test_what_retention_takes_can_be_settled_and_does_not_come_again(
+    client: HermesClient, clock: ManualClock
+) -> None:
+    await client.produce("t", b"old")
+    (old,) = await client.poll("t")
+    await client.call("set_retention", topic="t", max_messages=1)
+    await client.produce("t", b"new")
+    await client.nack("t", old.lease_id)
+    await client.ack("t", old.lease_id)
+
+    assert await client.payloads("t") == [b"new"]
+    await clock.advance(31)
+    assert await client.payloads("t") == [b"new"]
+
+
+@pytest.mark.parametrize("then", ["poll", "ack", "nack", "commit"])
+async def test_a_group_that_an_operator_deletes_begins_anew(
+    client: HermesClient, broker: Broker, then: str
+) -> None:
+    for payload in (b"a", b"b"):
+        await client.produce("t", payload)
+    a, _ = await client.poll("t")
+    await broker.delete_group("t", "g")
+    if then in ("ack", "nack"):
+        await client.call(then, topic="t", group="g", lease_id=a.lease_id)
+    elif then == "commit":
+        await client.commit("t", 1)
+
+    assert await client.payloads("t") == ([b"b"] if then == "commit" else [b"a", b"b"])
+
+
 # --- priorities
 
 
@@ -271,7 +320,7 @@ async def test_a_commit_ends_everything_before_it_and_nothing_else(
     assert await client.payloads("t") == [b"3", b"5"]
 
 
-async def test_a_commit_makes_the_group_and_goes_no_further_than_the_end(
+async def test_w16_a_commit_makes_the_group_and_goes_no_further_than_the_end(
     client: HermesClient, broker: Broker
 ) -> None:
     await client.commit("missing", 5)
@@ -359,7 +408,7 @@ async def test_a_rate_limit_is_told_with_the_time_to_wait(
     assert await client.payloads("t") == [b"b"]
 
 
-async def test_a_poll_that_waits_already_gets_its_token_when_it_is_due(
+async def test_w13_a_poll_that_waits_already_gets_its_token_when_it_is_due(
     client: HermesClient, connect: Connect, clock: ManualClock
 ) -> None:
     await client.call("set_rate_limit", topic="t", rate_per_sec=0.5, burst=1)
@@ -374,6 +423,28 @@ async def test_a_poll_that_waits_already_gets_its_token_when_it_is_due(
     assert [item.payload for item in (await client.read_ok()).items] == [b"b"]
     with pytest.raises(Refused, match="rate_limited"):  # its time was up before
         await client.read_ok()
+
+
+async def test_a_poll_takes_what_there_are_tokens_for_and_groups_share_them(
+    client: HermesClient,
+) -> None:
+    await client.call("set_rate_limit", topic="t", rate_per_sec=1.0, burst=3)
+    for _ in range(5):
+        await client.produce("t", b"x")
+
+    assert [len(await client.poll("t", group, max=2)) for group in ("a", "b")] == [2, 1]
+    with pytest.raises(Refused, match="rate_limited"):
+        await client.poll("t", "c")
+
+
+async def test_a_topic_made_anew_has_no_limits_from_before(client: HermesClient) -> None:
+    await client.call("set_rate_limit", topic="t", rate_per_sec=1.0, burst=1)
+    await client.call("set_retention", topic="t", max_messages=1)
+    await client.call("delete_topic", topic="t")
+    for _ in range(3):
+        await client.produce("t", b"x")
+
+    assert len(await client.poll("t")) == 3
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), 0.0004, float("-inf")])
@@ -464,4 +535,38 @@ async def test_a_draining_node_sends_its_clients_elsewhere(
         await client.produce("t", b"x")
     assert (caught.value.code, caught.value.leader_addr) == ("not_leader", "")
     assert caught.value.message == "not the leader; retry against leader_addr"
+    for kind in ("poll", "commit", "create_topic", "delete_topic", "bootstrap", "set_retention"):
+        with pytest.raises(Refused, match="not_leader"):
+            await client.call(kind)
+    with pytest.raises(Refused, match="payload_too_large"):  # whoever leads
+        await client.produce("t", bytes(2**20 + 1))
     assert not (await client.call("stats")).is_leader
+
+
+# --- what HermesMQ has no word for
+
+
+async def test_what_only_this_broker_refuses_is_internal_and_says_why(
+    client: HermesClient, broker: Broker
+) -> None:
+    await broker.create_topic("parts", {"partitions": 2})
+    await broker.create_topic("small", {"retention_count": 1, "overflow": "reject"})
+    await broker.create_topic("dropping", {"retention_count": 1, "overflow": "drop_new"})
+    for topic in ("small", "dropping"):
+        await client.poll(topic)
+        await client.produce(topic, b"first")
+    long = "x" * 65_536
+    for kind, topic, group, why in (
+        ("produce", "parts", "", "partitioned"),
+        ("poll", "parts", "g", "partitioned"),
+        ("produce", "small", "", "is full"),
+        ("produce", "dropping", "", "drops what is new"),
+        ("produce", long, "", "65,535 bytes"),
+        ("create_topic", long, "", "65,535 bytes"),
+        ("poll", "small", long, "65,535 bytes"),
+    ):
+        with pytest.raises(Refused, match=why) as caught:
+            await client.call(kind, topic=topic, **({"group": group} if group else {}))
+        assert caught.value.code == "internal"
+
+    assert await client.payloads("small") == [b"first"]

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from flintmq.engine.broker import Broker
 from flintmq.servers.hermes.server import HermesServer
 from flintmq.testing import ManualClock
 
@@ -79,10 +80,10 @@ async def test_only_lease_ids_of_acks_and_nacks_count_and_anything_else_is_passe
     assert (stats.messages, stats.in_flight) == (0, 0)
 
 
-async def test_a_pushed_message_stays_its_subscribers_for_three_timeouts(
+async def test_w2_a_pushed_message_stays_its_subscribers_for_three_timeouts(
     client: HermesClient, connect: Connect, clock: ManualClock
 ) -> None:
-    """HermesMQ leases anew after each timeout, and another consumer may come between (its W2)."""
+    """HermesMQ leases anew after each timeout, and another consumer may come between."""
     await client.produce("t", b"slow")
     subscriber = await subscribed(connect, prefetch=1, visibility_timeout_ms=10_000)
     item = await subscriber.pushed()
@@ -96,7 +97,7 @@ async def test_a_pushed_message_stays_its_subscribers_for_three_timeouts(
     assert await client.poll("t") == []
 
 
-async def test_after_three_timeouts_it_is_pushed_again_and_every_id_of_it_settles_it(
+async def test_w2_after_three_timeouts_it_is_pushed_again_and_every_id_of_it_settles_it(
     client: HermesClient, connect: Connect, clock: ManualClock
 ) -> None:
     await client.produce("t", b"slow")
@@ -106,6 +107,49 @@ async def test_after_three_timeouts_it_is_pushed_again_and_every_id_of_it_settle
     second = await subscriber.pushed()
     assert second.lease_id != first.lease_id
     subscriber.send("ack", lease_id=first.lease_id)
+    assert await subscriber.is_silent()
+
+    assert (await client.call("stats")).messages == 0
+
+
+async def test_a_pushed_message_has_30_seconds_unless_told_otherwise(
+    client: HermesClient, connect: Connect, clock: ManualClock
+) -> None:
+    for payload in (b"slow", b"next"):
+        await client.produce("t", payload)
+    subscriber = await subscribed(connect)
+    assert (await subscriber.pushed()).payload == b"slow"
+    await clock.advance(29.9)
+    assert await subscriber.is_silent()
+    await clock.advance(0.2)
+
+    assert (await subscriber.pushed()).payload == b"next"
+
+
+async def test_prefetch_is_1024_at_most(client: HermesClient, connect: Connect) -> None:
+    for _ in range(1030):
+        client.send("produce", topic="t", payload=b"x")
+    for _ in range(1030):
+        await client.read_ok()
+    subscriber = await subscribed(connect, prefetch=2**32 - 1)
+    for _ in range(1024):
+        await subscriber.pushed()
+
+    assert await subscriber.is_silent()
+
+
+async def test_a_group_that_an_operator_deletes_is_made_anew(
+    client: HermesClient, connect: Connect, broker: Broker
+) -> None:
+    await client.produce("t", b"x")
+    subscriber = await subscribed(connect, prefetch=5)
+    old = await subscriber.pushed()
+    await broker.delete_group("t", "g")
+    new = await subscriber.pushed()
+    subscriber.send("ack", lease_id=old.lease_id)
+    assert await subscriber.is_silent()
+    assert (await client.call("stats")).in_flight == 1
+    subscriber.send("ack", lease_id=new.lease_id)
     assert await subscriber.is_silent()
 
     assert (await client.call("stats")).messages == 0
@@ -124,10 +168,10 @@ async def test_one_that_takes_longer_than_its_timeout_does_not_hold_up_the_next(
 
 
 @pytest.mark.parametrize("goodbye", ["close", "half-close", "abort"])
-async def test_what_a_subscriber_has_goes_to_the_next_at_once_when_it_leaves(
+async def test_w3_what_a_subscriber_has_goes_to_the_next_at_once_when_it_leaves(
     client: HermesClient, connect: Connect, goodbye: str
 ) -> None:
-    """HermesMQ leaves such leases to run out (its W3)."""
+    """HermesMQ leaves such leases to run out."""
     await client.produce("t", b"x")
     subscriber = await subscribed(connect, prefetch=1)
     await subscriber.pushed()
@@ -182,7 +226,7 @@ async def test_who_does_not_read_gets_no_more_even_in_auto_mode(
     transport = subscriber.writer.transport
     transport.pause_reading()  # type: ignore[attr-defined]
     kept = 0
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             before, kept = kept, (await client.call("stats")).messages
             await asyncio.sleep(0.05)
@@ -208,14 +252,15 @@ async def test_two_subscribers_of_a_group_share_and_two_groups_each_get_all(
     assert [(await others.pushed()).payload for _ in range(2)] == [b"0", b"1"]
 
 
-async def test_a_rate_limit_spreads_what_is_pushed(
-    client: HermesClient, connect: Connect, clock: ManualClock
+@pytest.mark.parametrize("mode", ["manual", "auto"])
+async def test_w13_a_rate_limit_spreads_what_is_pushed(
+    client: HermesClient, connect: Connect, clock: ManualClock, mode: str
 ) -> None:
-    """HermesMQ looks five times a second, and may bring far less than the rate (its W13)."""
+    """HermesMQ looks five times a second, and may bring far less than the rate."""
     await client.call("set_rate_limit", topic="t", rate_per_sec=1000.0, burst=1)
     for _ in range(50):
         await client.produce("t", b"x")
-    subscriber = await subscribed(connect, prefetch=50)
+    subscriber = await subscribed(connect, prefetch=50, ack_mode=mode)
     await subscriber.pushed()
     await clock.advance(0.049)
 

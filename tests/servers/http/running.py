@@ -38,7 +38,7 @@ class Line:
         self.writer.write(text.encode() if isinstance(text, str) else text)
 
     async def answer(self, method: str = "GET") -> Answer:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
             first, *lines = head.strip().split("\r\n")
             headers = {name.lower(): value for name, _, value in (x.partition(": ") for x in lines)}
@@ -53,7 +53,7 @@ class Line:
 
     async def is_closed(self) -> bool:
         """Whether the other side closes it, with nothing more to read."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             try:
                 return await self.reader.read() == b""
             except ConnectionError:

@@ -64,16 +64,19 @@ async def test_from_recovering_to_ready_to_stopping(
     running = asyncio.ensure_future(daemon.run(ready.set_result))
 
     await opened.wait()
-    assert (await asked(daemon, "/health")).status == 200
-    answer = await asked(daemon, "/ready")
-    assert (answer.status, answer.json["reason"]) == (503, "recovering")
+    for path in ("/health", "/healthz"):
+        assert (await asked(daemon, path)).status == 200
+    for path in ("/ready", "/readyz"):
+        answer = await asked(daemon, path)
+        assert (answer.status, answer.json["reason"]) == (503, "recovering")
     for path in ("/metrics", "/api/v1/topics"):
         answer = await asked(daemon, path)
         assert (answer.status, answer.kind) == (503, "NotReady")
 
     open_it.set()
     address = await ready
-    assert (await asked(daemon, "/ready")).status == 200
+    for path in ("/ready", "/readyz"):
+        assert (await asked(daemon, path)).status == 200
     async with flintmq.connect("flint://{}:{}".format(*address)) as mq:
         await mq.publish("orders", b"x")
     page = read_page((await asked(daemon, "/metrics")).body.decode())

@@ -58,7 +58,7 @@ class ServerThread:
         self.url = ""
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
         self._thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(60)
 
     async def _main(self) -> None:
         broker = Broker(decoder=Codec())
@@ -76,7 +76,7 @@ class ServerThread:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(20)
+        self._thread.join(60)
 
 
 async def furnish(mq: Client) -> None:

@@ -19,6 +19,7 @@ from flintmq.errors import Disconnected, InvalidRequest, StorageFailed, TopicNot
 from flintmq.servers.http.budget import SAVED_SECONDS
 from flintmq.servers.http.limits import HttpLimits
 from flintmq.servers.http.server import HttpServer
+from tests.patience import jump, until
 
 from .running import Line, Running, Start
 
@@ -28,7 +29,7 @@ async def echo(request: Request) -> Response:
 
 
 async def until_one_is_under_way(running: Running) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not running.server.pages.under_way:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
@@ -372,7 +373,7 @@ async def test_who_does_not_read_the_answer_is_let_go(
     running = await start(routes=[Route("/endless", endless)], handler_seconds=0.2)
     async with running.line() as line:
         line.send("GET /endless HTTP/1.1\r\n\r\n")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not running.server.pages.answers:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert running.server.pages.under_way == 0
@@ -386,7 +387,7 @@ async def test_a_client_that_leaves_before_its_answer_is_no_fault(
     async with running.line() as line:
         line.send("POST /echo HTTP/1.1\r\nHost: f\r\nContent-Length: 10\r\n\r\nabc")
         await until_one_is_under_way(running)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while running.server.pages.under_way:  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert caplog.records == []
@@ -399,7 +400,7 @@ async def test_what_new_connections_cost_is_paid_for(start: Start) -> None:
     for _ in range(20):
         async with running.line():
             pass
-    assert running.server.accepted == 20
+    await until(lambda: running.server.accepted == 20, "not all came in")
     assert running.server.turnstile.budget.spent_seconds - spent > 20 * 60e-6
 
 
@@ -426,7 +427,7 @@ async def test_those_who_hammer_wait_for_each_other_and_not_the_loop_for_them(
     async def hammer() -> int:
         asked = 0
         async with running.line() as line:
-            while loop.time() < began + 0.4:
+            while turnstile.held < 50:
                 assert (await line.ask("/metrics")).status == 200
                 asked += 1
         return asked
@@ -436,22 +437,25 @@ async def test_those_who_hammer_wait_for_each_other_and_not_the_loop_for_them(
     elapsed = loop.time() - began
     overdrawn = 8 * 0.005  # each may have begun something when the others spent the rest
     assert turnstile.budget.spent_seconds <= share * (elapsed + SAVED_SECONDS) + overdrawn
-    assert turnstile.held > 0
     assert min(asked) * 2 + 2 >= max(asked)  # in turn: nobody is left behind
 
 
-async def test_handshakes_that_come_to_nothing_leave_room_for_others(start: Start) -> None:
+async def test_handshakes_that_come_to_nothing_leave_room_for_others(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     authority = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("localhost").configure_cert(context)
-    running = await start(connections=2, header_seconds=0.2)
-    encrypted = HttpServer(running.state, HttpLimits(connections=2, header_seconds=0.2))
+    running = await start(connections=2, header_seconds=60)
+    encrypted = HttpServer(running.state, HttpLimits(connections=2, header_seconds=60))
     host, port = await encrypted.start("127.0.0.1", 0, context)
     silent = [await asyncio.open_connection(host, port) for _ in range(2)]
+    await until(lambda: encrypted.accepted == 2, "not all came in")
+    jump(monkeypatch, 100)
     theirs = ssl.create_default_context()
     authority.configure_trust(theirs)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection(
             host, port, ssl=theirs, server_hostname="localhost"
         )

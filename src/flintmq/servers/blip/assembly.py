@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from ...broker_api import BrokerApi
 from ...config import Config
-from ..gate import WatchedGate
-from ..limits import Limits
-from ..tls import ServerTls
+from ..front_end import Surroundings
 from .options import BlipOptions
 from .server import BlipServer
 
 
-def blip_server(
-    broker: BrokerApi, config: Config, gate: WatchedGate, limits: Limits, tls: ServerTls | None
-) -> BlipServer:
-    return BlipServer(broker, limits=limits, gate=gate, options=blip_options_of(config), tls=tls)
+def front_end(around: Surroundings) -> BlipServer:
+    native = around.native
+    return BlipServer(
+        around.broker,
+        limits=native.limits,
+        gate=around.gate,
+        options=blip_options_of(around.config()),
+        tls=around.tls,
+        places=native.places,
+    )
 
 
 def blip_options_of(config: Config) -> BlipOptions:

@@ -20,6 +20,9 @@ from ...errors import (
 )
 from ...wire.blip import (
     LENGTH_MAX,
+    LENGTH_MIN,
+    NUMBERED,
+    TOPIC_BYTES_MAX,
     Frame,
     FrameDecoder,
     Publish,
@@ -37,7 +40,7 @@ from ...wire.blip import (
 from . import refusals
 from .leases import Acks
 from .options import LOGIN_FAILURES_MAX, UNKNOWN_BYTES_MAX
-from .polled import PolledSubscription
+from .polled import PolledSubscription, is_ours
 from .publishing import Gathered, Publishes
 from .pushed import PushedSubscription
 from .refusals import Refusal, publish_refusal, subscribe_refusal
@@ -46,7 +49,11 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 VERSIONS = (1, 2)
-PUBLISH = int(Type.PUBLISH)
+# As plain numbers: every frame is compared with some of them.
+HELLO, AUTH = int(Type.HELLO), int(Type.AUTH)
+PUBLISH, SUBSCRIBE = int(Type.PUBLISH), int(Type.SUBSCRIBE)
+POLL_BEGINS = NUMBERED.pack(LENGTH_MIN + 8, Type.POLL, 0, 0)[:5]
+ACK, PING, POLL = int(Type.ACK), int(Type.PING), int(Type.POLL)
 
 
 class BinarySession:
@@ -68,14 +75,35 @@ class BinarySession:
     def protocol(self) -> str:
         return f"blip{self.version}" if self.version else "blip"
 
+    def answer_at_once(self, data: bytes) -> bytes | None:
+        """A POLL of QoS 0: version 1 sends one for each message, and waits for its answer."""
+        if not data.startswith(POLL_BEGINS) or len(data) != NUMBERED.size or self.version != 1:
+            return None
+        if self._access is None or self._publishes.landing or self._decoder.kept_bytes:
+            return None
+        _, _, id, number = NUMBERED.unpack(data)
+        polled = self._server.polled.find(number)
+        if polled is None or polled.leases is not None:
+            return None
+        if not self._access.may("consume", polled.name):
+            return None
+        try:
+            found = polled.poll_live(id)
+        except TopicNotFound:
+            return None
+        if found is None:
+            return b""
+        self._server.counters.delivered += 1
+        return found
+
     def cut(self, data: bytes, frames: list[Frame]) -> None:
         self._decoder.feed(data, frames)
 
     def is_publish(self, frame: Frame) -> bool:
-        return frame.type == Type.PUBLISH
+        return frame.type == PUBLISH
 
     def is_busy(self) -> bool:
-        return self._publishes.is_landing
+        return bool(self._publishes.landing)
 
     def receive(self, frame: Frame) -> Awaitable[None] | None:
         type, id, payload = frame
@@ -87,24 +115,25 @@ class BinarySession:
                 return None
             return self._publish(id, payload)
         self._run = None
-        if self._publishes.is_gathering:
+        if self._publishes.gathered:
             waits = self._publishes.flush()
             if waits is not None:
                 return self._after(waits, frame)
-        if type == Type.HELLO:
+        if self._access is not None:
+            if type == POLL:
+                return self._poll(id, payload)
+            if type == ACK:
+                return self._acknowledge(id, payload)
+            if type == PING:
+                return self._pong(id)
+            if type == SUBSCRIBE:
+                return self._subscribe(id, payload)
+        if type == HELLO:
             return self._hello(id, payload)
-        if type == Type.AUTH:
+        if type == AUTH:
             return self._authenticate(id, payload)
         if self._access is None:
             return self._nack(id, refusals.NO_AUTH)
-        if type == Type.ACK:
-            return self._acknowledge(id, payload)
-        if type == Type.POLL:
-            return self._poll(id, payload)
-        if type == Type.SUBSCRIBE:
-            return self._subscribe(id, payload)
-        if type == Type.PING:
-            return self._pong(id)
         return None  # PONG, NACK, DELIVER: not for us
 
     async def _after(self, waits: Awaitable[None], frame: Frame) -> None:
@@ -115,8 +144,9 @@ class BinarySession:
 
     def end_turn(self) -> Awaitable[None] | None:
         self._run = None
-        self._acks.flush()
-        return self._publishes.flush() if self._publishes.is_gathering else None
+        if self._acks.gathered:
+            self._acks.flush()
+        return self._publishes.flush() if self._publishes.gathered else None
 
     def _nack(self, id: int, refusal: Refusal) -> Awaitable[None] | None:
         self._server.counters.refusals[refusal[0]] += 1
@@ -193,6 +223,8 @@ class BinarySession:
         if wanted is None or name is None:
             return self._nack(id, refusals.PUBLISH_INVALID)
         refusal = self._check(wanted)
+        if refusal is None and len(name) > TOPIC_BYTES_MAX and wanted.qos:
+            refusal = refusals.name_too_long(self.version)
         if refusal is not None:
             return self._nack(id, refusal)
         assert self._access is not None
@@ -202,6 +234,7 @@ class BinarySession:
         if wanted.ttl_ms:
             expiry = self._server.broker.clock.now_ms() + wanted.ttl_ms
         self._run = None
+        name = self._publishes.plain(name, wanted.key)
         waits = self._publishes.add(
             id, name, wanted.qos, wanted.message, key=wanted.key, expiry=expiry
         )
@@ -241,6 +274,8 @@ class BinarySession:
             group = self._server.name_of(wanted.group) or ""
         if wanted is None or name is None or (wanted.group and not group):
             return self._nack(id, refusals.SUBSCRIBE_INVALID)
+        if is_ours(group):
+            return self._nack(id, refusals.GROUP_RESERVED)
         refusal = self._check(wanted)
         if refusal is not None:
             return self._nack(id, refusal)
@@ -280,8 +315,11 @@ class BinarySession:
         subscription = self._server.polled.find(number)
         if subscription is None or not self._access.may("consume", subscription.name):
             return None
-        if subscription.leases is None and not self._publishes.is_landing:
-            self._answer_poll(subscription.poll_live(id))
+        if subscription.leases is None and not self._publishes.landing:
+            try:
+                self._answer_poll(subscription.poll_live(id))
+            except TopicNotFound:
+                return self._server.polled.forget(subscription)  # somebody has deleted it
             return None
         return self._poll_later(subscription, id)
 
@@ -325,7 +363,7 @@ class BinarySession:
     def _pong(self, id: int) -> Awaitable[None] | None:
         """Once everything before it is as safe as it will be: publishes, acknowledgements."""
         self._acks.flush()
-        if self._publishes.is_landing or self._acks.are_under_way:
+        if self._publishes.landing or self._acks.are_under_way:
             return self._pong_later(id)
         self._connection.write(encode_frame(Type.PONG, id))
         return None

@@ -7,17 +7,16 @@ has to wait, nothing more is read.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ...errors import FlintError, MalformedFrame
 from ...logs import limited
 from ...wire.blip import HEAD, LENGTH_BYTES, LENGTH_MIN, Type
 from ...wire.blip_flat import LENGTH, decode_command
-from ..connection import WRITE_BYTES_HIGH, set_socket_options
+from ..peer import Peer
 from .binary import BinarySession
 from .flat import FlatSession
 from .options import UNKNOWN_BYTES_MAX
@@ -29,6 +28,8 @@ _log = logging.getLogger(__name__)
 
 HELLO_LENGTH = 11
 """No command of the first protocol is as short."""
+OUT_BYTES_MAX = 1024 * 1024
+"""Answers that are gathered before they are sent; who does not read them waits for the rest."""
 LEAVE_SECONDS = 5.0
 """How long what a client has published may wait for room once its connection is gone."""
 
@@ -38,6 +39,11 @@ class Session(Protocol):
 
     @property
     def protocol(self) -> str: ...
+    def answer_at_once(self, data: bytes) -> bytes | None:
+        """The answer to one small request that came by itself, or b"" if it has none; None where
+        the data has to be cut into frames."""
+        ...
+
     def cut(self, data: bytes, frames: list[Any]) -> None:
         """Bytes into frames. Raises MalformedFrame; what came before it is in `frames`."""
         ...
@@ -59,37 +65,29 @@ class Session(Protocol):
         ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(Peer):
+    reads_at_will: ClassVar[bool] = True
+
     def __init__(self, server: BlipServer) -> None:
+        super().__init__()
         self.server = server
         self.session: Session | None = None
-        self.peer = self.host = "?"
-        self.bytes_received = self.bytes_sent = 0
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
         self._first = bytearray()
         self._todo: deque[Any] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._flushing = False
-        self._holding: set[str] = set()
         self._room = asyncio.Event()
         self._room.set()
         self._is_ending = False
-        self._deadline: asyncio.TimerHandle | None = None
 
     # --- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)
-        self._transport = transport
-        peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "local")
-        self.host = str(peer[0]) if isinstance(peer, tuple) else "local"
-        set_socket_options(transport)
-        transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
+        self._meet(transport)
         if not self.server.admit(self):
-            transport.abort()
+            self.abort()
             return
         # Somebody may sit at a shell of the first protocol; but not for ever.
         self.set_deadline(self.server.limits.idle_seconds)
@@ -98,6 +96,12 @@ class Connection(asyncio.Protocol):
         self.bytes_received += len(data)
         if self._is_ending:
             return
+        if self.session is not None and self._worker is None and not self._out:
+            answer = self.session.answer_at_once(data)
+            if answer is not None:
+                if answer:
+                    self._send(answer)
+                return
         frames: list[Any] = []
         try:
             if self.session is None:
@@ -212,6 +216,10 @@ class Connection(asyncio.Protocol):
                 break
             if waits is not None:
                 return waits
+            if self._out_bytes > OUT_BYTES_MAX:
+                self.flush()
+                if not self._room.is_set():
+                    return self.room()
         return session.end_turn()
 
     async def _go_on(self, session: Session, waits: Awaitable[None] | None) -> None:
@@ -268,20 +276,8 @@ class Connection(asyncio.Protocol):
 
     # --- the session's side
 
-    @property
-    def is_open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
-
     def is_busy(self) -> bool:
         return self._worker is not None or (self.session is not None and self.session.is_busy())
-
-    def set_deadline(self, seconds: float | None) -> None:
-        """Until when something has to be heard; None: for as long as it likes."""
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        if seconds is not None:
-            self._deadline = self._loop.call_later(seconds, self.abort)
 
     async def room(self) -> None:
         """Wait until the other side reads."""
@@ -290,6 +286,7 @@ class Connection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send what is gathered in this turn of the loop with one write at its end."""
         self._out.append(data)
+        self._out_bytes += len(data)
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self.flush)
@@ -297,27 +294,14 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         self._flushing = False
         if self._out:
-            out, self._out = self._out, []
-            if self._transport is not None:
-                data = out[0] if len(out) == 1 else b"".join(out)
-                self.bytes_sent += len(data)
-                self.server.counters.writes += 1
-                self._transport.write(data)
+            out, self._out, self._out_bytes = self._out, [], 0
+            self._send(out[0] if len(out) == 1 else b"".join(out))
 
-    def hold(self, why: str) -> None:
-        """Read no more for now: the other side feels it."""
-        self._holding.add(why)
-        if self.is_open:
-            assert self._transport is not None
-            with contextlib.suppress(RuntimeError):
-                self._transport.pause_reading()
-
-    def go_on(self, why: str) -> None:
-        self._holding.discard(why)
-        if self.is_open and not self._holding:
-            assert self._transport is not None
-            with contextlib.suppress(RuntimeError):
-                self._transport.resume_reading()
+    def _send(self, data: bytes) -> None:
+        if self._transport is not None and self.is_open:
+            self.bytes_sent += len(data)
+            self.server.counters.writes += 1
+            self._transport.write(data)
 
     def close(self) -> None:
         """Close once everything written so far is sent."""
@@ -328,5 +312,4 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         self._is_ending = True
-        if self._transport is not None:
-            self._transport.abort()
+        super().abort()

@@ -108,8 +108,11 @@ class BlipCollector:
         dropped += sum(one.feed.dropped for one in server.polled.all())
         dropped += sum(one.live_dropped for one in server.pushed)
         dropped += sum(feed.dropped for feed in server.flat_feeds)
+        dropped += sum(shared.dropped for shared in server.shared_feeds())
         broker = server.broker
-        topics = len(broker.plain_topics()) if isinstance(broker, Measured) else 0
+        topics = 0
+        if isinstance(broker, Measured):
+            topics = len({name.partition("/")[0] for name in broker.plain_topics()})
         subscribers = len(server.polled) + len(server.pushed) + len(server.flat_feeds)
         values = (
             topics, subscribers, counters.published, counters.delivered, in_flight, 0, in_flight,

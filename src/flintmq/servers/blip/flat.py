@@ -25,14 +25,14 @@ from ...wire.blip_flat import (
     encode_message,
     encode_sub_ack,
 )
+from .options import TAKE_LIVE
+from .portions import Portions
 from .publishing import Publishes
 
 if TYPE_CHECKING:
     from .connection import Connection
 
 _log = logging.getLogger(__name__)
-
-TAKE_LIVE = 512
 
 
 class FlatSession:
@@ -48,6 +48,9 @@ class FlatSession:
         connection.set_deadline(None)
         self._server.watch_keys()
 
+    def answer_at_once(self, data: bytes) -> bytes | None:
+        return None
+
     def cut(self, data: bytes, frames: list[Command]) -> None:
         bodies: list[bytes] = []
         try:
@@ -60,7 +63,7 @@ class FlatSession:
         return command.action == Action.PUB
 
     def is_busy(self) -> bool:
-        return self._publishes.is_landing
+        return bool(self._publishes.landing)
 
     def receive(self, command: Command) -> Awaitable[None] | None:
         topic = command.topic
@@ -72,8 +75,9 @@ class FlatSession:
             self._access.require("publish", name)
             now_ms = self._server.broker.clock.now_ms()
             expiry = now_ms + min(command.ttl_ms, 2**61) if command.ttl_ms else 0
+            name = self._publishes.plain(name, None)
             return self._publishes.add(0, name, 0, command.payload, expiry=expiry)
-        if self._publishes.is_gathering:
+        if self._publishes.gathered:
             waits = self._publishes.flush()
             if waits is not None:
                 return self._after(waits, command)
@@ -91,7 +95,7 @@ class FlatSession:
             await more
 
     def end_turn(self) -> Awaitable[None] | None:
-        return self._publishes.flush() if self._publishes.is_gathering else None
+        return self._publishes.flush() if self._publishes.gathered else None
 
     def refuse_publishes(self, ids: Sequence[int], qos: int, error: BaseException) -> None:
         """This protocol has no word for it."""
@@ -123,10 +127,13 @@ class FlatSession:
 
     async def _push(self, feed: FeedApi) -> None:
         """Also a subscription that has ended ends its connection: it must not look idle."""
+        portions = Portions(TAKE_LIVE)
         try:
             while True:
                 await self._connection.room()
-                rows = feed.take(TAKE_LIVE)
+                if not self._connection.is_open:
+                    return
+                rows = feed.take(portions.count)
                 if not rows.runs:
                     await feed.wait(None)
                     continue
@@ -139,6 +146,7 @@ class FlatSession:
                         id = self._server.next_message_id()
                         message = FlatMessage(id, source.value(row), sent_ms, ttl_ms)
                         frames.append(encode_message(message))
+                portions.note(frames)
                 self._server.counters.delivered += len(frames)
                 self._connection.write(b"".join(frames))
                 self._connection.flush()

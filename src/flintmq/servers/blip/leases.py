@@ -1,6 +1,7 @@
 """What is out of a subscription's group and not acknowledged, and how it is acknowledged.
 
 A tag is the message's offset plus one: the same at every delivery, and the place to go on from.
+Of a topic with partitions, offsets here are those of `row.place_of`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from ...broker_api import Grant, MemberApi
@@ -16,6 +18,7 @@ from ...clock import Clock
 from ...errors import FlintError, LeaseLost
 from ...group_model import LEASE_SECONDS_MAX, Lease, Ranges
 from ...logs import limited
+from .row import place_of
 
 if TYPE_CHECKING:
     from .server import BlipServer
@@ -34,6 +37,8 @@ class Leases:
         self._clock = clock
         self.lease_seconds = lease_seconds
         self._tokens: dict[int, tuple[int, float]] = {}
+        self._due: list[tuple[float, int]] = []
+        """When those that were polled come again, soonest first; some are settled since."""
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -45,7 +50,7 @@ class Leases:
         until = now + self.lease_seconds
         tokens, token = self._tokens, grant.token
         for run in grant.rows.runs:
-            base = run.source.base_offset
+            base = place_of(run)
             for row in run.rows():
                 tokens[base + row] = token, until
         for offset, count in grant.counts.items():
@@ -61,11 +66,22 @@ class Leases:
         """As `note`, for one of those that were leased together; its time begins now."""
         count = grant.counts.get(offset, 1)
         seconds = min(LEASE_SECONDS_MAX, self.lease_seconds * 2.0 ** min(count - 1, 64))
+        until = self._clock.monotonic() + seconds
         self._tokens.pop(offset, None)
-        self._tokens[offset] = grant.token, self._clock.monotonic() + seconds
+        self._tokens[offset] = grant.token, until
+        heappush(self._due, (until, offset))
         await self.member.extend([(grant.token, [(offset, offset + 1)])], seconds)
         while len(self._tokens) > KEPT_MAX:
             del self._tokens[next(iter(self._tokens))]
+
+    def has_overdue(self) -> bool:
+        """Whether something that was polled is there to be polled again; told once of each."""
+        now, found = self._clock.monotonic(), False
+        while self._due and self._due[0][0] <= now:
+            until, offset = heappop(self._due)
+            _, ends = self._tokens.get(offset, (0, 0.0))
+            found = found or ends == until  # else it is settled, or was polled again
+        return found
 
     def settle(self, tag: int) -> int | None:
         """The token of a message that is acknowledged; None if it is not known to be out."""
@@ -91,7 +107,7 @@ class Acks:
 
     def __init__(self, server: BlipServer, refuse: Callable[[int], None]) -> None:
         self._server, self._refuse = server, refuse
-        self._gathered: dict[Leases, dict[int, list[int]]] = {}
+        self.gathered: dict[Leases, dict[int, list[int]]] = {}
         self._under_way: set[asyncio.Task[None]] = set()
 
     @property
@@ -103,10 +119,10 @@ class Acks:
         if token is None:
             self._refuse(tag)
         else:
-            self._gathered.setdefault(leases, {}).setdefault(token, []).append(tag - 1)
+            self.gathered.setdefault(leases, {}).setdefault(token, []).append(tag - 1)
 
     def flush(self) -> None:
-        gathered, self._gathered = self._gathered, {}
+        gathered, self.gathered = self.gathered, {}
         for leases, by_token in gathered.items():
             settled = [(token, ranges_of(offsets)) for token, offsets in by_token.items()]
             task = self._server.spawn(self._settle(leases.member, settled))

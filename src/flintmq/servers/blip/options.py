@@ -13,6 +13,9 @@ time. A client has no way to say how long it takes, and may have many in its buf
 WINDOW = 65_536
 """Messages that one pushed subscription may have unacknowledged; beyond that it waits."""
 
+TAKE_LIVE = 512
+"""Messages that are taken out of a live queue before others have their turn, if they are small."""
+
 LOGIN_FAILURES_MAX = 5
 """A connection that shows so many wrong keys is closed."""
 

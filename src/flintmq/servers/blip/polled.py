@@ -23,6 +23,7 @@ from ...rows import Message
 from ...wire.blip import encode_publish
 from .leases import Leases, ranges_of
 from .live import UNSTORED
+from .row import join, place_of_message
 
 if TYPE_CHECKING:
     from .server import BlipServer
@@ -47,6 +48,11 @@ def pushed_group(number: int) -> str:
     return f"blip-push-{number}"
 
 
+def is_ours(group: str) -> bool:
+    """Whether a group's name is one of these: it comes and goes with its subscription."""
+    return bool(_GROUP.fullmatch(group) or _PUSHED.fullmatch(group))
+
+
 class PolledSubscription:
     def __init__(
         self,
@@ -63,7 +69,7 @@ class PolledSubscription:
         self._clock = server.broker.clock
         if member is not None:
             self.leases = Leases(member, server.options.retry_backoff, self._clock)
-            self._ahead = Ahead(server, self.leases)
+            self._ahead = Ahead(server, name, self.leases)
         self.feed = feed
         self.polled_at = self._clock.monotonic()
         self._is_groups_turn = True
@@ -100,8 +106,9 @@ class Ahead:
     What nobody polls within a moment is given back, and counts as not delivered.
     """
 
-    def __init__(self, server: BlipServer, leases: Leases) -> None:
-        self._server, self._leases = server, leases
+    def __init__(self, server: BlipServer, name: str, leases: Leases) -> None:
+        self._server, self._name, self._leases = server, name, leases
+        self._topic_ttl: float | None = None
         self._clock = server.broker.clock
         self._messages: deque[tuple[Grant, Message]] = deque()
         self._timer: Timer | None = None
@@ -110,15 +117,16 @@ class Ahead:
     async def next(self, topic: bytes) -> bytes | None:
         while True:
             async with self._taking:
+                if self._leases.has_overdue() and self._messages:
+                    await self.give_back()  # what comes again is older, and comes first
                 if not self._messages and not await self._take():
                     return None
                 grant, message = self._messages.popleft()
             if not self._messages:
                 self._stop_timer()
-            offset, expires_at = message.offset, message.expires_at
-            assert offset is not None
+            offset = place_of_message(message)
             try:
-                if expires_at is not None and expires_at * 1000 <= self._clock.now_ms():
+                if self._has_expired(message):
                     # Meanwhile. The group knows what becomes of it.
                     await self._leases.member.release([(grant.token, [(offset, offset + 1)])])
                     continue
@@ -128,6 +136,15 @@ class Ahead:
                 continue  # somebody has moved the group, or purged the topic
             return encode_publish(offset + 1, 1, topic, message.value)
 
+    def _has_expired(self, message: Message) -> bool:
+        """By its own time to live, or by its topic's."""
+        ends = message.expires_at
+        if ends is None:
+            if self._topic_ttl is None:
+                return False
+            ends = message.timestamp + self._topic_ttl
+        return ends * 1000 <= self._clock.now_ms()
+
     async def _take(self) -> bool:
         member = self._leases.member
         if not member.is_ready():
@@ -135,6 +152,7 @@ class Ahead:
         grant = await member.take(TAKE_AHEAD, AHEAD_LEASE_SECONDS, 0)
         if grant is None:
             return False
+        self._topic_ttl = (await self._server.broker.topic_info(self._name)).options.ttl
         self._messages.extend((grant, message) for message in grant.rows)
         if len(self._messages) > 1:
             self._timer = self._clock.call_later(AHEAD_SECONDS, self._give_back_later)
@@ -148,8 +166,7 @@ class Ahead:
         left, self._messages = self._messages, deque()
         by_token: dict[int, list[int]] = {}
         for grant, message in left:
-            assert message.offset is not None
-            by_token.setdefault(grant.token, []).append(message.offset)
+            by_token.setdefault(grant.token, []).append(place_of_message(message))
         if by_token:
             leases = [(token, ranges_of(offsets)) for token, offsets in by_token.items()]
             with contextlib.suppress(FlintError):  # lost already, or the broker is closed
@@ -184,22 +201,19 @@ class PolledBoard:
         return self._known.get(number)
 
     async def subscribe(self, name: str, topic: bytes, qos: int) -> PolledSubscription:
-        return await self._open(self._server.next_id(), name, topic, qos, is_new=True)
+        return await self._open(self._server.next_id(), name, topic, qos)
 
-    async def _open(
-        self, number: int, name: str, topic: bytes, qos: int, *, is_new: bool
-    ) -> PolledSubscription:
+    async def _open(self, number: int, name: str, topic: bytes, qos: int) -> PolledSubscription:
         server = self._server
         member = None
         if qos:
-            member = await server.broker.join_group(
+            member = await join(
+                server.broker,
                 name,
                 polled_group(number),
-                order="log" if is_new else None,
-                filter=None,
-                start="latest" if is_new else None,
+                order="log",
+                start="latest",
                 holder="blip",
-                auto_create=True,
             )
         feed = await server.broker.open_feed(
             name,
@@ -220,7 +234,7 @@ class PolledBoard:
                 if found := _GROUP.fullmatch(info.name):
                     number = int(found[1])
                     topic = unescape_name(name).encode()
-                    await self._open(number, name, topic, 1, is_new=False)
+                    await self._open(number, name, topic, 1)
                     self._server.seen_id(number)
                 elif _PUSHED.fullmatch(info.name):
                     await broker.delete_group(name, info.name)
@@ -228,6 +242,7 @@ class PolledBoard:
     async def forget(self, one: PolledSubscription) -> None:
         """Its topic or group is gone: from now on it is as if it had never been."""
         if self._known.pop(one.id, None) is not None:
+            self._server.counters.live_dropped += one.feed.dropped
             await one.close()
 
     # --- those that nobody polls

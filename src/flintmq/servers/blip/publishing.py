@@ -15,6 +15,7 @@ from ...batch import BatchBuilder
 from ...errors import FlintError
 from ...model import Receipt
 from .refusals import ShuttingDown
+from .row import Routes
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -47,27 +48,26 @@ class Publishes:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._server = connection.server
-        self._gathered: dict[tuple[str, int], Gathered] = {}
-        self._landing: deque[tuple[Awaitable[Receipt], list[int], int]] = deque()
+        self.gathered: dict[tuple[str, int], Gathered] = {}
+        """Of this turn, by topic and QoS; the broker has not heard of them."""
+        self.landing: deque[tuple[Awaitable[Receipt], list[int], int]] = deque()
+        """What the broker has taken, and is on its way to the disk."""
         self._landing_bytes = 0
+        self._routes = Routes(connection.server.broker)
         self._lander: asyncio.Task[None] | None = None
         self._is_held = False
 
     def open_for(self, topic: str, qos: int) -> Gathered | None:
         """What further publishes of this turn may simply be added to, if anything."""
-        gathered = self._gathered.get((topic, qos))
+        gathered = self.gathered.get((topic, qos))
         return gathered if gathered is not None and self._may_gather(topic) else None
 
     def _may_gather(self, topic: str) -> bool:
         return self._server.broker.may_gather(topic)
 
-    @property
-    def is_gathering(self) -> bool:
-        return bool(self._gathered)
-
-    @property
-    def is_landing(self) -> bool:
-        return bool(self._landing)
+    def plain(self, topic: str, key: bytes | None) -> str:
+        """The topic, or the partition of it, that a publish goes to."""
+        return self._routes.plain(topic, key)
 
     def add(
         self,
@@ -79,16 +79,16 @@ class Publishes:
         key: bytes | None = None,
         expiry: int = 0,
     ) -> Awaitable[None] | None:
-        """Take one up. What comes back is to be waited for before the next."""
+        """Take one up for a plain topic. What comes back is to be waited for before the next."""
         waits = None
-        gathered = self._gathered.get((topic, qos))
+        gathered = self.gathered.get((topic, qos))
         if gathered is None:
-            gathered = self._gathered[topic, qos] = Gathered()
+            gathered = self.gathered[topic, qos] = Gathered()
         elif not self._may_gather(topic):
             waits = self.flush()  # each may have to wait, or be refused, by itself
             if waits is not None:
                 return self._later(waits, id, topic, qos, message, key, expiry)
-            gathered = self._gathered[topic, qos] = Gathered()
+            gathered = self.gathered[topic, qos] = Gathered()
         if key is None and not expiry:
             gathered.add(id, message)
         else:
@@ -112,7 +112,8 @@ class Publishes:
 
     def flush(self) -> Awaitable[None] | None:
         """Hand everything gathered to the broker; what comes back is to be waited for."""
-        gathered, self._gathered = self._gathered, {}
+        gathered, self.gathered = self.gathered, {}
+        self._routes.end_turn()
         left = deque(gathered.items())
         while left:
             (topic, qos), some = left[0]
@@ -143,7 +144,7 @@ class Publishes:
             self._server.counters.stored_bytes += some.size
         if isinstance(receipt, Receipt):
             return
-        self._landing.append((receipt, some.ids, some.size))
+        self.landing.append((receipt, some.ids, some.size))
         self._landing_bytes += some.size
         if self._lander is None:
             self._lander = self._server.spawn(self._land())
@@ -167,13 +168,13 @@ class Publishes:
 
     async def _land(self) -> None:
         try:
-            while self._landing:
-                receipt, ids, size = self._landing[0]
+            while self.landing:
+                receipt, ids, size = self.landing[0]
                 try:
                     await receipt
                 except FlintError as error:
                     self._connection.session_refuses(ids, 1, error)
-                self._landing.popleft()
+                self.landing.popleft()
                 self._landing_bytes -= size
                 limit = self._server.limits.in_flight_bytes
                 if self._is_held and self._landing_bytes <= limit // 2:

@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...batch import key_hash
 from ...broker_api import FeedApi, MemberApi, ReaderApi
 from ...errors import FlintError, GroupNotFound, TopicNotFound
 from ...logs import limited
-from ...model import Start
 from ...rows import Rows, Run
 from ...wire.blip import Subscribe, encode_deliver
 from .leases import Leases
 from .live import UNSTORED
-from .options import PUSH_LEASE_SECONDS, WINDOW
+from .options import PUSH_LEASE_SECONDS, TAKE_LIVE, WINDOW
 from .polled import pushed_group
+from .portions import Portions
+from .row import join, open_reader, place_of
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-TAKE_LIVE = 512
-"""Messages that are taken out of a live queue before others have their turn."""
 TAKE_LEASED = 64
 """Messages leased in one step: members of a group should get alike."""
 OFFSET_MAX = 2**62
@@ -63,9 +62,7 @@ class PushedSubscription:
         if self._qos:
             self.leases = Leases(await self._join(), PUSH_LEASE_SECONDS, broker.clock)
         elif self._start is not None:
-            self._reader = await broker.open_reader(
-                self.name, name=None, start=self._start, filter=None, auto_create=True
-            )
+            self._reader = await open_reader(broker, self.name, self._start)
         if self._group is not None:
             self._shared = await self._server.shared_feed(self.name, self._group, self._qos)
             return
@@ -78,21 +75,14 @@ class PushedSubscription:
         )
 
     async def _join(self) -> MemberApi:
-        broker = self._server.broker
-        group = self._group or pushed_group(self.id)
-        is_known = False
-        with contextlib.suppress(TopicNotFound):
-            is_known = any(info.name == group for info in await broker.groups(self.name))
-        start: Start = "latest" if self._start is None else self._start
-        return await broker.join_group(
+        return await join(
+            self._server.broker,
             self.name,
-            group,
+            self._group or pushed_group(self.id),
             # Of one key, one at a time, and so in order, whoever of the members gets them.
-            order=None if is_known else "key" if self._group else "log",
-            filter=None,
-            start=None if is_known else start,
+            order="key" if self._group else "log",
+            start="latest" if self._start is None else self._start,
             holder=f"blip {self.connection.peer}",
-            auto_create=True,
         )
 
     def begin(self) -> None:
@@ -115,60 +105,72 @@ class PushedSubscription:
         self._tasks.append(self._server.spawn(self._guarded(work)))
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """A subscription that is dead must not look idle: its connection ends."""
         try:
             await work
         except FlintError as error:
-            limited(
-                _log,
-                logging.INFO,
-                "client_disconnected",
-                self.connection.host,
-                f"{self.connection.peer} is disconnected: its subscription of {self.name!r} has "
-                f"ended: {error}",
-                peer=self.connection.peer,
-            )
-            self.connection.close()
+            self.end(error)
+
+    def end(self, error: FlintError) -> None:
+        """A subscription that is dead must not look idle: its connection ends."""
+        limited(
+            _log,
+            logging.INFO,
+            "client_disconnected",
+            self.connection.host,
+            f"{self.connection.peer} is disconnected: its subscription of {self.name!r} has "
+            f"ended: {error}",
+            peer=self.connection.peer,
+        )
+        self.connection.close()
 
     # --- messages
 
     async def _push_live(self, source: FeedApi | ReaderApi) -> None:
-        while True:
-            await self.connection.room()
-            rows = source.take(TAKE_LIVE)
+        portions = Portions(TAKE_LIVE)
+        while await self._is_read():
+            rows = source.take(portions.count)
             if rows.runs:
-                self.send_unleased(rows)
+                portions.note(self.send_unleased(rows.values))
                 await asyncio.sleep(0)
             else:
                 await source.wait(None)
 
-    def send_unleased(self, rows: Rows) -> None:
-        topic = self._topic
-        self._send([encode_deliver(0, 0, topic, value) for value in rows.values])
+    async def _is_read(self) -> bool:
+        """Wait until the client reads; False once it is gone, and nothing is to be taken for it."""
+        await self.connection.room()
+        return self.connection.is_open
 
-    def _send(self, frames: list[bytes]) -> None:
+    def send_unleased(self, values: Sequence[bytes]) -> list[bytes]:
+        """Send them; as what."""
+        topic = self._topic
+        return self._send([encode_deliver(0, 0, topic, value) for value in values])
+
+    def _send(self, frames: list[bytes]) -> list[bytes]:
         self._server.counters.delivered += len(frames)
         self.connection.write(b"".join(frames))
         self.connection.flush()  # so that one who does not read is noticed
+        return frames
 
     async def _push_leased(self, leases: Leases) -> None:
         topic = self._topic
+        portions = Portions(TAKE_LEASED)
         while True:
-            await self.connection.room()
             await leases.room(WINDOW)
-            grant = await leases.member.take(TAKE_LEASED, leases.lease_seconds, None)
+            if not await self._is_read():
+                return
+            grant = await leases.member.take(portions.count, leases.lease_seconds, None)
             if grant is None:
                 continue
             await leases.note(grant)
             frames = []
             for run in grant.rows.runs:
-                first = run.source.base_offset + 1
+                first = place_of(run) + 1
                 values = Rows([run]).values
                 frames += [
                     encode_deliver(1, first + row, topic, value)
                     for row, value in zip(run.rows(), values, strict=True)
                 ]
-            self._send(frames)
+            portions.note(self._send(frames))
 
     # --- the end
 
@@ -195,13 +197,17 @@ class PushedSubscription:
 class SharedFeed:
     """The live queue of a named group: each message to one member, those of one key to the same."""
 
-    def __init__(self, server: BlipServer, feed: FeedApi, on_empty: Any) -> None:
+    def __init__(self, server: BlipServer, feed: FeedApi, on_empty: Callable[[], object]) -> None:
         self._server, self._feed, self._on_empty = server, feed, on_empty
         self._members: list[PushedSubscription] = []
         self._next = 0
         self._task: asyncio.Task[None] | None = None
         self._is_joined = asyncio.Event()
         self.users = 0
+
+    @property
+    def dropped(self) -> int:
+        return self._feed.dropped
 
     def join(self, member: PushedSubscription) -> None:
         self._members.append(member)
@@ -219,31 +225,62 @@ class SharedFeed:
             self._on_empty()
             if self._task is not None:
                 self._task.cancel()
+            self._server.counters.live_dropped += self._feed.dropped
             await self._feed.close()
 
     async def _deal(self) -> None:
-        while True:
-            rows = self._feed.take(TAKE_LIVE)
-            if not rows.runs:
-                await self._feed.wait(None)
-                continue
-            for run in rows.runs:
-                for row in run.rows():
-                    member = await self._chosen(run, row)
-                    member.send_unleased(Rows([run._replace(start=row, stop=row + 1, picks=None)]))
-            await asyncio.sleep(0)
+        portions = Portions(TAKE_LIVE)
+        try:
+            while True:
+                await self._is_joined.wait()
+                rows = self._feed.take(portions.count)
+                if not rows.runs:
+                    await self._feed.wait(None)
+                    continue
+                await self._deal_out(rows, portions)
+                await asyncio.sleep(0)
+        except FlintError as error:
+            for member in list(self._members):
+                member.end(error)
 
-    async def _chosen(self, run: Run, row: int) -> PushedSubscription:
-        """One that reads, if there is one; a slow one must not hold up the others."""
-        while True:
+    async def _deal_out(self, rows: Rows, portions: Portions) -> None:
+        sent: list[bytes] = []
+        dealt: dict[PushedSubscription, list[bytes]] = {}
+        for run in rows.runs:
+            for row in run.rows():
+                member = self._reading(run, row)
+                while member is None:
+                    sent += _send_all(dealt)
+                    await self._somebody_reads()
+                    member = self._reading(run, row)
+                dealt.setdefault(member, []).append(run.source.value(row))
+        portions.note(sent + _send_all(dealt))
+
+    def _reading(self, run: Run, row: int) -> PushedSubscription | None:
+        """Whose turn it is. A slow one must not hold up the others; nor a dead one."""
+        members = self._members
+        key = run.source.key(row)
+        if key is None:
+            self._next += 1
+        first = self._next if key is None else key_hash(key)
+        for turn in range(len(members)):
+            chosen = members[(first + turn) % len(members)]
+            if chosen.connection.is_open and chosen.connection.has_room:
+                return chosen
+        return None
+
+    async def _somebody_reads(self) -> None:
+        waiting = [member for member in self._members if member.connection.is_open]
+        if waiting:
+            await waiting[self._next % len(waiting)].connection.room()
+        else:
+            self._is_joined.clear()  # those who are left are about to leave
             await self._is_joined.wait()
-            members = self._members
-            key = run.source.key(row)
-            if key is None:
-                self._next += 1
-            first = self._next if key is None else key_hash(key)
-            for turn in range(len(members)):
-                chosen = members[(first + turn) % len(members)]
-                if chosen.connection.has_room:
-                    return chosen
-            await members[first % len(members)].connection.room()
+
+
+def _send_all(dealt: dict[PushedSubscription, list[bytes]]) -> list[bytes]:
+    sent: list[bytes] = []
+    for member, values in dealt.items():
+        sent += member.send_unleased(values)
+    dealt.clear()
+    return sent

@@ -36,6 +36,7 @@ TOPIC_NUL: Refusal = (BAD_REQUEST, "topic contains NUL byte")
 QOS_INVALID: Refusal = (BAD_REQUEST, "invalid QoS value")
 KEY_EMPTY: Refusal = (BAD_REQUEST, "empty message key")
 GROUP_EMPTY: Refusal = (BAD_REQUEST, "empty consumer group name")
+GROUP_RESERVED: Refusal = (BAD_REQUEST, "reserved consumer group name")
 SUBSCRIPTION_ZERO: Refusal = (BAD_REQUEST, "subscription_id must be non-zero")
 TAG_UNKNOWN: Refusal = (NOT_FOUND, "unknown subscription or delivery tag")
 
@@ -63,6 +64,12 @@ def _as_theirs(error: BaseException) -> str:
     if isinstance(error, MessageTooLarge):
         return "log corruption: record too large"
     return str(error) if isinstance(error, FlintError) else f"I/O error: {error}"
+
+
+def name_too_long(version: int) -> Refusal:
+    """Of a topic that has to be escaped, and then is longer than a name may be."""
+    begins = "durable publish failed" if version == 1 else "durable_publish_failed"
+    return FAILED, f"{begins}: log corruption: topic name too long for WAL record"
 
 
 def subscribe_refusal(error: FlintError) -> Refusal:

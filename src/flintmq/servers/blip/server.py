@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from ...broker_api import BrokerApi, FeedApi
-from ...errors import Disconnected, InvalidRequest
-from ...logs import limited
 from ...patterns import escape_name
-from ..gate import OpenGate, WatchedGate
+from ..gate import WatchedGate
 from ..limits import Limits
+from ..listener import Listener, Places
 from ..tls import ServerTls
 from .connection import Connection
 from .live import UNSTORED
@@ -25,13 +23,9 @@ from .pushed import PushedSubscription, SharedFeed
 if TYPE_CHECKING:
     from ..http.collectors import Collector
 
-_log = logging.getLogger(__name__)
-
 NAMES_KEPT = 4096
 NAME_BYTES_KEPT = 256
 """Names that were escaped before are remembered: so many, up to so long."""
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -54,11 +48,10 @@ class BlipCounters:
     """By live queues that were full and are closed since."""
 
 
-class BlipServer:
-    """Serves a broker that is open already, and does not close it.
+class BlipServer(Listener[Connection]):
+    """One port for all of its protocols: a connection's first frame tells which."""
 
-    `start` listens; `drain` finishes what is under way; `close` ends what is left.
-    """
+    clients = "BlipMQ's clients"
 
     def __init__(
         self,
@@ -68,24 +61,15 @@ class BlipServer:
         gate: WatchedGate | None = None,
         options: BlipOptions | None = None,
         tls: ServerTls | None = None,
+        places: Places | None = None,
     ) -> None:
+        super().__init__(limits=limits or Limits(), gate=gate, tls=tls, places=places)
         self.broker = broker
-        self.limits = limits or Limits()
-        self.gate: WatchedGate = gate or OpenGate()
-        self.gate.on_changed(self._keys_changed)
         self.options = options or BlipOptions()
         self.counters = BlipCounters()
-        self.connections: set[Connection] = set()
         self.polled = PolledBoard(self)
         self.pushed: set[PushedSubscription] = set()
         self.flat_feeds: set[FeedApi] = set()
-        self.is_draining = False
-        self.accepted = self.refused = 0
-        self._tls = tls
-        self._received = self._sent = 0  # by connections that have left
-        self._servers: list[asyncio.Server] = []
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._watching: asyncio.TimerHandle | None = None
         self._names: dict[bytes, str] = {}
         self._shared: dict[tuple[str, str, int], SharedFeed] = {}
         self._last_id = 0
@@ -97,72 +81,15 @@ class BlipServer:
         """Listen; where. Port 0 takes any that is free. Raises what names host, port and cause."""
         if not self._servers:
             await self.polled.restore()
-        loop = asyncio.get_running_loop()
-        try:
-            server = await loop.create_server(
-                lambda: Connection(self),
-                host,
-                port,
-                backlog=self.limits.backlog,
-                reuse_address=True,
-                ssl=None if self._tls is None else self._tls.context,
-            )
-        except OSError as error:
-            raise Disconnected(
-                f"{host}:{port}", f"cannot listen there: {error.strerror or error}"
-            ) from error
-        except ValueError as error:
-            raise InvalidRequest(f"{host!r} is no name of a host: {error}") from None
-        self._servers.append(server)
-        address = server.sockets[0].getsockname()
-        return str(address[0]), int(address[1])
+        return await self._listen(host, port, lambda: Connection(self))
 
     def admit(self, connection: Connection) -> bool:
-        if self.is_draining or len(self.connections) >= self.limits.connections:
-            self.refused += 1
-            if not self.is_draining:
-                limited(
-                    _log,
-                    logging.WARNING,
-                    "connection_turned_away",
-                    "",
-                    "a BlipMQ client is turned away: there are too many connections; close some, "
-                    "or raise max_connections",
-                    peer=connection.peer,
-                    connections=len(self.connections),
-                )
-            return False
-        self.connections.add(connection)
-        self.accepted += 1
-        return True
-
-    def left(self, connection: Connection) -> None:
-        if connection in self.connections:
-            self.connections.discard(connection)
-            self._received += connection.bytes_received
-            self._sent += connection.bytes_sent
-
-    def traffic(self) -> tuple[int, int]:
-        """Bytes received and sent since the beginning."""
-        received, sent = self._received, self._sent
-        for connection in self.connections:
-            received += connection.bytes_received
-            sent += connection.bytes_sent
-        return received, sent
-
-    def set_limits(self, limits: Limits) -> None:
-        self.limits = limits
+        return self._take_in(connection)
 
     def collectors(self) -> list[Collector]:
         from .figures import BlipCollector
 
         return [BlipCollector(self)]
-
-    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     # --- names and numbers
 
@@ -193,6 +120,9 @@ class BlipServer:
         self._last_message_id += 1
         return self._last_message_id
 
+    def shared_feeds(self) -> Iterable[SharedFeed]:
+        return self._shared.values()
+
     async def shared_feed(self, name: str, group: str, qos: int) -> SharedFeed:
         """The live queue of a named group; whoever asks leaves it again."""
         place = (name, group, qos)
@@ -215,18 +145,6 @@ class BlipServer:
 
     # --- keys that change while they are in use
 
-    def watch_keys(self) -> None:
-        """One timer for all connections, and none without them."""
-        seconds = self.gate.watch_seconds
-        if self._watching is None and seconds is not None:
-            self._watching = asyncio.get_running_loop().call_later(seconds, self._watch)
-
-    def _watch(self) -> None:
-        self._watching = None
-        self.gate.refresh()
-        if self.connections:
-            self.watch_keys()
-
     def _keys_changed(self) -> None:
         for connection in list(self.connections):
             if connection.session is not None:
@@ -234,34 +152,12 @@ class BlipServer:
 
     # --- the end
 
-    async def drain(self, seconds: float) -> None:
-        """Take no new connections and publishes, and give what is under way time to end."""
-        self.is_draining = True
-        for server in self._servers:
-            server.close()
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + seconds
-        while self.is_busy() and loop.time() < give_up_at:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
     def is_busy(self) -> bool:
         return any(connection.is_busy() for connection in self.connections)
 
     async def close(self) -> None:
-        self.is_draining = True
-        for server in self._servers:
-            server.close()
-        if self._watching is not None:
-            self._watching.cancel()
-        for connection in list(self.connections):
-            connection.close()
-        for _ in range(100):
-            if not self.connections:
-                break
-            await asyncio.sleep(0.01)
-        for connection in list(self.connections):
-            connection.abort()  # who does not read what we have to say
-        await asyncio.sleep(0)
+        self._stop_listening()
+        await self._close_connections()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=1)
         for task in list(self._tasks):
@@ -269,3 +165,4 @@ class BlipServer:
         if self._tasks:
             await asyncio.wait(list(self._tasks))
         await self.polled.close()
+        await self._wait_closed()

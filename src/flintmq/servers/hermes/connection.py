@@ -12,7 +12,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...access import Access
 from ...errors import FlintError
@@ -20,8 +20,7 @@ from ...logs import limited
 from ...model import Receipt
 from ...wire import hermes
 from ...wire.hello import MAGIC
-from ..connection import Connection as NativeConnection
-from ..connection import set_socket_options
+from ..peer import Peer
 from . import rules
 from .holds import Delivery
 from .requests import Requests
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-WRITE_BYTES_HIGH = 1024 * 1024
 QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 """Linux only."""
 SEE_OFF_SECONDS = 0.1
@@ -49,16 +47,17 @@ Reply = bytes | Awaitable[Any]
 """A frame, or what becomes one: a future of a frame, or a receipt that waits for the disk."""
 
 
-class HermesConnection(asyncio.Protocol):
+class HermesConnection(Peer):
+    reads_at_will: ClassVar[bool] = True
+
     def __init__(self, server: HermesServer) -> None:
+        super().__init__()
         self.server = server
-        self.peer = "?"
         self.held: set[Delivery] = set()
         """What was polled by this connection and is not settled."""
         self.writable = asyncio.Event()
         self.writable.set()
         self.is_lost = False
-        self._loop = asyncio.get_running_loop()
         self._reader = hermes.FrameReader()
         self._requests = Requests(self)
         self._replies: deque[tuple[Reply, int]] = deque()
@@ -66,24 +65,19 @@ class HermesConnection(asyncio.Protocol):
         self._flying_bytes = 0
         self._out: list[bytes] = []
         self._is_flushing = False
-        self._transport: asyncio.Transport | None = None
         self._socket: Any = None
-        self._holding: set[str] = set()
         self._late: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
         self._is_over = False  # nothing more is read
         self._has_said_goodbye = False
-        self._is_new = server.native is not None
+        self._first: bytes | None = None if server.native is None else b""
+        """What has come while it is not known yet which protocol it is."""
         self._subscription: Subscription | None = None
 
     # --- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
-        peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "local")
-        set_socket_options(self._transport)
-        self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
+        self._meet(transport)
         self._socket = transport.get_extra_info("socket")
         if not self.server.admit(self):
             self.abort()
@@ -91,10 +85,11 @@ class HermesConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
-        if self._is_new and not self._is_ours(data):
-            return
-        server = self.server
-        server.bytes_received += len(data)
+        if self._first is not None:
+            data = self._choose(self._first + data)
+            if not data:
+                return
+        self.bytes_received += len(data)
         for body in self._reader.feed(data):
             if self._subscription is not None:
                 self._subscription.receive(body)
@@ -110,7 +105,7 @@ class HermesConnection(asyncio.Protocol):
             return
         self._heard_at = self._loop.time()
         if self._late is None:
-            self._late = self._loop.call_later(server.limits.frame_seconds, self._is_late)
+            self._late = self._loop.call_later(self.server.limits.frame_seconds, self._is_late)
         if QUICK_ACK is not None:
             # Clients that write length and body apart wait for our ACK in between (Nagle), and the
             # system would keep it back for 40 ms: it is sent now.
@@ -129,21 +124,25 @@ class HermesConnection(asyncio.Protocol):
         else:
             self.abort()
 
-    def _is_ours(self, data: bytes) -> bool:
-        """Whether it is a client of this protocol; else it goes to the server of the native one."""
-        self._is_new = False
-        if data[: len(MAGIC)] != MAGIC:
-            return True
-        native, transport = self.server.native, self._transport
-        assert native is not None
-        assert transport is not None
-        self.server.connections.discard(self)
-        self.server.accepted -= 1
-        connection = NativeConnection(native)
-        transport.set_protocol(connection)
-        connection.connection_made(transport)
-        connection.data_received(data)
-        return False
+    def _choose(self, first: bytes) -> bytes:
+        """What is to be read as this protocol. A client of the native one goes to its server."""
+        if first.startswith(MAGIC):
+            transport = self._transport
+            assert transport is not None
+            self.set_deadline(None)
+            connection = self.server.hand_over(self)
+            transport.set_protocol(connection)
+            connection.connection_made(transport)
+            connection.data_received(first)
+            return b""
+        if MAGIC.startswith(first):
+            if not self._first:
+                self.set_deadline(self.server.limits.handshake_seconds)
+            self._first = first
+            return b""
+        self._first = None
+        self.set_deadline(None)
+        return first
 
     def eof_received(self) -> bool:
         """It says nothing more, and may still listen: what it asked for is answered. But nothing
@@ -157,15 +156,15 @@ class HermesConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_lost = self._is_over = True
-        self.server.connections.discard(self)
+        self.server.left(self)
         self.writable.set()
         if self._late is not None:
             self._late.cancel()
         self._requests.end_polls()
+        self.set_deadline(None)
         if self._subscription is not None:
             self._subscription.end()
-        if self._writer is not None:
-            self._writer.cancel()
+        # What is under way is finished, and told to nobody: it may be shared with others.
         if self._has_said_goodbye and error is not None:
             self._give_back()
         self.server.give_back_later(self.held)
@@ -173,24 +172,17 @@ class HermesConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.writable.clear()
-        self.stop_reading("unread")
+        self.hold("unread")
 
     def resume_writing(self) -> None:
         self.writable.set()
-        self.go_on_reading("unread")
+        self.go_on("unread")
 
-    def stop_reading(self, reason: str) -> None:
-        if not self._holding and self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
-        self._holding.add(reason)
-
-    def go_on_reading(self, reason: str) -> None:
-        if reason in self._holding:
-            self._holding.discard(reason)
-            if self._holding or self._is_over or self._transport is None:
-                return
-            if not self._transport.is_closing():
-                self._transport.resume_reading()
+    def go_on(self, why: str) -> None:
+        if self._is_over:  # there is nothing more to read
+            self._holding.discard(why)
+        else:
+            super().go_on(why)
 
     # --- requests
 
@@ -217,10 +209,10 @@ class HermesConnection(asyncio.Protocol):
         self._replies.append((reply, size))
         self._flying_bytes += size
         if self._writer is None:
-            self._writer = self._loop.create_task(self._write_replies())
+            self._writer = self.server.spawn(self._write_replies())
         limits = self.server.limits
         if len(self._replies) >= limits.pending or self._flying_bytes > limits.in_flight_bytes:
-            self.stop_reading("pending")
+            self.hold("pending")
 
     def _answer(self, request: hermes.Request | None) -> Reply:
         if request is None:
@@ -248,9 +240,11 @@ class HermesConnection(asyncio.Protocol):
                 reply, size = replies[0]
                 self.send(reply if isinstance(reply, bytes) else await self._framed(reply))
                 replies.popleft()
+                if isinstance(reply, asyncio.Task):
+                    self._requests.was_told(reply)
                 self._flying_bytes -= size
                 if "pending" in self._holding and self._has_room():
-                    self.go_on_reading("pending")
+                    self.go_on("pending")
         finally:
             self._writer = None
         self._is_answered()
@@ -286,6 +280,8 @@ class HermesConnection(asyncio.Protocol):
 
     def _is_answered(self) -> None:
         """Everything that was asked is answered: what waited for that goes on."""
+        if self.is_lost:
+            return
         if self._subscription is not None:
             self._subscription.begin()
         elif self._is_over and self._has_said_goodbye and self.held and self._socket is not None:
@@ -320,6 +316,8 @@ class HermesConnection(asyncio.Protocol):
 
     def send(self, frame: bytes) -> None:
         """One write for everything that is said in one turn of the loop."""
+        if self.is_lost:
+            return
         self._out.append(frame)
         if not self._is_flushing:
             self._is_flushing = True
@@ -328,9 +326,9 @@ class HermesConnection(asyncio.Protocol):
     def _flush(self) -> None:
         self._is_flushing = False
         out, self._out = self._out, []
-        if out and self._transport is not None and not self.is_lost:
+        if out and self._transport is not None and self.is_open:
             data = b"".join(out) if len(out) > 1 else out[0]
-            self.server.bytes_sent += len(data)
+            self.bytes_sent += len(data)
             self._transport.write(data)
 
     # --- what the server says
@@ -359,5 +357,4 @@ class HermesConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         self._is_over = True
-        if self._transport is not None:
-            self._transport.abort()
+        super().abort()

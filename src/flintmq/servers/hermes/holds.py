@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...batch import PRIORITY
 from ...broker_api import MemberApi, Paced
-from ...errors import FlintError, LeaseLost
+from ...errors import FlintError, GroupNotFound, LeaseLost
 from ...group_model import Lease, Ranges
 from ...logs import limited
 from ...rows import Rows
@@ -193,6 +193,8 @@ class Hold:
                 await _unless_lost(self.member.ack(leases_of(acks)))
             if nacks:
                 await _unless_lost(self.member.nack(leases_of(nacks), 0.0))
+        except GroupNotFound:
+            pass  # an operator has deleted it: nothing is out any more
         except FlintError as error:
             if not self.is_ended:
                 reply = rules.failed(error)

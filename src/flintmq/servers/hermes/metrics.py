@@ -48,9 +48,10 @@ class HermesCollector:
         ):
             page.add(family, value, node)
         protocol = 'protocol="hermes"'
+        received, sent = server.traffic()
         page.add(ConnectionCollector.connections, len(server.connections), protocol)
         page.add(ConnectionCollector.accepted, server.accepted, protocol)
         page.add(ConnectionCollector.refused, server.refused, protocol)
-        page.add(ConnectionCollector.received, server.bytes_received, protocol)
-        page.add(ConnectionCollector.sent, server.bytes_sent, protocol)
+        page.add(ConnectionCollector.received, received, protocol)
+        page.add(ConnectionCollector.sent, sent, protocol)
         yield

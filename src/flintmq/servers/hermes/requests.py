@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...access import Access
 from ...broker_api import Grant, SettlesBefore
-from ...errors import Closed, FlintError, InvalidRequest, LeaseLost, TopicNotFound
+from ...errors import (
+    Closed,
+    FlintError,
+    GroupNotFound,
+    InvalidRequest,
+    LeaseLost,
+    TopicNotFound,
+)
 from ...model import Receipt
 from ...patterns import escape_name
 from ...wire import hermes
@@ -20,8 +27,9 @@ from .holds import Hold, Item, items_of, ranges_of
 if TYPE_CHECKING:
     from .connection import HermesConnection, Reply
 
-PUBLISH_SECONDS = 10.0
-"""How long a produce may wait where the disk or the topic has no room."""
+PUBLISH_SECONDS = 5.0
+"""How long a produce may wait where the disk or the topic has no room. Their clients wait 10 s for
+an answer and then send it again: they should hear why before that."""
 LATE_SECONDS = 600.0
 """How long after its lease a delivery may still be acked, if nobody else has it by then."""
 ITEM_BYTES = 64
@@ -35,13 +43,15 @@ _Line = deque[tuple[hermes.Produce, asyncio.Future[Receipt | Awaitable[Receipt]]
 class _Poll:
     """A poll at work. It is parked until it has taken something."""
 
-    __slots__ = ("group", "is_auto", "is_parked", "request", "task", "topic")
+    __slots__ = (
+        "group", "has_place", "is_auto", "is_begun", "is_parked", "is_wanted", "request", "topic",
+    )  # fmt: skip
 
     def __init__(self, topic: str, group: str, request: hermes.Poll) -> None:
         self.topic, self.group, self.request = topic, group, request
         self.is_auto = request.ack_mode == rules.AUTO
-        self.is_parked = True
-        self.task: asyncio.Task[bytes] | None = None
+        self.is_begun = self.has_place = False
+        self.is_parked = self.is_wanted = True
 
 
 class Requests:
@@ -50,8 +60,10 @@ class Requests:
     def __init__(self, connection: HermesConnection) -> None:
         self._connection = connection
         self._lines: dict[str, _Line] = {}
-        self._polls: set[_Poll] = set()
+        self._polls: dict[asyncio.Task[bytes], _Poll] = {}
+        """Those whose replies are not written yet."""
         self._poll_places = asyncio.Semaphore(connection.server.limits.polls)
+        self._placed = 0
         self._begin: dict[type[Any], Callable[[Any, Access], Reply]] = {
             hermes.Produce: self._produce,
             hermes.Poll: self._poll,
@@ -69,6 +81,8 @@ class Requests:
     def begin(self, request: hermes.Request, access: Access) -> Reply:
         """Begin what is asked for: the reply, or what becomes it. Raises FlintError."""
         server = self._connection.server
+        if isinstance(request, hermes.Produce) and len(request.payload) > rules.PAYLOAD_BYTES_MAX:
+            return rules.too_large(len(request.payload))  # of any node, also one that is stopping
         if server.is_draining and not isinstance(request, hermes.Stats | hermes.Ack | hermes.Nack):
             return rules.NOT_LEADER
         return self._begin[type(request)](request, access)
@@ -76,8 +90,6 @@ class Requests:
     # --- producing
 
     def _produce(self, request: hermes.Produce, access: Access) -> Reply:
-        if len(request.payload) > rules.PAYLOAD_BYTES_MAX:
-            return rules.too_large(len(request.payload))
         server = self._connection.server
         topic = escape_name(request.topic)
         access.require("publish", topic)
@@ -136,20 +148,30 @@ class Requests:
         topic, group = escape_name(request.topic), escape_name(request.group)
         access.require("consume", topic)
         poll = _Poll(topic, group, request)
-        self._polls.add(poll)
-        poll.task = self._task(self._polled(poll))
-        return poll.task
+        task = self._task(self._polled(poll))
+        self._polls[task] = poll
+        return task
 
     async def _polled(self, poll: _Poll) -> bytes:
+        poll.is_begun = True
+        if not poll.is_wanted:
+            return rules.EMPTY
         try:
             # Those beyond the limit wait here: were the connection not read from instead, it would
             # not be seen that the client has gone.
-            async with self._poll_places:
-                return await self._poll_until(poll)
+            await self._poll_places.acquire()
+            poll.has_place = True
+            self._placed += 1
+            return await self._poll_until(poll)
         except asyncio.CancelledError:
             return rules.EMPTY  # it was parked: nothing was taken
-        finally:
-            self._polls.discard(poll)
+
+    def was_told(self, task: asyncio.Task[Any]) -> None:
+        """The reply is written. Until then a poll keeps its place, as what it brings is kept."""
+        poll = self._polls.pop(task, None)
+        if poll is not None and poll.has_place:
+            self._placed -= 1
+            self._poll_places.release()
 
     async def _poll_until(self, poll: _Poll) -> bytes:
         server, topic = self._connection.server, poll.topic
@@ -169,7 +191,7 @@ class Requests:
                     return await self._take(hold, poll, until)
                 finally:
                     hold.users -= 1
-            except (TopicNotFound, Closed):  # deleted or given up meanwhile
+            except (TopicNotFound, GroupNotFound, Closed):  # deleted or given up meanwhile
                 if hold is not None:
                     server.drop_hold(hold)
         return rules.NOT_LEADER
@@ -195,7 +217,8 @@ class Requests:
 
     async def _deliver(self, hold: Hold, grant: Grant, seconds: float, is_auto: bool) -> bytes:
         connection, member = self._connection, hold.member
-        bytes_max = connection.server.limits.reply_bytes
+        # Who asks for many at once and does not read them is not to have each of that size kept.
+        bytes_max = connection.server.limits.reply_bytes // max(1, self._placed)
         items = items_of(grant.rows)
         kept = 0 if connection.is_lost else _fitting(items, bytes_max)
         if kept < len(items):
@@ -221,9 +244,11 @@ class Requests:
 
     def end_polls(self, *, auto_only: bool = False) -> None:
         """Those that wait end with nothing; those that have something are told of it."""
-        for poll in list(self._polls):
-            if poll.is_parked and poll.task is not None and (poll.is_auto or not auto_only):
-                poll.task.cancel()
+        for task, poll in self._polls.items():
+            if poll.is_parked and (poll.is_auto or not auto_only):
+                poll.is_wanted = False
+                if poll.is_begun:  # else it would not end by its own words
+                    task.cancel()
 
     # --- settling
 
@@ -253,7 +278,12 @@ class Requests:
             raise InvalidRequest("this broker cannot commit a position of a queue; ack messages")
         with contextlib.suppress(TopicNotFound):  # it was deleted: there is nothing to be done with
             hold = await server.hold(topic, group)
-            await server.broker.settle_before(topic, group, offset)
+            try:
+                await server.broker.settle_before(topic, group, offset)
+            except GroupNotFound:  # deleted meanwhile, and to be made anew
+                server.drop_hold(hold)
+                hold = await server.hold(topic, group)
+                await server.broker.settle_before(topic, group, offset)
             hold.forget_before(offset)
         return hermes.OK
 

@@ -10,9 +10,8 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import ssl
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,23 +19,22 @@ from ...access import Access
 from ...broker_api import BrokerApi
 from ...clock import Timer
 from ...engine.figures import Measured
-from ...errors import (
-    Closed,
-    Disconnected,
-    FlintError,
-    InvalidRequest,
-    NotAuthenticated,
-    TopicExists,
-    TopicNotFound,
-)
+from ...errors import Closed, FlintError, NotAuthenticated, TopicExists, TopicNotFound
 from ...logs import event, limited
 from ...model import TopicOptions
 from ...wire import hermes
-from ..gate import OpenGate, WatchedGate
+from ..connection import Connection as NativeConnection
+from ..gate import WatchedGate
+from ..limits import Limits
+from ..listener import Listener, Places
 from ..native import NativeServer
+from ..tls import ServerTls
 from . import rules
 from .connection import HermesConnection
 from .holds import Delivery, Hold
+
+if TYPE_CHECKING:
+    from ..http.collectors import Collector
 
 _log = logging.getLogger(__name__)
 
@@ -49,31 +47,33 @@ TERM = 1
 """A single node was elected once."""
 
 
-class HermesLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one client may cost."""
+class HermesLimits(Limits, frozen=True, kw_only=True):
+    """What one client may cost, beside what every client may."""
 
-    connections: int = 10_000
-    backlog: int = 1024
     pending: int = 1024
     """Requests of one connection that are not answered; beyond that it is not read from."""
     polls: int = 32
     """Polls of one connection at work; others wait for these, as each may bring a large reply."""
-    in_flight_bytes: int = 16 * 1024 * 1024
-    """What one connection has on its way to the disk."""
     reply_bytes: int = 32 * 1024 * 1024
     """What one poll brings at most; their clients read no frame of more than 64 MiB."""
     frame_seconds: float = 60.0
     """Who has begun a request and sends nothing more of it for so long is let go."""
-    grace_seconds: float = 5.0
-    """How long what was polled is kept for a client whose connection has ended."""
+
+    def with_those_of_all(self, limits: Limits) -> HermesLimits:
+        """The same with what is configured for clients of every protocol."""
+        common = {name: getattr(limits, name) for name in Limits.__struct_fields__}
+        return msgspec.structs.replace(self, **common)
 
 
-class HermesServer:
-    """Serves a broker that is open already, and does not close it.
+class HermesServer(Listener[HermesConnection]):
+    """What was polled is kept `grace_seconds` for a client whose connection has ended.
 
     `credential` is the key this front end shows for its clients, who have none. With `native`,
     clients of the native protocol may connect to the same port.
     """
+
+    clients = "HermesMQ's clients"
+    limits: HermesLimits
 
     def __init__(
         self,
@@ -85,18 +85,15 @@ class HermesServer:
         node_id: int = 1,
         native: NativeServer | None = None,
         may_create: Callable[[], bool] = lambda: True,
+        tls: ServerTls | None = None,
+        places: Places | None = None,
     ) -> None:
+        super().__init__(limits=limits or HermesLimits(), gate=gate, tls=tls, places=places)
         self.broker = broker
-        self.gate: WatchedGate = gate or OpenGate()
-        self.limits = limits or HermesLimits()
         self.node_id = node_id
         self.native = native
         self.topics: set[str] = set()
         """Those there are."""
-        self.connections: set[HermesConnection] = set()
-        self.accepted = self.refused = 0
-        self.bytes_received = self.bytes_sent = 0
-        self.is_draining = False
         self._may_create = may_create
         self._credential = credential
         self._access: Access | None = None
@@ -106,41 +103,19 @@ class HermesServer:
         self._joining: dict[tuple[str, str], asyncio.Task[Hold]] = {}
         self._creating: dict[str, asyncio.Task[None]] = {}
         self._awaited: dict[str, dict[asyncio.Future[None], None]] = {}
-        self._servers: list[asyncio.Server] = []
         self._timers: set[Timer] = set()
         self._figures: hermes.StatsResult | None = None
         self._figures_until = 0.0
         self._sweeping: Timer | None = None
-        self._watching: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self.gate.on_changed(self._keys_changed)
 
     # --- listening
 
-    async def start(
-        self, host: str, port: int, tls: ssl.SSLContext | None = None
-    ) -> tuple[str, int]:
+    async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; where. Port 0 takes any that is free. Raises what names host, port and cause."""
         if not self._servers:
             self.broker.on_topic_changed(self._topic_changed)
             self.topics.update(await self.broker.topics(">"))
-        try:
-            server = await asyncio.get_running_loop().create_server(
-                lambda: HermesConnection(self),
-                host,
-                port,
-                backlog=self.limits.backlog,
-                reuse_address=True,
-                ssl=tls,
-            )
-        except OSError as error:
-            raise Disconnected(
-                f"{host}:{port}",
-                f"cannot listen there for HermesMQ's clients: {error.strerror or error}",
-            ) from error
-        except ValueError as error:
-            raise InvalidRequest(f"{host!r} is no name of a host: {error}") from None
-        self._servers.append(server)
+        address = await self._listen(host, port, lambda: HermesConnection(self))
         if self.access is None:
             event(
                 _log,
@@ -149,28 +124,28 @@ class HermesServer:
                 "this broker asks for keys, and HermesMQ's clients have none: they are refused "
                 "until hermes_key_file names a file with a key for them",
             )
-        address = server.sockets[0].getsockname()
-        return str(address[0]), int(address[1])
+        return address
 
     def admit(self, connection: HermesConnection) -> bool:
-        if self.is_draining or len(self.connections) >= self.limits.connections:
-            self.refused += 1
-            if not self.is_draining:
-                limited(
-                    _log,
-                    logging.WARNING,
-                    "connection_turned_away",
-                    "hermes",
-                    "a client is turned away: there are too many connections; close some, or "
-                    "raise max_connections",
-                    peer=connection.peer,
-                    connections=len(self.connections),
-                )
-            return False
-        self.accepted += 1
-        self.connections.add(connection)
-        self._watch_later()
-        return True
+        is_admitted = self._take_in(connection)
+        if is_admitted:
+            self.watch_keys()
+        return is_admitted
+
+    def hand_over(self, connection: HermesConnection) -> NativeConnection:
+        """It speaks the native protocol: who serves it from now on."""
+        assert self.native is not None
+        self.left(connection)
+        self.accepted -= 1
+        return NativeConnection(self.native)
+
+    def set_limits(self, limits: Limits) -> None:
+        self.limits = self.limits.with_those_of_all(limits)
+
+    def collectors(self) -> list[Collector]:
+        from .metrics import HermesCollector
+
+        return [HermesCollector(self)]
 
     # --- who may do what
 
@@ -187,18 +162,6 @@ class HermesServer:
         except NotAuthenticated:
             self._access = None
         return self._access
-
-    def _watch_later(self) -> None:
-        """One timer for all connections, and none without them."""
-        seconds = self.gate.watch_seconds
-        if self._watching is None and seconds is not None:
-            self._watching = asyncio.get_running_loop().call_later(seconds, self._watch)
-
-    def _watch(self) -> None:
-        self._watching = None
-        self.gate.refresh()
-        if self.connections:
-            self._watch_later()
 
     def _keys_changed(self) -> None:
         """Who subscribes is asked nothing more: what was granted has to be looked at now."""
@@ -396,58 +359,32 @@ class HermesServer:
 
     # --- the end
 
-    async def drain(self, seconds: float) -> None:
-        """Take no more connections and no more requests, and let what is under way finish."""
-        self.is_draining = True
-        for server in self._servers:
-            server.close()
+    def _begin_draining(self, seconds: float) -> None:
         for connection in list(self.connections):
             connection.drain()
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + seconds
-        while self._is_busy() and loop.time() < give_up_at:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
-    def _is_busy(self) -> bool:
+    def is_busy(self) -> bool:
         return any(connection.is_busy() for connection in self.connections)
 
     async def close(self) -> None:
-        self.is_draining = True
-        for server in self._servers:
-            server.close()
-        for connection in list(self.connections):
-            connection.close()
-        for timer in (*self._timers, self._sweeping, self._watching):
+        self._stop_listening()
+        for timer in (*self._timers, self._sweeping):
             if timer is not None:
                 timer.cancel()
         for waiting in list(self._awaited.values()):
             for future in waiting:
                 _resolve(future)
-        for _ in range(100):
-            if not self.connections:
-                break
-            await asyncio.sleep(0.01)
-        for connection in list(self.connections):
-            connection.abort()
-        await asyncio.sleep(0)
+        await self._close_connections()
         for hold in list(self._holds.values()):
             await hold.close()
         self._holds.clear()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
-        for server in self._servers:
-            await server.wait_closed()
+        await self._wait_closed()
 
     def run(self, work: Any) -> asyncio.Task[None]:
-        """Have something done beside the requests; what goes wrong there is told by the log."""
-        task = asyncio.get_running_loop().create_task(_told(work))
-        self.keep(task)
-        return task
-
-    def keep(self, task: asyncio.Task[Any]) -> None:
-        """Hold on to a task until it is over; the loop alone does not."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        """The same as `spawn`; what goes wrong there is told by the log."""
+        return self.spawn(_told(work))
 
 
 async def _told(work: Any) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...access import Access
 from ...broker_api import MemberApi
-from ...errors import FlintError, LeaseLost, TopicNotFound
+from ...errors import Closed, FlintError, GroupNotFound, LeaseLost, TopicNotFound
 from ...patterns import escape_name
 from ...wire import hermes
 from . import rules
@@ -92,7 +92,7 @@ class Subscription:
                     return
                 try:
                     await self._push_while_there()
-                except TopicNotFound:
+                except (TopicNotFound, GroupNotFound):
                     self._live.clear()  # it was deleted; one made anew is taken up
                     await asyncio.sleep(0)
         except FlintError as error:
@@ -118,7 +118,7 @@ class Subscription:
             )
             while True:
                 await self._push(hold, member)
-        except TopicNotFound:
+        except (TopicNotFound, GroupNotFound, Closed):
             server.drop_hold(hold)
             raise
         finally:

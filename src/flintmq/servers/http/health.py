@@ -1,5 +1,7 @@
 """`/health` and `/ready`: is it alive, and may clients be sent to it? Open to everybody.
 
+With a z behind them, too: so probes ask for them that were written for BlipMQ.
+
 They say no more than that: whoever asks is not known.
 """
 
@@ -30,4 +32,7 @@ def health_routes(state: HttpState) -> list[BaseRoute]:
             return JsonResponse({"status": "ready"})
         return JsonResponse({"status": "not ready", "reason": why_not}, 503)
 
-    return [Route("/health", health), Route("/ready", ready)]
+    return [
+        *(Route("/health", health), Route("/healthz", health)),
+        *(Route("/ready", ready), Route("/readyz", ready)),
+    ]

@@ -28,7 +28,7 @@ from .turnstile import Turnstile
 
 _log = logging.getLogger(__name__)
 
-ALWAYS = ("/health", "/ready")
+ALWAYS = ("/health", "/healthz", "/ready", "/readyz")
 """Answered however many requests are under way."""
 
 HEADERS = (

@@ -36,11 +36,11 @@ class Parties:
 
 def measured(parties: Parties, work: Callable[[], int]) -> dict[str, float]:
     """Do the work, which tells how many rows it was; what it cost."""
-    before, stolen_before, total_before = parties.seconds(), *_machine_ticks()
+    before, stolen_before, total_before = parties.seconds(), *machine_ticks()
     start = time.perf_counter()
     rows = work()
     seconds = time.perf_counter() - start
-    after, stolen_after, total_after = parties.seconds(), *_machine_ticks()
+    after, stolen_after, total_after = parties.seconds(), *machine_ticks()
     figures = {"rows": float(rows), "seconds": seconds, "rows/s": rows / seconds}
     for party, spent in after.items():
         figures[f"{party} s"] = max(0.0, spent - before.get(party, 0.0))
@@ -64,6 +64,11 @@ def resident_bytes(pid: int) -> int:
         return int((PROC / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0
+
+
+def family(pid: int) -> list[int]:
+    """A process and everything it has started."""
+    return [pid, *_descendants(pid)]
 
 
 def _stat(pid: int) -> list[str]:
@@ -96,7 +101,7 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def _machine_ticks() -> tuple[int, int]:
+def machine_ticks() -> tuple[int, int]:
     """What the host took from us, and everything there was."""
     try:
         fields = [int(one) for one in (PROC / "stat").read_text().splitlines()[0].split()[1:9]]

@@ -1,0 +1,167 @@
+"""redis-py with hiredis, the blocking client: in flight is the depth of a pipeline.
+
+All replies of a pipeline are read before the next is sent, as redis-py has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from time import monotonic, sleep
+from typing import Any
+
+import redis
+
+from ..driving import Driver, Ears, Figures, Pace, in_flight
+from ..job import BATCH, BATCHES_AT_ONCE, POLL, REST_SECONDS, check, latencies
+
+GROUP, CONSUMER = "workers", "one"
+FILL = 1000
+
+
+class RedisDriver(Driver):
+    def _connect(self) -> Any:
+        return redis.Redis(host=self.job.host, port=self.job.port)
+
+    async def _pipelines(self, depth: int) -> Figures:
+        client = self._connect()
+        topic, fields = self.job.topic, {b"v": self.value}
+
+        async def call() -> int:
+            if depth == 1:
+                client.xadd(topic, fields)
+                return 1
+            pipeline = client.pipeline(transaction=False)
+            add = pipeline.xadd
+            for _ in range(depth):
+                add(topic, fields)
+            return len(pipeline.execute())
+
+        figures = await in_flight(1, self.job.seconds, call)
+        acknowledged = int(figures["count"] + figures["warm"])
+        check("stored", expected=acknowledged, found=client.xlen(topic))
+        client.unlink(topic)
+        client.close()
+        return figures
+
+    async def publish(self) -> Figures:
+        return await self._pipelines(self.job.in_flight)
+
+    async def batches(self) -> Figures:
+        return await self._pipelines(BATCH * BATCHES_AT_ONCE)
+
+    async def consume(self) -> Figures:
+        client = self._connect()
+        topic, fields, size = self.job.topic, {b"v": self.value}, self.job.size
+        for at in range(0, self.job.count, FILL):
+            pipeline = client.pipeline(transaction=False)
+            for _ in range(min(FILL, self.job.count - at)):
+                pipeline.xadd(topic, fields)
+            pipeline.execute()
+        client.xgroup_create(topic, GROUP, id="0")
+        streams = {topic: ">"}
+        taken = 0
+        ids: list[bytes] = []
+        start = monotonic()
+        while True:
+            # What was taken is acknowledged on the way to what comes next.
+            pipeline = client.pipeline(transaction=False)
+            if ids:
+                pipeline.xack(topic, GROUP, *ids)
+            pipeline.xreadgroup(GROUP, CONSUMER, streams, count=POLL)
+            found = pipeline.execute()[-1]
+            if not found:
+                break
+            entries = next(iter(found.values()))[0] if isinstance(found, dict) else found[0][1]
+            taken += sum(len(entry[b"v"]) == size for _, entry in entries)
+            ids = [number for number, _ in entries]
+        seconds = monotonic() - start
+        check("taken", expected=self.job.count, found=taken)
+        check("unacknowledged", expected=0, found=client.xpending(topic, GROUP)["pending"])
+        client.unlink(topic)
+        client.close()
+        return {"count": float(taken), "seconds": seconds}
+
+    async def latency(self) -> Figures:
+        return self._latency()
+
+    def _latency(self) -> Figures:
+        """The consumer is a thread: its client blocks."""
+        client, other = self._connect(), self._connect()
+        live = self.job.durability == "live"
+        topic = self.job.topic
+        arrived = threading.Semaphore(0)
+        times: list[float] = []
+        count = self.job.count
+        subscription = other.pubsub(ignore_subscribe_messages=True)
+        if live:
+            subscription.subscribe(topic)
+            subscription.get_message(timeout=1)
+        else:
+            client.xgroup_create(topic, GROUP, id="0", mkstream=True)
+
+        def listen() -> None:
+            while len(times) < count:
+                if live:
+                    found = subscription.get_message(timeout=5)
+                else:
+                    found = other.xreadgroup(GROUP, CONSUMER, {topic: ">"}, count=1, block=5000)
+                if found:
+                    times.append(monotonic())
+                    arrived.release()
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        taken: list[float] = []
+        for _ in range(count):
+            sleep(REST_SECONDS)
+            start = monotonic()
+            if live:
+                client.publish(topic, self.value)
+            else:
+                client.xadd(topic, {b"v": self.value})
+            if not arrived.acquire(timeout=5):
+                check("arrived", expected=count, found=len(taken))
+            taken.append(times[-1] - start)
+        thread.join()
+        client.unlink(topic)
+        subscription.close()
+        other.close()
+        client.close()
+        return latencies(taken)
+
+    async def live_publish(self, pace: Pace) -> None:
+        client = self._connect()
+        while await pace.may_send(BATCH):
+            pipeline = client.pipeline(transaction=False)
+            publish = pipeline.publish
+            for _ in range(BATCH):
+                publish(self.job.topic, self.value)
+            pipeline.execute()
+        client.close()
+
+    async def live_listen(self, ears: Ears) -> None:
+        """A thread for each connection."""
+        over = threading.Event()
+
+        def listen(ear: int, subscription: Any) -> None:
+            while not over.is_set():
+                found = subscription.get_message(timeout=0.2)
+                if found and len(found["data"]) == self.job.size:
+                    ears.heard(ear)
+
+        threads = []
+        for ear in range(self.job.subscribers):
+            subscription = self._connect().pubsub(ignore_subscribe_messages=True)
+            subscription.subscribe(self.job.topic)
+            subscription.get_message(timeout=1)
+            threads.append(threading.Thread(target=listen, args=(ear, subscription), daemon=True))
+        for thread in threads:
+            thread.start()
+        ears.ready()
+        await ears.wait_done()
+        over.set()
+        await asyncio.sleep(0.3)
+
+
+DRIVER = RedisDriver

@@ -1,0 +1,150 @@
+"""`flintmq pipeline run`: a pipeline's flows, until they are done or told to stop."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..spark.pipeline.problems import PipelineInvalid
+from .connecting import Target, server_options
+from .durations import Duration
+from .exit_codes import INTERRUPTED
+from .pipeline_shared import file_argument, read, refuse, set_option, target_for
+from .shared import output_option
+
+if TYPE_CHECKING:
+    from ..spark.pipeline.definition import Pipeline
+
+ACCESS = {
+    "api_key": "apiKey",
+    "tls_ca": "tlsCa",
+    "tls_cert": "tlsCert",
+    "tls_key": "tlsKey",
+}
+"""What a command calls it, and what the data source does."""
+
+
+@click.command("run")
+@file_argument
+@set_option
+@click.option("--once", is_flag=True, help="Read what is there, write it, and end.")
+@click.option(
+    "--for", "seconds", type=Duration(), metavar="DURATION", help="Stop after so long: 30s, 5m."
+)
+@click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    help="Where Spark runs: local[2], spark://host:7077 ...",
+)
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    help="Where the flows keep their place; before what the file says.",
+)
+@click.option(
+    "--from-scratch",
+    is_flag=True,
+    help="Forget the checkpoints, and read everything again. Files written before are set aside.",
+)
+@output_option
+@server_options
+def command(
+    target: Target,
+    file: Path,
+    settings: tuple[str, ...],
+    once: bool,
+    seconds: float | None,
+    master: str,
+    checkpoint: str | None,
+    from_scratch: bool,
+    output: str,
+) -> int:
+    """Run the pipeline in FILE: every sink is a flow that goes on where it was stopped.
+
+    Ctrl-C and SIGTERM stop it after the running micro-batch, a second Ctrl-C at once; nothing is
+    lost or doubled either way. A checkpoint that does not fit the file any more is refused.
+    --output json prints a line for every micro-batch. What Spark itself says is in spark.log, in
+    the directory of the checkpoint.
+
+    The broker is the one of --server or --context, else of the file, else the usual one.
+
+    \b
+    Examples:
+      flintmq pipeline run orders.toml --once
+      flintmq pipeline run orders.toml --for 10m --set batch=40 --output json
+    """
+    from ..spark.pipeline.failures import PipelineFailed
+    from ..spark.pipeline.reaching import reach
+    from ..spark.pipeline.reporting import reporter
+    from ..spark.pipeline.running import checkpoint_root, run, settings_of
+    from ..spark.pipeline.stopping import Stop, session_unless_stopped, stopped_by_signals
+
+    try:
+        pipeline = read(file, settings)
+    except PipelineInvalid as error:
+        return refuse(error, file, output)
+    pipeline, access = _reached(pipeline)
+    if checkpoint is not None:
+        pipeline = replace(pipeline, checkpoint=checkpoint)
+    reach(pipeline, access)
+    reports = reporter(output, sys.stdout, sys.stderr)
+    stop = Stop()
+    with stopped_by_signals(stop):
+        ready = reports.starting(master)
+        try:
+            spark = session_unless_stopped(
+                stop,
+                reports.note,
+                master=master,
+                app_name=pipeline.name,
+                config=settings_of(pipeline),
+                log_file=_log_file(checkpoint_root(pipeline)),
+            )
+        finally:
+            ready()
+        try:
+            outcome = run(
+                pipeline,
+                spark=spark,
+                once=once,
+                seconds=seconds,
+                from_scratch=from_scratch,
+                access=access,
+                on_progress=reports.progress,
+                show=reports.row,
+                tell=reports.note,
+                stop=stop,
+            )
+        except PipelineFailed as failed:
+            reports.done(failed.outcome)
+            raise
+    reports.done(outcome)
+    return INTERRUPTED if once and outcome.ended == "stopped" else 0
+
+
+def _reached(pipeline: Pipeline) -> tuple[Pipeline, Mapping[str, str]]:
+    """The pipeline with its broker, and what lets us in there."""
+    target = target_for(pipeline)
+    access = {ACCESS[name]: str(value) for name, value in target.keywords.items()}
+    if "apiKey" not in access and (key := os.environ.get("FLINTMQ_API_KEY")):
+        access["apiKey"] = key  # workers on other machines have another environment
+    return replace(pipeline, servers=target.url), access
+
+
+def _log_file(root: str) -> Path:
+    """Where Spark and its workers print; each run begins it anew."""
+    from ..spark.pipeline.frames import has_scheme, path_of
+
+    directory = Path(tempfile.gettempdir() if has_scheme(root) else path_of(root))
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "spark.log"
+    file.write_bytes(b"")
+    return file

@@ -1,0 +1,89 @@
+"""What the commands of pipelines share: their file, its parameters, what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from ..spark.pipeline.problems import PipelineInvalid, Problem
+from .connecting import Target, target_of
+from .shared import print_json
+
+if TYPE_CHECKING:
+    from ..spark.pipeline.definition import Pipeline
+
+file_argument = click.argument("file", type=click.Path(path_type=Path))
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a parameter of the file; before the environment and its default.",
+)
+
+
+def given(settings: Sequence[str]) -> dict[str, str]:
+    """What `--set` said."""
+    values = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--set takes NAME=VALUE, not {setting!r}")
+        values[name] = value
+    return values
+
+
+def read(file: Path, settings: Sequence[str]) -> Pipeline:
+    """The pipeline of a file, if its form and its sense are right; else PipelineInvalid."""
+    from ..spark.pipeline.checking import checked
+    from ..spark.pipeline.reading import read_pipeline
+
+    return checked(read_pipeline(file, given(settings)))
+
+
+def tell(problems: Sequence[Problem]) -> None:
+    """A line each."""
+    for problem in problems:
+        click.echo(f"flintmq: {problem}", err=True)
+
+
+def refuse(error: PipelineInvalid, file: Path, output: str) -> int:
+    """Say what is wrong; the exit code."""
+    if output == "json":
+        print_json({"file": str(file), "problems": [as_json(one) for one in error.problems]})
+    else:
+        tell(error.problems)
+    return 1
+
+
+def as_json(problem: Problem) -> dict[str, Any]:
+    return {
+        "file": problem.place.file,
+        "line": problem.place.line or None,
+        "column": problem.place.column or None,
+        "text": problem.text,
+        "remedy": problem.remedy or None,
+    }
+
+
+def target_for(pipeline: Pipeline) -> Target:
+    """The broker of a pipeline: of --server or --context, else of its file, else the usual one.
+
+    Of a command with `server_options`.
+    """
+    context = click.get_current_context()
+    said: dict[str, Any] = {
+        name: context.params[name]
+        for name in ("server", "name", "api_key_file", "tls_ca", "tls_cert", "tls_key")
+    }
+    is_named = context.params["name"] is not None or (
+        context.get_parameter_source("server") is ParameterSource.COMMANDLINE
+    )
+    if not is_named and pipeline.servers is not None:
+        # Without the context: a key that is for its broker is for no other.
+        said |= {"server": pipeline.servers, "name": None}
+    return target_of(**said)

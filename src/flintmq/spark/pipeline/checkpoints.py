@@ -1,0 +1,172 @@
+"""Where a flow keeps its place: a directory of Spark's, and what we put there beside it.
+
+    <checkpoint>/<flow>/                    Spark's: offsets, commits, state
+    <checkpoint>/<flow>/flintmq-flow.json   what the flow was when it began (`resuming`)
+    <checkpoint>/.<flow>.lock               held by the Java that writes here, as long as it lives
+
+A checkpoint may lie wherever Spark can write: what has a scheme (`hdfs://`, `s3a://`) is reached
+through Spark's own file systems, and has no lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...errors import InvalidRequest
+from .frames import has_scheme, path_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOTES = "flintmq-flow.json"
+LOCK_SECONDS = 15.0
+"""How long a run waits for one before it that was killed: its Java may need a moment to end."""
+
+
+class Directory(Protocol):
+    """What is asked of a file system."""
+
+    path: str
+
+    def read(self, name: str) -> str | None: ...
+    def write(self, name: str, text: str) -> None: ...
+    def names(self, name: str = "") -> list[str]: ...
+    def remove(self) -> None: ...
+    def set_aside(self) -> str: ...
+
+
+def directory(spark: SparkSession, path: str) -> Directory:
+    return _OfSpark(spark, path) if has_scheme(path) else _Local(Path(path_of(path)))
+
+
+def checkpoint_of(spark: SparkSession, root: str, flow: str) -> Directory:
+    return directory(spark, f"{path_of(root).rstrip('/')}/{flow}")
+
+
+def aside(path: str) -> str:
+    return f"{path.rstrip('/')}.before-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+
+
+class _Local:
+    def __init__(self, path: Path) -> None:
+        self._path, self.path = path, str(path)
+
+    def read(self, name: str) -> str | None:
+        try:
+            return (self._path / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, text: str) -> None:
+        """All of it or nothing, also where the machine stops in between."""
+        self._path.mkdir(parents=True, exist_ok=True)
+        new = self._path / f".{name}.new"
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path / name)
+
+    def names(self, name: str = "") -> list[str]:
+        try:
+            return os.listdir(self._path / name)
+        except FileNotFoundError:
+            return []
+
+    def remove(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._path)
+
+    def set_aside(self) -> str:
+        self._path.rename(new := aside(self.path))
+        return new
+
+
+class _OfSpark:
+    """Through Hadoop's file systems, as Spark reaches them."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.path = path
+        self._java: Any = spark._jvm
+        settings = spark._jsparkSession.sessionState().newHadoopConf()
+        self._system = self._at("").getFileSystem(settings)
+
+    def _at(self, name: str) -> Any:
+        return self._java.org.apache.hadoop.fs.Path(f"{self.path}/{name}".rstrip("/"))
+
+    def read(self, name: str) -> str | None:
+        if not self._system.exists(self._at(name)):
+            return None
+        opened = self._system.open(self._at(name))
+        try:
+            return bytes(opened.readAllBytes()).decode()
+        finally:
+            opened.close()
+
+    def write(self, name: str, text: str) -> None:
+        new = self._at(f".{name}.new")
+        created = self._system.create(new, True)
+        try:
+            created.write(bytearray(text.encode()))
+        finally:
+            created.close()
+        self._system.delete(self._at(name), False)
+        self._system.rename(new, self._at(name))
+
+    def names(self, name: str = "") -> list[str]:
+        if not self._system.exists(self._at(name)):
+            return []
+        return [one.getPath().getName() for one in self._system.listStatus(self._at(name))]
+
+    def remove(self) -> None:
+        self._system.delete(self._at(""), True)
+
+    def set_aside(self) -> str:
+        new = aside(self.path)
+        self._system.rename(self._at(""), self._java.org.apache.hadoop.fs.Path(new))
+        return new
+
+
+class Lock:
+    """Keeps two runs from one checkpoint. The Java that writes there holds it: where its driver is
+    killed, it may be at work a moment longer."""
+
+    def __init__(self, spark: SparkSession, root: str, flow: str) -> None:
+        self._file: Any = None
+        if has_scheme(root):
+            return  # Spark sees to it itself there
+        path = Path(path_of(root)) / f".{flow}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        java: Any = spark._jvm
+        self._file = java.java.io.RandomAccessFile(str(path), "rw")
+        give_up_at = time.monotonic() + LOCK_SECONDS
+        while not self._is_ours():
+            holder = path.read_text().strip()
+            if holder == str(os.getpid()) or time.monotonic() >= give_up_at:
+                self.release()
+                raise InvalidRequest(
+                    f"flow {flow!r} is being run by process {holder or '?'} already, with the "
+                    f"checkpoint in {path.parent}: stop that one, or give this one another "
+                    "--checkpoint"
+                )
+            time.sleep(0.1)
+        path.write_text(f"{os.getpid()}\n")
+
+    def _is_ours(self) -> bool:
+        try:
+            return self._file.getChannel().tryLock() is not None
+        except Exception as error:
+            if "OverlappingFileLockException" in str(error):
+                return False  # another run of this process
+            raise
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,123 @@
+"""Parameters: `${name}` in the texts of a pipeline's file, and where their values come from.
+
+    --set name=value          before
+    the environment           (the parameter's `env`, else FLINTMQ_PARAM_NAME) before
+    the default in the file
+
+`$${` stands for `${` itself. Pure: the environment is an argument.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ...documents import Layout
+from .definition import Place
+from .problems import Problem, meant
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE = re.compile(r"\$(?:\$(?=\{)|\{([^}\n]*)(\}?))")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    default: str | None
+    env: str
+    about: str
+    place: Place
+
+
+def variable_of(name: str) -> str:
+    """Where the environment has a parameter that names no variable of its own."""
+    return f"FLINTMQ_PARAM_{name.upper()}"
+
+
+def values_of(
+    parameters: Mapping[str, Parameter],
+    given: Mapping[str, str],
+    environ: Mapping[str, str],
+    file: str,
+) -> tuple[dict[str, str], list[Problem]]:
+    """What each parameter is set to; and what is wrong with what was given."""
+    problems = [
+        Problem(Place(file), f"--set {name}: there is no parameter {name}", meant(name, parameters))
+        for name in given
+        if name not in parameters
+    ]
+    values: dict[str, str] = {}
+    for name, one in parameters.items():
+        if name in given:
+            values[name] = given[name]
+        elif one.env in environ:
+            values[name] = environ[one.env]
+        elif one.default is not None:
+            values[name] = one.default
+        else:
+            problems.append(
+                Problem(
+                    one.place,
+                    f"the parameter {name} has no value",
+                    f"say --set {name}=VALUE, set {one.env}, or write a default",
+                )
+            )
+    return values, problems
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A text with the values in it, and where its characters stand in the file."""
+
+    text: str
+    layout: Layout | None
+    had_parameters: bool
+
+
+def fill(
+    text: str,
+    layout: Layout | None,
+    values: Mapping[str, str],
+    known: Mapping[str, Parameter],
+    place_of: Callable[[int], Place],
+) -> tuple[Filled, list[Problem]]:
+    """Put the values into a text. `place_of` says where one of its characters stands."""
+    if "$" not in text:
+        return Filled(text, layout, False), []
+    result, at = [], 0
+    parts: list[tuple[int, int, int]] = []
+    problems: list[Problem] = []
+    had = False
+    for found in _REFERENCE.finditer(text):
+        name, closed = found[1], found[2]
+        if name is None:
+            value = "$"  # of two
+        else:
+            had = True
+            value = values.get(name, "")
+            problems += _reference_problems(name, bool(closed), known, place_of(found.start()))
+        result += [text[at : found.start()], value]
+        parts.append((found.start(), found.end(), len(value)))
+        at = found.end()
+    result.append(text[at:])
+    return Filled("".join(result), layout and layout.with_replaced(parts), had), problems
+
+
+def _reference_problems(
+    name: str, is_closed: bool, known: Mapping[str, Parameter], place: Place
+) -> Iterator[Problem]:
+    if not is_closed or not NAME.fullmatch(name):
+        begun = NAME.match(name)
+        shown = f"${{{name}}}" if is_closed else f"${{{begun[0] if begun else ''}"
+        yield Problem(
+            place,
+            f"{shown} is no parameter",
+            "write ${name}, or $${ for the two signs themselves",
+        )
+    elif name not in known:
+        yield Problem(
+            place,
+            f"there is no parameter {name}",
+            meant(name, known) or f'write it under parameters: {name} = "its default"',
+        )

@@ -1,0 +1,44 @@
+"""What is wrong with a pipeline: each fault with its place and its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from ...errors import InvalidRequest
+from .definition import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    place: Place
+    text: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}{'; ' if self.remedy else ''}{self.remedy}"
+
+
+class PipelineInvalid(InvalidRequest):
+    """The pipeline is wrong; `problems` has everything that is. Its text has a line for each."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = list(problems)
+
+
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """As a reader of the file comes by them, each once."""
+    return sorted(
+        dict.fromkeys(problems), key=lambda one: (one.place.file, one.place.line, one.place.column)
+    )
+
+
+def meant(name: str, known: Iterable[str], what: str = "known are") -> str:
+    """The remedy for a name that is none."""
+    names = list(known)
+    near = get_close_matches(name.lower(), names, n=1)
+    if near:
+        return f"is {near[0]} meant?"
+    return f"{what} {', '.join(names)}" if names else ""

@@ -1,0 +1,124 @@
+"""`flintmq blip`, in this process: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from flintmq.cli.blip import command
+from flintmq.cli.blipd import command as blipd
+from flintmq.errors import Disconnected, FlintError
+from flintmq.servers.blip.keys import listed_keys_gate
+from flintmq.servers.blip.options import BlipOptions
+from flintmq.servers.blip.server import BlipServer
+from flintmq.servers.slowing import Slowing
+
+from .raw import RawFlat
+
+Address = tuple[str, int]
+
+
+async def run(address: Address, *arguments: str, stdin: bytes = b"") -> Result:
+    asked = ["--addr", f"{address[0]}:{address[1]}", *arguments]
+    return await asyncio.to_thread(CliRunner().invoke, command, asked, input=stdin)
+
+
+async def test_what_is_published_has_been_taken_when_it_ends(
+    address: Address, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"\xff\0")
+    file = str(tmp_path / "file")
+    async with RawFlat(address) as reading:
+        await reading.subscribe(b"chat")
+        for arguments in (
+            ["pub", "chat", "hello", "-t", "60000"],
+            ["p", "chat", "-"],
+            ["pub", "-t", "5", "chat", "--file", file],
+            ["pubfile", "chat", file],
+            ["pub-file", "chat", file, "--ttl", "7"],
+            ["unsub", "chat"],
+            ["u", "chat"],
+        ):
+            result = await run(address, *arguments, stdin=b"piped\xff")
+            assert result.exit_code == 0, result.output
+        got = [await reading.message() for _ in range(5)]
+    assert [(one.payload, one.ttl) for one in got] == [
+        (b"hello", 60_000),
+        (b"piped\xff", 0),
+        (b"\xff\0", 5),
+        (b"\xff\0", 0),
+        (b"\xff\0", 7),
+    ]
+
+
+@pytest.mark.parametrize("arguments", [["pub", "chat"], ["pub", "chat", "x", "-f", __file__]])
+async def test_one_thing_is_published(address: Address, arguments: list[str]) -> None:
+    assert (await run(address, *arguments)).exit_code == 2
+
+
+@pytest.mark.parametrize("topic", ["a/b", "", "x" * 257, "a\nb"])
+async def test_what_is_no_topic_there_is_said_before_it_is_sent(
+    address: Address, topic: str
+) -> None:
+    result = await run(address, "pub", topic, "x")
+    assert result.exit_code == 2
+    assert "1 to 256 bytes" in result.output
+
+
+@pytest.mark.parametrize("options", [BlipOptions(flat_bytes_max=500)])
+async def test_a_message_that_is_too_large_is_an_error(address: Address) -> None:
+    """The protocol has no word for it: the connection ends, and so it did for a success."""
+    result = await run(address, "pub", "chat", "x" * 500)
+    assert isinstance(result.exception, FlintError)
+    assert "too large" in str(result.exception)
+
+
+async def test_where_keys_are_asked_for_it_says_so(server: BlipServer, tmp_path: Path) -> None:
+    server.gate = listed_keys_gate(["secret"], tmp_path / "keys.json", Slowing())
+    address = await server.start("127.0.0.1", 0)
+    for arguments in (["pub", "chat", "x"], ["sub", "chat"]):
+        result = await run(address, *arguments)
+        assert isinstance(result.exception, FlintError)
+        assert "asks for keys" in str(result.exception)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+async def test_messages_are_lines(address: Address, form: str) -> None:
+    reading = asyncio.ensure_future(run(address, "s", "chat", "-n", "2", "-f", form))
+    async with RawFlat(address) as client:
+        await client.subscribe(b"chat")
+        while not reading.done():
+            client.send(0, b"chat", b"hi\xff")
+            await asyncio.sleep(0.005)
+    result = await reading
+    assert result.exit_code == 0
+    first, second = result.stdout.splitlines()[-2:]
+    if form == "text":
+        assert result.stdout.splitlines()[0] == "> subscribed"
+        assert first.split()[1] == "hi\N{REPLACEMENT CHARACTER}"
+        assert first.split()[2].startswith("@")
+    else:
+        assert json.loads(first)["payload_base64"] == "aGn/"
+        assert json.loads(second)["id"] > json.loads(first)["id"]
+
+
+async def test_a_broker_that_ends_is_no_end_of_the_messages(
+    address: Address, server: BlipServer
+) -> None:
+    reading = asyncio.ensure_future(run(address, "sub", "chat"))
+    while not server.flat_feeds:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    await server.close()
+    assert isinstance((await reading).exception, Disconnected)
+
+
+def test_the_help_of_blipd_has_its_own_defaults() -> None:
+    shown = " ".join(CliRunner().invoke(blipd, ["--help"]).output.split())
+    assert "[default: blipmq.wal.flintmq]" in shown
+    assert "[default: 127.0.0.1:9100]" in shown
+    assert "[default: 127.0.0.1:5555]" in shown
+    assert "[BLIPMQ_CONFIG]" in shown
