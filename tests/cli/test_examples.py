@@ -50,7 +50,7 @@ OWN_PORTS = {
 """Brokers run until they are told to stop; these options keep them off ports that others have."""
 
 BROKERS = [line for line in EXAMPLES if any(f"flintmq {name}" in line for name in OWN_PORTS)]
-OF_BLIP = [line for line in EXAMPLES if "flintmq blip " in line]
+OF_BLIP = [line for line in EXAMPLES if line.startswith("flintmq blip ")]
 """They need a broker with BlipMQ's port."""
 
 OF_PROCESSES = [line for line in EXAMPLES if "--processes" in line]
@@ -60,8 +60,10 @@ ELSEWHERE_TYPED = [
     line
     for line in EXAMPLES
     if line.startswith(("flintmq pipeline run ", "flintmq pipeline export "))
+    or " flintmq blip " in line
 ]
-"""They need Spark: tests/spark/pipeline types them."""
+"""They need Spark, or BlipMQ's port in the environment: tests/spark/pipeline and tests/servers/blip
+type them."""
 
 PLACES = {
     "/var/lib/flint": "data",
