@@ -26,6 +26,9 @@ from flintmq.spark.pipeline.watching import FlowProgress
 from tests.spark.conftest import BrokerProcess
 from tests.spark.test_secured import Keyed
 
+# The first queries of a Java that has just started take a minute on a busy machine.
+pytestmark = pytest.mark.timeout(400)
+
 SCHEMA = "id bigint, region string, amount double"
 REGIONS = ("eu", "us", "asia")
 

@@ -21,6 +21,7 @@ from .definition import Pipeline
 from .failures import PipelineFailed, told_of_step
 from .flows import Flow, TablesIn, flows_of
 from .frames import Access, Frames, java_session, tables_in
+from .lagging import Lag
 from .reaching import reach
 from .resuming import facts_of, resume, target_of
 from .sinks import Print, Writing
@@ -221,7 +222,7 @@ class _Starting:
 
     def started(self, flow: Flow, writer: Any, gate: Gate) -> Watched:
         try:
-            return Watched(flow, writer.start(), gate)
+            return Watched(flow, writer.start(), gate, Lag(self._pipeline, flow, self._access))
         except Exception as error:
             raise InvalidRequest(
                 f"{flow.sink.place}: sink {flow.name!r}: {told_of_step(error)}"

@@ -12,6 +12,7 @@ from ...errors import InvalidRequest
 from ..offsets import Positions, read
 from .failures import told_of_query
 from .flows import Flow
+from .lagging import Lag
 from .stopping import A_FLOW, Gate
 
 COUNTED = "flintmq_rows"
@@ -55,8 +56,9 @@ class FlowOutcome:
 class Watched:
     """A running query."""
 
-    def __init__(self, flow: Flow, query: Any, gate: Gate) -> None:
+    def __init__(self, flow: Flow, query: Any, gate: Gate, lag: Lag) -> None:
         self.flow, self._query, self._java, self._gate = flow, query, query._jsq, gate
+        self._lag = lag
         self.rows_in = self.rows_out = self.batches = 0
         self.error: str | None = None
         self.positions: list[Positions] = []
@@ -80,6 +82,7 @@ class Watched:
             # What it falls over because it is stopped is no error.
             is_ours = self._was_stopped or (error or "").startswith(A_FLOW)
             self.error = None if is_ours else error
+            self._lag.close()
 
     def _said_since(self) -> list[Mapping[str, Any]]:
         last = self._java.lastProgress()
@@ -100,7 +103,8 @@ class Watched:
         self.batches += 1
         seconds = said["durationMs"].get("triggerExecution", 0) / 1000
         states = said.get("stateOperators", [])
-        self.positions, lag = _standing(said["sources"])
+        self.positions, lag_at_start = _standing(said["sources"])
+        lag = self._lag.behind(self.positions)
         return FlowProgress(
             flow=self.flow.name,
             batch=said["batchId"],
@@ -108,7 +112,7 @@ class Watched:
             rows_out=rows_out,
             seconds=seconds,
             rows_per_second=rows_in / seconds if seconds else 0.0,
-            lag=lag,
+            lag=lag_at_start if lag is None else lag,
             state_rows=sum(one["numRowsTotal"] for one in states) if states else None,
             state_bytes=sum(one["memoryUsedBytes"] for one in states) if states else None,
             watermark=said.get("eventTime", {}).get("watermark"),
@@ -158,10 +162,11 @@ class Watched:
         self._gate.close()
         self._query.stop()
         self._gate.wait_empty()
+        self._lag.close()
 
 
 def _standing(sources: list[Mapping[str, Any]]) -> tuple[list[Positions], int | None]:
-    """Where sources stand, and how far from the end of what there is."""
+    """Where sources stand, and how far from what there was when the micro-batch began."""
     standing: list[Positions] = []
     lag: int | None = None
     for source in sources:
