@@ -110,8 +110,16 @@ def _how(scenario: Scenario, line: Line) -> str:
         return LIVE_PATHS[line.mode.peer]
     how = line.mode.settings
     if scenario.has_two_shapes and line.mode.peer == US:
-        how += ", `send` and `flush`" if line.shape == "pipeline" else ", `await publish`"
+        how += f", {OUR_SHAPES[scenario.kind, line.shape]}"
     return how
+
+
+OUR_SHAPES = {
+    ("publish", "calls"): "`await publish`",
+    ("publish", "pipeline"): "`send` and `flush`",
+    ("batches", "calls"): "`publish_batch`, 16 at once",
+    ("batches", "pipeline"): "`send`, 60,000 under way",
+}
 
 
 LIVE_PATHS = {
@@ -168,8 +176,9 @@ def _machine(results: Results) -> str:
         f"{facts['python']}; load average at the start "
         f"{', '.join(f'{one:.2f}' for one in facts['load_average_at_start']) or 'unknown'}; "
         f"taken by the host meanwhile {facts.get('stolen', 0.0):.0%}.",
-        f"- Run: {facts['rounds']} rounds, {facts['seconds']:g} s for each figure, medians "
-        f"(smallest to largest); {facts.get('date', '')}.",
+        f"- Run: rounds {facts['rounds']}, {facts['seconds']:g} s for each figure, medians "
+        f"(smallest to largest); {facts.get('minutes', 0.0):.1f} minutes; "
+        f"{facts.get('date', '')}.",
     ]
     if versions:
         lines.append(f"- Peers: {versions}.")

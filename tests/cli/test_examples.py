@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import shlex
@@ -17,6 +18,8 @@ import pytest
 
 import flintmq
 from flintmq.cli.root import root
+from tests.servers.blip.raw import RawFlat
+from tests.servers.blip.served import ServedBlip
 
 from .mini_shell import run_line
 
@@ -47,11 +50,20 @@ OWN_PORTS = {
 """Brokers run until they are told to stop; these options keep them off ports that others have."""
 
 BROKERS = [line for line in EXAMPLES if any(f"flintmq {name}" in line for name in OWN_PORTS)]
+OF_BLIP = [line for line in EXAMPLES if line.startswith("flintmq blip ")]
+"""They need a broker with BlipMQ's port."""
+
+OF_PROCESSES = [line for line in EXAMPLES if "--processes" in line]
+"""They need a broker that runs: several processes use it."""
+
 ELSEWHERE_TYPED = [
-    line for line in EXAMPLES if line.startswith(("flintmq blip ", "flintmq pipeline run "))
+    line
+    for line in EXAMPLES
+    if line.startswith(("flintmq pipeline run ", "flintmq pipeline export "))
+    or " flintmq blip " in line
 ]
-"""They need a broker with BlipMQ's port, or Spark: tests/servers/blip and tests/spark/pipeline type
-them."""
+"""They need Spark, or BlipMQ's port in the environment: tests/spark/pipeline and tests/servers/blip
+type them."""
 
 PLACES = {
     "/var/lib/flint": "data",
@@ -74,6 +86,8 @@ BEFORE = {
     "flintmq context rm": ["flintmq context add old --server flint://127.0.0.1:1"],
     "flintmq key rm": ["flintmq key add billing --grant '>:consume' --data-dir /var/lib/flint"],
     "flintmq log verify /mnt": ["flintmq backup /var/lib/flint /mnt/backup/flint-monday"],
+    "flintmq pipeline check": ["flintmq pipeline new orders"],
+    "flintmq pipeline plan": ["flintmq pipeline new orders"],
     "flintmq restore": [
         "flintmq backup /var/lib/flint /mnt/backup/flint-monday",
         "mv /var/lib/flint lost",
@@ -89,6 +103,8 @@ MORE = {
     "--duration 10s": ("--duration", "10ms"),
     "flintmq group reset orders billing --to -1h": ("--yes",),
     "flintmq dlq redrive orders billing": ("--yes",),
+    "flintmq pipeline check": ("--set", "servers=flint://127.0.0.1:1"),
+    "flintmq pipeline plan": ("--set", "servers=flint://127.0.0.1:1"),
 }
 """What keeps an example from going on for ever, or from asking. The last that fits counts."""
 
@@ -102,6 +118,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("furnished")
     for name in ("etc", "home", "backup"):
         (place / name).mkdir()
+    (place / "etc/flintmq/pipelines").mkdir(parents=True)
     (place / "blipmq.toml").write_text("port = 5555\n")
     (place / "photo.png").write_bytes(bytes(range(256)))
     (place / "prod.key").write_text("flint_0_secret")
@@ -143,7 +160,12 @@ def prepare(line: str, place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [line for line in EXAMPLES if line not in (*BROKERS, *ELSEWHERE_TYPED)]
+    "line",
+    [
+        line
+        for line in EXAMPLES
+        if line not in (*BROKERS, *OF_BLIP, *OF_PROCESSES, *ELSEWHERE_TYPED)
+    ],
 )
 def test_the_example_works(line: str, place: Path) -> None:
     prepare(line, place)
@@ -152,9 +174,16 @@ def test_the_example_works(line: str, place: Path) -> None:
         more = [("--once",)]
     done = run_line(at_home(line, place), more[-1] if more else ())
     assert "Traceback" not in done.err
+    assert "--help`)" not in done.err, "it is used as it says itself"
     allowed = (0, 1, 2) if line.startswith(MAY_FIND_SOMETHING) else (0,)
     assert done.code in allowed, done.err
     assert done.out or done.err or ">" in line or "--timeout" in more[-1], "it says what it did"
+
+
+@pytest.mark.parametrize("line", OF_PROCESSES)
+def test_the_example_of_several_processes_works(line: str, remote: str) -> None:
+    done = run_line(line, ("--messages", "60", "--server", remote))
+    assert (done.code, b"2 processes" in done.out) == (0, True), done.err
 
 
 @pytest.mark.parametrize("line", BROKERS)
@@ -177,3 +206,32 @@ def test_the_broker_of_the_example_starts_and_stops(line: str, place: Path) -> N
         assert "ready at" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("line", OF_BLIP)
+async def test_the_example_of_blip_works(line: str, tmp_path: Path) -> None:
+    for name in ("message.txt", "cat.png"):
+        (tmp_path / name).write_text("hello")
+    served = ServedBlip(tmp_path / "data")
+    await served.start()
+    try:
+        at = f"{served.blip[0]}:{served.blip[1]}"
+        rest = line.removeprefix("flintmq blip ").removeprefix("--addr 127.0.0.1:7878 ")
+        receives = rest.startswith("sub")
+        more = " --count 1" if receives and "--count" not in rest else ""
+        process = await asyncio.create_subprocess_shell(
+            f"{sys.executable} -m flintmq.cli blip --addr {at} {rest}{more}",
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        ended = asyncio.ensure_future(process.communicate())
+        async with asyncio.timeout(60), RawFlat(served.blip) as other:
+            while receives and not ended.done():  # it gets what is sent once it has subscribed
+                other.send(0, b"chat", b"hello")
+                await asyncio.sleep(0.05)
+            out, err = await ended
+        assert (process.returncode, err) == (0, b"")
+        assert b" hello @" in out or not receives
+    finally:
+        await served.leave()

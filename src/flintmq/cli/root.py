@@ -57,7 +57,7 @@ COMMANDS = {
     "key": ("key", "Who may publish, consume and administer: API keys."),
     "log": ("log", "Look at a data directory, check and mend it."),
     "blipd": ("blipd", "Run a broker with BlipMQ's configuration."),
-    "blip": ("blip", "BlipMQ's own commands: pub, pubfile, sub, unsub."),
+    "blip": ("blip", "BlipMQ's own commands: pub, pubfile, sub, unsub, connect."),
     "backup": ("backup", "Copy a data directory."),
     "restore": ("restore", "Make a data directory from a backup."),
 }
@@ -109,7 +109,7 @@ The first key closes a broker that asked nobody before: from then on everybody n
 Examples:
   flintmq key add billing --grant 'orders.>:consume' --data-dir /var/lib/flint
   flintmq key ls --data-dir /var/lib/flint
-  flintmq key rm billing --data-dir /var/lib/flint
+  flintmq key rm billing --data-dir /var/lib/flint --yes
 """,
 )
 

@@ -238,6 +238,26 @@ async def test_what_comes_again_comes_before_what_is_newer(
         assert await client.poll(number) is None
 
 
+async def test_what_is_polled_and_acknowledged_leaves_nothing_behind(
+    address: Address, server: BlipServer, clock: ManualClock
+) -> None:
+    async with RawBlip(address) as client:
+        await client.login()
+        number = await client.subscribe("demo", 1)
+        for _ in range(50):
+            client.publish("demo", b"", 1)
+            got = await client.poll(number)
+            assert got is not None
+            client.ack(number, got.tag)
+            await client.ping()
+            await clock.advance(0.05)
+        held = server.polled.find(number)
+        assert held is not None
+        assert held.leases is not None
+        assert len(held.leases) == 0
+        assert len(held.leases._due) <= 3
+
+
 async def test_a_message_that_is_never_acknowledged_holds_up_nobody_behind_it(
     address: Address, clock: ManualClock
 ) -> None:

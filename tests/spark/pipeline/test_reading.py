@@ -88,11 +88,13 @@ def written(directory: Path, text: str, name: str = "x.toml") -> Path:
 def without_places(thing: Any) -> Any:
     """Equal to what was written elsewhere."""
     if isinstance(thing, Pipeline):
-        parts = {
-            name: {key: without_places(one) for key, one in getattr(thing, name).items()}
-            for name in ("sources", "steps", "sinks")
-        }
-        return replace(thing, place=NOWHERE, **parts)
+        return replace(
+            thing,
+            place=NOWHERE,
+            sources={name: without_places(one) for name, one in thing.sources.items()},
+            steps={name: without_places(one) for name, one in thing.steps.items()},
+            sinks={name: without_places(one) for name, one in thing.sinks.items()},
+        )
     if isinstance(thing, Step):
         return replace(thing, place=NOWHERE, sql_place=NOWHERE)
     return replace(thing, place=NOWHERE)

@@ -117,7 +117,7 @@ class Ahead:
     async def next(self, topic: bytes) -> bytes | None:
         while True:
             async with self._taking:
-                if self._messages and self._leases.has_overdue():
+                if self._leases.has_overdue() and self._messages:
                     await self.give_back()  # what comes again is older, and comes first
                 if not self._messages and not await self._take():
                     return None
