@@ -36,7 +36,7 @@ def remote(tmp_path: Path) -> Iterator[str]:
         assert process.stdout is not None
         yield process.stdout.readline().split("ready at ")[1].split(",")[0]
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def told(shell: Shell, *arguments: str) -> Any:
