@@ -50,5 +50,5 @@ def label(scenario: Scenario, line: Line) -> str:
         return line.mode.title
     name = f"{line.mode.title} {line.mode.name}"
     if scenario.has_two_shapes and line.mode.peer == US:
-        name += ", send" if line.shape == "pipeline" else ", await"
+        name += ", send" if line.shape == "pipeline" else ", calls"
     return f"{name} ({IN_WORDS[line.mode.durability].partition(' before')[0]})"

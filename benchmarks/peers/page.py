@@ -110,8 +110,16 @@ def _how(scenario: Scenario, line: Line) -> str:
         return LIVE_PATHS[line.mode.peer]
     how = line.mode.settings
     if scenario.has_two_shapes and line.mode.peer == US:
-        how += ", `send` and `flush`" if line.shape == "pipeline" else ", `await publish`"
+        how += f", {OUR_SHAPES[scenario.kind, line.shape]}"
     return how
+
+
+OUR_SHAPES = {
+    ("publish", "calls"): "`await publish`",
+    ("publish", "pipeline"): "`send` and `flush`",
+    ("batches", "calls"): "`publish_batch`, 16 at once",
+    ("batches", "pipeline"): "`send`, 60,000 under way",
+}
 
 
 LIVE_PATHS = {

@@ -98,7 +98,7 @@ class Results:
             if mode.peer != US or not scenario.takes(mode):
                 continue
             if scenario.is_live or mode.durability == durability:
-                wanted = shape if scenario.has_two_shapes else mode.shape
+                wanted = shape if scenario.has_two_shapes else scenario.shape_of(mode)
                 return self.spread(scenario.name, mode.key, wanted, figure)
         return None
 

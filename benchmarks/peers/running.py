@@ -60,7 +60,7 @@ def cells_of(scenario: Scenario, modes: Sequence[Mode]) -> Iterator[Cell]:
     for mode in modes:
         if not scenario.takes(mode) or scenario.why_not(mode):
             continue
-        yield Cell(scenario, mode, mode.shape)
+        yield Cell(scenario, mode, scenario.shape_of(mode))
         if mode.peer == US and scenario.has_two_shapes:
             yield Cell(scenario, mode, "pipeline")
 

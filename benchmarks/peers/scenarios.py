@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .job import Shape
 from .modes import Mode
 
 Kind = Literal["publish", "batches", "live", "consume", "latency", "live latency"]
@@ -39,8 +40,14 @@ class Scenario:
 
     @property
     def has_two_shapes(self) -> bool:
-        """Many publishes in flight are calls that wait each, or a pipeline: we do both."""
-        return self.kind == "publish" and self.in_flight > 1
+        """Many publishes under way are calls that wait each, or a pipeline: we do both."""
+        return self.kind == "batches" or (self.kind == "publish" and self.in_flight > 1)
+
+    def shape_of(self, mode: Mode) -> Shape:
+        """Which of the two a peer has. Only Kafka makes batches of single calls, as `send` does."""
+        if self.kind == "batches":
+            return "pipeline" if mode.peer == "kafka" else "calls"
+        return mode.shape
 
 
 SCENARIOS: tuple[Scenario, ...] = (

@@ -24,6 +24,7 @@ from .config_kinds import shown_address
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
 from .errors import FlintError, InvalidRequest
+from .event_loop import loop_factory as loop_factory
 from .exposure import check_exposure
 from .logs import Logs, event
 from .notify import READY, STOPPING, notify, notify_reloading
@@ -627,12 +628,3 @@ def run(
 
 def tell_not_started(error: FlintError) -> None:
     event(_log, logging.ERROR, "not_started", f"the broker cannot start: {error}")
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

@@ -25,7 +25,7 @@ def test_eight_publish_and_eight_read_and_nothing_is_lost() -> None:
 
 @pytest.mark.slow
 def test_eight_publish_and_eight_read_for_longer() -> None:
-    check(run_seconds(10))
+    check(run_seconds(4))
 
 
 def test_rows_may_be_looked_at_in_several_threads_at_once(

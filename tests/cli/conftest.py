@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,21 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"file://{tmp_path}/data"
 
 
+class Typed(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
 class Shell:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
         self._monkeypatch, self._captured = monkeypatch, capfdbinary
 
-    def __call__(self, *arguments: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
-        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+    def __call__(
+        self, *arguments: str, stdin: bytes = b"", typed: bool = False
+    ) -> tuple[int, bytes, str]:
+        """Exit code, output and errors; `typed`: as if somebody sat at a terminal."""
+        kind = Typed if typed else io.TextIOWrapper
+        self._monkeypatch.setattr(sys, "stdin", kind(io.BytesIO(stdin)))
         self._captured.readouterr()
         code = run(list(arguments))
         out, err = self._captured.readouterr()
@@ -39,3 +49,17 @@ def shell(
     server: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> Shell:
     return Shell(monkeypatch, capfdbinary)
+
+
+@pytest.fixture
+def terminal(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bytes]:
+    """Runs a command as on a terminal: what it prints for people, without a process."""
+
+    def run_there(*arguments: str) -> bytes:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+            code, out, err = shell(*arguments)
+        assert code == 0, err
+        return out
+
+    return run_there

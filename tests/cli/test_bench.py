@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,22 @@ from flintmq.cli.bench_workloads import Plan, Run
 from flintmq.cli.latencies import Latencies, shown
 
 from .conftest import Shell
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[str]:
+    """A broker in a process of its own."""
+    command = [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", f"{tmp_path}/served"]
+    with subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().split("ready at ")[1].split(",")[0]
+        process.terminate()
+        process.wait(30)
 
 
 def told(shell: Shell, *arguments: str) -> Any:
@@ -99,6 +118,37 @@ def test_it_is_told_to_people_with_a_histogram_and_a_picture(shell: Shell, tmp_p
     assert "published 200" in words
     assert "delivery: p50" in words
     assert len(picture.findall("{*}rect")) > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", ["pub", "sub", "pubsub", "queue"])
+def test_publishers_and_subscribers_may_be_spread_over_processes(
+    shell: Shell, remote: str, workload: str
+) -> None:
+    facts = told(
+        shell, workload, "--server", remote, "--processes", "2", "--messages", "101",
+        "--publishers", "3", "--subscribers", "3", "--topics", "2", "--batch", "2",
+    )  # fmt: skip
+    assert (facts["processes"], facts["published"]["count"]) == (2, 101)
+    if workload != "pub":
+        # Publishers 0 and 2 and subscribers 0 and 2 are on the first topic.
+        both = 101 if workload == "queue" else 2 * 67 + 34
+        assert (facts["received"]["count"], facts["lost"]) == (both, 0)
+    if workload in ("pubsub", "queue"):
+        assert facts["received"]["microseconds"]["p50"] > 0
+    assert json.loads(shell("topic", "ls", "--server", remote, "--output", "json")[1]) == []
+
+
+def test_the_shares_of_processes_are_all_there_is() -> None:
+    for publishers, processes in ((1, 3), (3, 2), (5, 5), (7, 3)):
+        plan = Plan("queue", publishers, 4, ["a", "b"], 100, 8, 1, 1, 1, None)
+        shares = [plan.share(number, processes) for number in range(processes)]
+        assert sum(share.messages for share in shares) == 100
+        assert sum(share.publishers for share in shares) == publishers
+        assert sum(share.subscribers for share in shares) == 4
+        assert all(share.messages == 0 for share in shares if not share.publishers)
+        topics = [share.topic_of(n) for share in shares for n in range(share.publishers)]
+        assert sorted(topics) == sorted(plan.topic_of(n) for n in range(publishers))
 
 
 @pytest.mark.parametrize(

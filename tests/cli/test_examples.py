@@ -47,8 +47,14 @@ OWN_PORTS = {
 """Brokers run until they are told to stop; these options keep them off ports that others have."""
 
 BROKERS = [line for line in EXAMPLES if any(f"flintmq {name}" in line for name in OWN_PORTS)]
-ELSEWHERE_TYPED = [line for line in EXAMPLES if "flintmq blip " in line]
-"""They need a broker with BlipMQ's port: tests/servers/blip/test_commands.py types them."""
+ELSEWHERE_TYPED = [
+    line
+    for line in EXAMPLES
+    if "flintmq blip " in line
+    or line.startswith(("flintmq pipeline run ", "flintmq pipeline export "))
+]
+"""They need a broker with BlipMQ's port, or Spark: tests/servers/blip and tests/spark/pipeline type
+them."""
 
 PLACES = {
     "/var/lib/flint": "data",
@@ -71,6 +77,8 @@ BEFORE = {
     "flintmq context rm": ["flintmq context add old --server flint://127.0.0.1:1"],
     "flintmq key rm": ["flintmq key add billing --grant '>:consume' --data-dir /var/lib/flint"],
     "flintmq log verify /mnt": ["flintmq backup /var/lib/flint /mnt/backup/flint-monday"],
+    "flintmq pipeline check": ["flintmq pipeline new orders"],
+    "flintmq pipeline plan": ["flintmq pipeline new orders"],
     "flintmq restore": [
         "flintmq backup /var/lib/flint /mnt/backup/flint-monday",
         "mv /var/lib/flint lost",
@@ -86,6 +94,8 @@ MORE = {
     "--duration 10s": ("--duration", "10ms"),
     "flintmq group reset orders billing --to -1h": ("--yes",),
     "flintmq dlq redrive orders billing": ("--yes",),
+    "flintmq pipeline check": ("--set", "servers=flint://127.0.0.1:1"),
+    "flintmq pipeline plan": ("--set", "servers=flint://127.0.0.1:1"),
 }
 """What keeps an example from going on for ever, or from asking. The last that fits counts."""
 
@@ -99,6 +109,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("furnished")
     for name in ("etc", "home", "backup"):
         (place / name).mkdir()
+    (place / "etc/flintmq/pipelines").mkdir(parents=True)
     (place / "blipmq.toml").write_text("port = 5555\n")
     (place / "photo.png").write_bytes(bytes(range(256)))
     (place / "prod.key").write_text("flint_0_secret")

@@ -72,8 +72,8 @@ def test_keys_are_listed_and_removed_by_name_or_id(flint: Flint) -> None:
         flint("key", "add", name, "--grant", f"{name}:publish")
     table = flint("key", "ls")[1].splitlines()
     assert [line.split()[1] for line in table] == ["NAME", "one", "two"]
-    assert flint("key", "rm", "one")[0] == 0
-    assert flint("key", "rm", table[2].split()[0])[0] == 0
+    assert flint("key", "rm", "one", "--yes")[0] == 0
+    assert flint("key", "rm", table[2].split()[0], "--yes")[0] == 0
     assert json.loads(flint("key", "ls", "--output", "json")[1]) == {"keys": []}
 
 
@@ -89,7 +89,7 @@ def test_keys_are_listed_and_removed_by_name_or_id(flint: Flint) -> None:
         (("add", "x", "--grant", "a:publish", "--expires", "soon"), 2, "30d"),
         (("add", "x", "--grant", "a:publish", "--expires", "0d"), 2, "30d"),
         (("add", "a/b", "--grant", "a:publish"), 1, "key name"),
-        (("rm", "nobody"), 1, "flintmq key ls"),
+        (("rm", "nobody", "--yes"), 1, "flintmq key ls"),
         (("ls", "--data-dir", "/nowhere/at/all"), 2, "no directory /nowhere/at/all"),
     ],
 )
@@ -140,7 +140,7 @@ async def test_a_running_broker_learns_of_keys_by_itself(
     reader = await mq.reader("orders", start="latest")
     reading = asyncio.ensure_future(reader.read())
     await mq.publish("bills", b"x")
-    flint("key", "rm", "root")  # it looks by itself, once a second
+    flint("key", "rm", "root", "--yes")  # it looks by itself, once a second
     with pytest.raises(flintmq.NotAuthenticated):
         await asyncio.wait_for(reading, 60)
     await mq.close()

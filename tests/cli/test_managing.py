@@ -117,6 +117,7 @@ def test_groups_are_paused_reset_and_forgotten(shell: Shell) -> None:
     "arguments",
     [
         ["topic", "rm", "orders"],
+        ["key", "rm", "somebody", "--data-dir", "."],
         ["topic", "purge", "orders"],
         ["group", "reset", "orders", "billing", "--to", "earliest"],
         ["group", "rm", "orders", "billing"],

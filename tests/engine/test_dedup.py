@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.engine import dedup
-from flintmq.engine.dedup import Producers, Window
+from flintmq.engine.dedup import Flying, Producers, Window
 from flintmq.errors import InvalidRequest
 
 WINDOW = 12
@@ -125,3 +125,28 @@ def test_a_resend_that_overlaps_in_part_is_refused() -> None:
         with pytest.raises(InvalidRequest, match="overlap"):
             window.find(sequence, count)
     assert window.find(11, 3) == 1
+
+
+def test_what_is_on_its_way_answers_for_a_resend_until_it_has_arrived() -> None:
+    flying: Flying[str] = Flying()
+    flying.add("one", 0, 10, "first")
+    flying.add("one", 10, 5, "second")
+
+    assert flying.find("one", 0, 10) == "first"
+    assert flying.find("one", 10, 5) == "second"
+    assert flying.find("one", 15, 5) is None
+    assert flying.find("two", 0, 10) is None
+    flying.remove("one", 0)
+    assert flying.find("one", 0, 10) is None
+    assert flying.find("one", 10, 5) == "second"
+
+
+def test_sequences_that_go_back_are_looked_for_among_all_that_are_on_their_way() -> None:
+    flying: Flying[str] = Flying()
+    flying.add("one", 100, 100, "high")
+    flying.add("one", 0, 10, "low")
+
+    assert flying.find("one", 50, 50) is None
+    for first, count in ((150, 10), (99, 2), (199, 1), (5, 10)):
+        with pytest.raises(InvalidRequest, match="overlap"):
+            flying.find("one", first, count)

@@ -108,6 +108,8 @@ class BrokerProcess:
         self.directory, self._arguments = directory, arguments
         self._process: subprocess.Popen[str] | None = None
         self.listen = "127.0.0.1:0"
+        self.said = ""
+        """Where it says that it is."""
 
     @property
     def url(self) -> str:
@@ -128,7 +130,7 @@ class BrokerProcess:
             text=True,
         )
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        self.said = line = self._process.stdout.readline()
         assert "ready at " in line, f"the broker is not ready: {line!r}"
         self.listen = line.split("ready at flint://")[1].split(",")[0].strip()
         return self

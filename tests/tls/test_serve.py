@@ -30,7 +30,7 @@ async def test_sighup_takes_up_a_new_certificate_while_clients_publish(
     pair = ca.pair()
     manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     manager.bind(str(tmp_path / "notify"))
-    manager.settimeout(10)
+    manager.settimeout(60)
     broker = served(tmp_path, pair)
     try:
         await broker.start({"NOTIFY_SOCKET": str(tmp_path / "notify")})

@@ -12,6 +12,8 @@ from ..job import BATCH, BATCHES_AT_ONCE, LOOPS, POLL, REST_SECONDS, check, late
 
 GROUP = "workers"
 FEED_MESSAGES = 16_384
+SENT_AT_ONCE = 1000
+UNDER_WAY_MAX = 60_000
 
 
 class FlintDriver(Driver):
@@ -61,12 +63,29 @@ class FlintDriver(Driver):
     async def batches(self) -> Figures:
         async with flintmq.connect(self._url) as mq:
             topic, values = await self._topic(mq), [self.value] * BATCH
+            if self.job.shape == "pipeline":
+                return await self._finish(mq, await self._stream(mq, topic))
 
             async def call() -> int:
                 return (await mq.publish_batch(topic, values)).count
 
             figures = await in_flight(BATCHES_AT_ONCE, self.job.seconds, call)
             return await self._finish(mq, figures)
+
+    async def _stream(self, mq: flintmq.Client, topic: str) -> Figures:
+        """One call a message, and the publisher makes the batches."""
+        async with mq.publisher(topic) as publisher:
+            send, value = publisher.send, self.value
+            start = monotonic()
+            while monotonic() < start + self.job.seconds:
+                for _ in range(SENT_AT_ONCE):
+                    send(value)
+                await asyncio.sleep(0)
+                while publisher.sent - publisher.acknowledged > UNDER_WAY_MAX:  # noqa: ASYNC110
+                    await asyncio.sleep(0.0005)
+            await publisher.flush()
+            seconds = monotonic() - start
+            return {"count": float(publisher.acknowledged), "seconds": seconds, "warm": 0.0}
 
     async def consume(self) -> Figures:
         async with flintmq.connect(self._url) as mq:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..client.client import Client
-from ..errors import FlintError
+from ..errors import TopicNotFound
 from ..fsync_policy import FsyncPolicy
 from .bench_chart import bars, check_chart, svg, write_chart
-from .bench_workloads import STAMP, WORKLOADS, Plan, Run, Side
+from .bench_processes import Processes, first_of
+from .bench_workloads import STAMP, WORKLOADS, Plan, Run, Side, lost_in_queues
 from .connecting import Target, run_async, server_options
 from .durations import Duration
 from .latencies import Latencies, shown
@@ -43,6 +44,12 @@ WITH_SUBSCRIBERS = ("sub", "pubsub", "queue")
     metavar="HOW",
     help="memory, or durable; --in-process also always, interval:10, every_n:100, never.",
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 64),
+    default=1,
+    help="Client processes that publishers and subscribers are spread over.  [1]",
+)
 @click.option("--in-process", is_flag=True, help="A broker in this process; nothing is needed.")
 @click.option("--duration", type=Duration(), help="Publish so long, in place of --messages.")
 @click.option("--chart", type=click.Path(dir_okay=False, path_type=Path), help="A .svg or .png.")
@@ -60,6 +67,7 @@ def command(
     qos: int,
     in_flight: int,
     durability: str | None,
+    processes: int,
     in_process: bool,
     duration: float | None,
     chart: Path | None,
@@ -69,13 +77,15 @@ def command(
 
     pub publishes; sub reads what was published before; pubsub does both at once; queue has a group
     take and acknowledge; latency sends one at a time. Each publisher has --in-flight calls under
-    way. All of them run in this one process, which is often what limits them. `publish` is the time
+    way. All of them run in one process, which is often what limits them; --processes spreads them
+    over several. `publish` is the time
     from the call to the receipt, `delivery` from the call to the message being there.
 
     \b
     Examples:
       flintmq bench pub
       flintmq bench pubsub --publishers 4 --subscribers 4 --topics 4 --batch 100
+      flintmq bench pubsub --publishers 2 --subscribers 2 --processes 2
       flintmq bench queue --messages 20000 --subscribers 2
       flintmq bench latency --durability memory --chart latency.svg
       flintmq bench pub --in-process --durability always --duration 10s --output json
@@ -88,6 +98,8 @@ def command(
         if chart.suffix not in (".svg", ".png"):
             raise click.UsageError("--chart ends in .svg or .png")
         check_chart(chart)
+    if processes > 1 and (in_process or workload == "latency"):
+        raise click.UsageError("--processes is for a broker that runs, and not for latency")
     if workload == "latency":
         publishers = subscribers = in_flight = batch = 1
     how = _durability(durability, in_process)
@@ -105,6 +117,7 @@ def command(
     )
     bar = ProgressBar(workload, None if duration is not None else plan.messages)
     run = Run(plan, bar.show)
+    run.processes = processes
     with ExitStack() as stack:
         keywords: dict[str, Any] = {}
         if in_process:
@@ -114,8 +127,20 @@ def command(
                 target = Target(f"file://{directory}", {"fsync": how})
         else:
             keywords["storage"] = how
+        near = target.url.startswith(("memory:", "file:"))
+        if near and processes > 1:
+            raise click.UsageError("--processes is for a broker that runs: a directory has one")
         try:
-            run_async(_measure(run, target, keywords))
+            if near:
+                run_async(_measure(run, target, keywords))
+            else:
+                run_async(_make(target, plan.topics, keywords))
+                stack.callback(lambda: run_async(_delete(target, plan.topics)))
+                if processes == 1:
+                    run_async(_work(run, target=target))
+                else:
+                    work = functools.partial(_work, target=target)
+                    Processes(run, processes, work, bar.show).measure()
         except KeyboardInterrupt:
             bar.clear()
             if run.published.count:
@@ -123,8 +148,11 @@ def command(
             raise
         except ExceptionGroup as several:
             bar.clear()
-            raise _first(several) from None
-    bar.clear()
+            raise first_of(several) from None
+        finally:
+            bar.clear()
+    if workload == "queue":
+        run.lost = lost_in_queues(run)
     _tell(run, output, "done")
     if chart is not None:
         write_chart(chart, svg(f"flintmq bench {workload}", _summary(run), _times(run)))
@@ -145,39 +173,44 @@ def _durability(said: str | None, in_process: bool) -> str:
     return said or "durable"
 
 
-def _first(several: BaseExceptionGroup[Any]) -> BaseException:
-    found = next(
-        (e for e in several.exceptions if isinstance(e, FlintError)), several.exceptions[0]
-    )
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+async def _make(target: Target, topics: Sequence[str], options: dict[str, Any]) -> None:
+    async with target.connect() as mq:
+        for topic in topics:
+            await mq.create_topic(topic, **options)
 
 
-@asynccontextmanager
-async def _connections(target: Target, count: int) -> AsyncIterator[list[Client]]:
-    """A connection for each; a broker in this process is one for all."""
-    near = target.url.startswith(("memory:", "file:"))
+async def _delete(target: Target, topics: Sequence[str]) -> None:
+    """Those that were made: an early end may have come before the last."""
+    async with target.connect() as mq:
+        for topic in topics:
+            with suppress(TopicNotFound):
+                await mq.delete_topic(topic)
+
+
+async def _work(run: Run, *, target: Target) -> None:
+    """The publishers and subscribers of one process; each has a connection of its own."""
+    plan = run.plan
+    wanted = plan.subscribers if plan.workload != "pub" else 0
     async with AsyncExitStack() as stack:
-        made = [
-            await stack.enter_async_context(target.connect(makes=True))
-            for _ in range(1 if near else count)
+        mqs = [
+            await stack.enter_async_context(target.connect())
+            for _ in range(plan.publishers + wanted)
         ]
-        yield made * count if near else made
+        await WORKLOADS[plan.workload](run, mqs[: plan.publishers], mqs[plan.publishers :])
 
 
 async def _measure(run: Run, target: Target, options: dict[str, Any]) -> None:
+    """A broker in this process: one connection for all, which it ends with."""
     plan = run.plan
-    wanted = plan.subscribers if plan.workload != "pub" else 0
-    async with _connections(target, plan.publishers + wanted) as mqs:
-        made: list[str] = []
+    async with target.connect(makes=True) as mq:
+        for topic in plan.topics:
+            await mq.create_topic(topic, **options)
         try:
-            for topic in plan.topics:
-                await mqs[0].create_topic(topic, **options)
-                made.append(topic)
-            ours, theirs = mqs[: plan.publishers], mqs[plan.publishers :]
-            await WORKLOADS[plan.workload](run, ours, theirs)
+            theirs = [] if plan.workload == "pub" else [mq] * plan.subscribers
+            await WORKLOADS[plan.workload](run, [mq] * plan.publishers, theirs)
         finally:
-            for topic in made:
-                await mqs[0].delete_topic(topic)
+            for topic in plan.topics:
+                await mq.delete_topic(topic)
 
 
 # --- what came of it
@@ -196,6 +229,8 @@ def _summary(run: Run) -> list[str]:
     if plan.workload in WITH_SUBSCRIBERS:
         words.append(many(plan.subscribers, "subscriber"))
     words.append(many(len(plan.topics), "topic"))
+    if run.processes > 1:
+        words.append(f"{run.processes} processes")
     more = [
         f"batches of {plan.batch:,}",
         f"{plan.in_flight:,} in flight",
@@ -236,6 +271,7 @@ def _tell(run: Run, output: str, ended: str) -> None:
                 "publishers": plan.publishers,
                 "subscribers": plan.subscribers if plan.workload != "pub" else 0,
                 "topics": len(plan.topics),
+                "processes": run.processes,
                 "msg_size": plan.size,
                 "batch": plan.batch,
                 "qos": plan.qos,

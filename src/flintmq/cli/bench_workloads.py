@@ -1,8 +1,8 @@
 """What `flintmq bench` does to a broker: publish, read, both, a queue, one message at a time.
 
-A message begins with the time it was sent, in nanoseconds of this process: publishers and
-subscribers share a clock. Nothing here waits for ever: who has not got what was sent some seconds
-after the last of it gives up, and says how many are missing.
+A message begins with the time it was sent, in nanoseconds of this machine's monotonic clock, which
+publishers and subscribers share, in one process or in several. Nothing here waits for ever: who has
+not got what was sent some seconds after the last of it gives up, and says how many are missing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from time import perf_counter, perf_counter_ns
@@ -44,6 +44,29 @@ class Plan:
     qos: int
     in_flight: int
     duration: float | None
+    first: int = 0
+    """The number of our first publisher and subscriber; of several processes, each has its own."""
+    step: int = 1
+
+    def topic_of(self, number: int) -> str:
+        return self.topics[(self.first + number * self.step) % len(self.topics)]
+
+    def share(self, process: int, processes: int) -> Plan:
+        """The part of one process: every so many-th publisher and subscriber, and their messages.
+
+        Where there are more processes than publishers, those without one publish nothing.
+        """
+        publishers = len(range(process, self.publishers, processes))
+        before = sum(len(range(one, self.publishers, processes)) for one in range(process))
+        until = self.messages * (before + publishers) // self.publishers
+        return replace(
+            self,
+            publishers=publishers,
+            subscribers=len(range(process, self.subscribers, processes)),
+            messages=until - self.messages * before // self.publishers,
+            first=process,
+            step=processes,
+        )
 
 
 class Side:
@@ -62,6 +85,12 @@ class Side:
         self.count += count
         self.last = perf_counter()
 
+    def merge(self, other: Side) -> None:
+        self.count += other.count
+        self.times.merge(other.times)
+        self.first = min(filter(None, (self.first, other.first)), default=0.0)
+        self.last = max(self.last, other.last)
+
     @property
     def seconds(self) -> float:
         return max(1e-9, self.last - self.first)
@@ -70,12 +99,20 @@ class Side:
 class Run:
     """One run of a workload, and what came of it."""
 
-    def __init__(self, plan: Plan, tell: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        tell: Callable[[int], None],
+        meet: Callable[[Counter[str]], Awaitable[Counter[str]]] | None = None,
+    ) -> None:
         self.plan, self._tell = plan, tell
+        self._meet = meet
+        """Of several processes: waits for the others, and returns what all have published."""
         self.published, self.received = Side(), Side()
         self.by_topic: Counter[str] = Counter()
         self.lost = 0
         self.durability = ""
+        self.processes = 1
         self._filler = bytes(max(0, plan.size - STAMP))
         self._left = plan.messages
         self._end = 0.0
@@ -95,19 +132,31 @@ class Run:
         self._left -= count
         return count
 
+    async def ready(self) -> None:
+        """Whoever receives is there: nobody publishes before that."""
+        if self._meet is not None:
+            await self._meet(Counter())
+
+    async def over(self) -> None:
+        """Everything is published, by us and by the others."""
+        if self._meet is not None:
+            self.by_topic = await self._meet(self.by_topic)
+        self._is_over = True
+
     async def publish(self, mqs: Sequence[Client]) -> None:
         plan = self.plan
+        await self.ready()
         self._end = perf_counter() + (plan.duration or 0.0)
         self.published.begin()
+        if plan.workload != "sub":
+            self.received.begin()
         lanes = [
-            self._lane(mq, plan.topics[number % len(plan.topics)])
+            self._lane(mq, plan.topic_of(number))
             for number, mq in enumerate(mqs)
             for _ in range(plan.in_flight)
         ]
-        try:
-            await _all(lanes)
-        finally:
-            self._is_over = True
+        await _all(lanes)
+        await self.over()
 
     async def _lane(self, mq: Client, topic: str) -> None:
         side, qos = self.published, self.plan.qos
@@ -154,8 +203,7 @@ class Run:
                 return
 
     def subscribers(self, mqs: Sequence[Client]) -> list[tuple[Client, str]]:
-        topics = self.plan.topics
-        return [(mq, topics[number % len(topics)]) for number, mq in enumerate(mqs)]
+        return [(mq, self.plan.topic_of(number)) for number, mq in enumerate(mqs)]
 
 
 async def _all(work: Sequence[Any]) -> None:
@@ -218,15 +266,11 @@ async def run_pubsub(run: Run, ours: Sequence[Client], theirs: Sequence[Client])
 
             await run.receive(topic, take, lost)
 
-        run.received.begin()
         await _all([run.publish(ours), *(read(*stream) for stream in streams)])
 
 
 async def run_queue(run: Run, ours: Sequence[Client], theirs: Sequence[Client]) -> None:
     """Members of one group for each topic share its messages; each is acknowledged."""
-    waiting = Counter(topic for _, topic in run.subscribers(theirs))
-    settled: Counter[str] = Counter()
-    run.received.begin()
 
     async def work(mq: Client, topic: str) -> None:
         last = perf_counter()
@@ -235,19 +279,24 @@ async def run_queue(run: Run, ours: Sequence[Client], theirs: Sequence[Client]) 
             if found:
                 await mq.ack(found)
                 run.got(found.values)
-                settled[topic] += len(found)
                 last = perf_counter()
             if not run._is_over:
                 continue
-            if settled[topic] >= run.by_topic[topic]:
-                return
-            if perf_counter() - last > PATIENCE:
-                waiting[topic] -= 1
-                if not waiting[topic]:
-                    run.lost += run.by_topic[topic] - settled[topic]
+            if found:
+                continue
+            # Others may have the rest, here or in another process.
+            lag = (await mq.group_stats(topic, GROUP)).lag
+            if lag == 0 or perf_counter() - last > PATIENCE:
                 return
 
     await _all([run.publish(ours), *(work(mq, topic) for mq, topic in run.subscribers(theirs))])
+
+
+def lost_in_queues(run: Run) -> int:
+    """What was published to topics that have members, and was handed to none of them."""
+    plan = run.plan
+    had = {plan.topic_of(number) for number in range(plan.subscribers)}
+    return max(0, sum(run.by_topic[topic] for topic in had) - run.received.count)
 
 
 async def run_latency(run: Run, ours: Sequence[Client], theirs: Sequence[Client]) -> None:

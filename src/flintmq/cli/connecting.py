@@ -12,8 +12,8 @@ import click
 
 from ..api import connect
 from ..client.client import Client
-from ..daemon import loop_factory
 from ..errors import InvalidRequest
+from ..event_loop import loop_factory
 from .contexts import Context, chosen, path_of_contexts, read_contexts
 
 HERE = "flint://127.0.0.1:7600"

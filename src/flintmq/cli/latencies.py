@@ -27,6 +27,12 @@ class Latencies:
         if ns > self.max_ns:
             self.max_ns = ns
 
+    def merge(self, other: Latencies) -> None:
+        """Take in what was counted elsewhere."""
+        self._buckets.update(other._buckets)
+        self.count += other.count
+        self.max_ns = max(self.max_ns, other.max_ns)
+
     def at(self, share: float) -> int:
         """So many nanoseconds or fewer took that share of them."""
         wanted = share * self.count

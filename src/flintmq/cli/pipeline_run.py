@@ -79,8 +79,9 @@ def command(
     \b
     Examples:
       flintmq pipeline run orders.toml --once
-      flintmq pipeline run orders.toml --for 10s --set window='5 minutes' --output json
+      flintmq pipeline run orders.toml --for 10m --set batch=40 --output json
     """
+    from ..spark.pipeline.failures import PipelineFailed
     from ..spark.pipeline.reaching import reach
     from ..spark.pipeline.reporting import reporter
     from ..spark.pipeline.running import checkpoint_root, run, settings_of
@@ -109,18 +110,22 @@ def command(
             )
         finally:
             ready()
-        outcome = run(
-            pipeline,
-            spark=spark,
-            once=once,
-            seconds=seconds,
-            from_scratch=from_scratch,
-            access=access,
-            on_progress=reports.progress,
-            show=reports.row,
-            tell=reports.note,
-            stop=stop,
-        )
+        try:
+            outcome = run(
+                pipeline,
+                spark=spark,
+                once=once,
+                seconds=seconds,
+                from_scratch=from_scratch,
+                access=access,
+                on_progress=reports.progress,
+                show=reports.row,
+                tell=reports.note,
+                stop=stop,
+            )
+        except PipelineFailed as failed:
+            reports.done(failed.outcome)
+            raise
     reports.done(outcome)
     return INTERRUPTED if once and outcome.ended == "stopped" else 0
 

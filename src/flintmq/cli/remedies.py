@@ -11,6 +11,7 @@ from ..errors import (
     Disconnected,
     FlintError,
     GroupNotFound,
+    NotAuthenticated,
     TlsFailed,
     TopicDeleted,
     TopicExists,
@@ -30,6 +31,8 @@ def told(error: FlintError) -> str:
     elif isinstance(error, GroupNotFound):
         known = f"`{_typed('group ls', error.topic)}` lists those there are"
         text = f"topic {error.topic!r} has no group {error.group!r}; {known}"
+    elif isinstance(error, NotAuthenticated):
+        text += "; yours is given by --api-key-file or FLINTMQ_API_KEY"
     elif isinstance(error, Disconnected) and not isinstance(error, TlsFailed):
         text += "; does it run there? `flintmq serve` starts a broker, --server names another one"
     return _one_line(text)

@@ -109,7 +109,7 @@ The first key closes a broker that asked nobody before: from then on everybody n
 Examples:
   flintmq key add billing --grant 'orders.>:consume' --data-dir /var/lib/flint
   flintmq key ls --data-dir /var/lib/flint
-  flintmq key rm billing --data-dir /var/lib/flint
+  flintmq key rm billing --data-dir /var/lib/flint --yes
 """,
 )
 

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from ..storage.backup import LOCK, Progress
-from ..storage.filesystem import LocalFileSystem
+if TYPE_CHECKING:  # storage is loaded by the few commands that look at a directory
+    from ..storage.backup import Progress
+    from ..storage.filesystem import LocalFileSystem
 
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -30,6 +31,9 @@ def stopped_directory(path: Path) -> Iterator[LocalFileSystem]:
     """A data directory that nobody uses meanwhile; else an error with the pid of who does."""
     if not any((path / name).exists() for name in ("manifest", "journal", "segments")):
         raise click.UsageError(f"{path} is no data directory: it has no manifest and no journal")
+    from ..storage.backup import LOCK
+    from ..storage.filesystem import LocalFileSystem
+
     filesystem = LocalFileSystem(path)
     lock = filesystem.lock(LOCK)
     try:

@@ -135,7 +135,7 @@ def screen(
     stored = size(sum(line.byte_count for line in topics))
     seen = f"{len(topics):,} of " if len(topics) < now.topic_count else ""
     facts = (
-        f"{seen}{now.topic_count:,} topics  {short(total)} messages  {stored}  "
+        f"{seen}{many(now.topic_count, 'topic')}  {short(total)} messages  {stored}  "
         f"in {short(sum(line.in_rate for line in topics))}/s  "
         f"out {short(sum(line.out_rate for line in topics))}/s  "
         f"lag {short(sum(line.lag for line in groups))}"

@@ -51,6 +51,8 @@ def decoded(message: Message) -> Decoded | None:
         return None
     format = None if said is None else said.format or _FORMATS.get(said.media_type)
     if isinstance(value, bytes):
+        if format not in (None, "raw"):
+            return None
         format = None
     elif not _is_json(value):
         return None

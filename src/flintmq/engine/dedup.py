@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..errors import InvalidRequest
 
@@ -46,10 +46,7 @@ class Window:
                 return offset + sequence - first
         elif at + 1 == len(self._runs) or self._runs[at + 1][0] >= sequence + count:
             return None
-        raise InvalidRequest(
-            f"sequences {sequence} to {sequence + count - 1} overlap with others in part; "
-            "a resend must be the same batch"
-        )
+        raise _overlap(sequence, count)
 
     def add(self, sequence: int, count: int, offset: int) -> None:
         """Remember new sequences; the oldest arrivals make room."""
@@ -107,6 +104,59 @@ class Window:
 
 def _first(run: list[int]) -> int:
     return run[0]
+
+
+def _overlap(sequence: int, count: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"sequences {sequence} to {sequence + count - 1} overlap with others in part; "
+        "a resend must be the same batch"
+    )
+
+
+T = TypeVar("T")
+
+
+class Flying(Generic[T]):
+    """Sequences that are decided and not yet applied, by producer, and who answers for each."""
+
+    def __init__(self) -> None:
+        self._by_producer: dict[str, _Ranges[T]] = {}
+
+    def find(self, producer: str, sequence: int, count: int) -> T | None:
+        """Who answers for just these sequences; None if they are new. See Window.find."""
+        ranges = self._by_producer.get(producer)
+        # Who counts up, as producers do, is beyond all that is on its way: nothing to look for.
+        if ranges is None or sequence >= ranges.end:
+            return None
+        for first, (length, item) in ranges.held.items():
+            if first < sequence + count and sequence < first + length:
+                if (first, length) == (sequence, count):
+                    return item
+                raise _overlap(sequence, count)
+        return None
+
+    def add(self, producer: str, sequence: int, count: int, item: T) -> None:
+        ranges = self._by_producer.get(producer)
+        if ranges is None:
+            ranges = self._by_producer[producer] = _Ranges()
+        ranges.held[sequence] = (count, item)
+        ranges.end = max(ranges.end, sequence + count)
+
+    def remove(self, producer: str, sequence: int) -> None:
+        ranges = self._by_producer.get(producer)
+        if ranges is not None:
+            ranges.held.pop(sequence, None)
+            if not ranges.held:
+                del self._by_producer[producer]
+
+
+class _Ranges(Generic[T]):
+    __slots__ = ("end", "held")
+
+    def __init__(self) -> None:
+        self.held: dict[int, tuple[int, T]] = {}
+        self.end = 0
+        """Behind the highest that was ever among them."""
 
 
 class Producers:

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 
 from ..batch import EXPIRY, PRODUCER, BatchBuilder, RecordBatch
-from ..errors import FlintError, InvalidRequest, QueueFull
+from ..errors import FlintError, QueueFull
 from ..group_model import Ranges
 from ..metrics import PUBLISH_SECONDS, Histogram, Meter
 from ..model import Receipt
 from ..storage.manifest import GroupState
 from ..storage.topic_log import TopicLog
 from .commands import AdvanceFirstOffset, Append, CreateGroup, SetCursor
+from .dedup import Flying
 from .feeds import Feed
 from .keeping import Done, Journaled
 from .log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX
@@ -45,7 +46,7 @@ class DurableTopic(Topic):
         self._flying_bytes = 0
         self._expected: deque[tuple[int, int, Feed]] = deque()  # offset, count, who expects them
         self._lasting: set[str] = set()
-        self._flying_sequences: dict[tuple[str, int], tuple[int, Pending]] = {}
+        self._flying_sequences: Flying[Pending] = Flying()
         self._gathered: BatchBuilder | None = None
         self._gatherers: list[Pending] = []
 
@@ -116,15 +117,11 @@ class DurableTopic(Topic):
         return super()._why_waiting(timeout, count)
 
     def _known_sequences(self, batch: RecordBatch) -> Receipt | Pending | None:
-        producer, first, count = batch.producer or "", batch.base_sequence, batch.row_count
-        for (name, sequence), (length, pending) in self._flying_sequences.items():
-            if name == producer and sequence < first + count and first < sequence + length:
-                if (sequence, length) == (first, count):
-                    return pending.repeated()
-                raise InvalidRequest(
-                    f"sequences {first} to {first + count - 1} overlap with others in part; "
-                    "a resend must be the same batch"
-                )
+        flying = self._flying_sequences.find(
+            batch.producer or "", batch.base_sequence, batch.row_count
+        )
+        if flying is not None:
+            return flying.repeated()
         known = super()._known_sequences(batch)
         if isinstance(known, Receipt):
             return msgspec.structs.replace(known, durability=self._proposer.durability)
@@ -148,8 +145,7 @@ class DurableTopic(Topic):
         batch = rows.seal() if isinstance(rows, BatchBuilder) else rows
         batch.stamp(offset, time)
         if batch.columns & PRODUCER:
-            key = (batch.producer or "", batch.base_sequence)
-            self._flying_sequences[key] = (count, pending)
+            self._flying_sequences.add(batch.producer or "", batch.base_sequence, count, pending)
         self._propose(batch, [pending])
         return pending
 
@@ -248,7 +244,7 @@ class DurableTopic(Topic):
         count = batch.row_count
         self._flying_bytes = max(0, self._flying_bytes - batch.size(0, count))
         if batch.columns & PRODUCER:
-            self._flying_sequences.pop((batch.producer or "", batch.base_sequence), None)
+            self._flying_sequences.remove(batch.producer or "", batch.base_sequence)
         self._append(batch, count, batch.append_time)
         self._have_come(batch.base_offset + count)
 

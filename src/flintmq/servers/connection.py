@@ -275,7 +275,7 @@ class Connection(Peer):
         out, self._out = self._out, []
         was_full = self._out_bytes > WRITE_BYTES_HIGH
         self._out_bytes = 0
-        if out and self._transport is not None and not self._is_leaving:
+        if out and self._transport is not None and self.is_open and not self._is_leaving:
             data = out[0] if len(out) == 1 else b"".join(out)
             self.bytes_sent += len(data)
             if self._tls is not None:

@@ -111,15 +111,20 @@ class TcpState(NamedTuple):
 CAN_LOOK = hasattr(socket, "TCP_INFO") and hasattr(socket, "TCP_USER_TIMEOUT")  # Linux
 _TCP_INFO = Struct("=8B13I")
 """The beginning of Linux' `struct tcp_info`."""
+_WINDOW = Struct("=228xI")
+"""The same up to what the other side has room for, which older systems do not tell."""
 
 
 def tcp_state(sock: Any) -> TcpState | None:
     try:
-        data = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        data = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _WINDOW.size)
     except OSError:
         return None  # it is closed already
-    _, _, _, probes, backoff, _, _, _, *numbers = _TCP_INFO.unpack(data)
-    return TcpState(numbers[4], numbers[12], bool(probes or backoff))
+    _, _, _, probes, backoff, _, _, _, *numbers = _TCP_INFO.unpack_from(data)
+    has_room = len(data) < _WINDOW.size or bool(_WINDOW.unpack(data)[0])
+    # What was on its way when its room ran out counts as unacknowledged, and is asked for.
+    unacknowledged = numbers[4] if has_room else 0
+    return TcpState(unacknowledged, numbers[12], bool(probes or backoff) or not has_room)
 
 
 def is_tcp(sock: Any) -> bool:

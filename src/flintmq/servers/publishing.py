@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 RAW_BYTES_MAX = 64 * 1024 * 1024
 """What the payload of a compressed batch may grow to."""
 
+BESIDE_BYTES_MAX = 256
+"""What a batch that is not copied may keep in memory beside itself: the rest of its frame."""
+
 FRAME_COST = 512
 """What a publish is counted for beside its bytes."""
 
@@ -237,8 +240,9 @@ def _apart(batch: RecordBatch, counts: Sequence[int]) -> list[RecordBatch]:
 
 def checked_batch(buffer: memoryview) -> RecordBatch:
     """One batch of a producer: what it says of itself holds, and it stamps nothing itself."""
-    # A copy: what is kept must not keep all alive that was received together with it.
-    batch = RecordBatch.decode(bytes(buffer), raw_bytes_max=RAW_BYTES_MAX)
+    # What is kept must not keep all alive that was received together with it.
+    is_alone = isinstance(buffer.obj, bytes) and len(buffer.obj) <= len(buffer) + BESIDE_BYTES_MAX
+    batch = RecordBatch.decode(buffer if is_alone else bytes(buffer), raw_bytes_max=RAW_BYTES_MAX)
     columns = batch.columns
     if columns & TIMES:
         raise InvalidRequest("the times of messages are the broker's to give")

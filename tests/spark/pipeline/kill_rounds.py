@@ -106,26 +106,20 @@ class Process:
         assert self._process.returncode == 0, self._said.read_text()[-3000:]
 
 
-def run_killed(
-    place: Place, kills: Sequence[int], chance: random.Random, environment: Mapping[str, str]
-) -> list[int]:
-    """Run to the end, killed after the micro-batches of these numbers began; in which it was."""
-    killed_in = []
-    for number in sorted(kills):
-        process = Process(place, environment)
-        give_up_at = time.monotonic() + PATIENCE_SECONDS
-        try:
-            while not process.has_ended() and place.begun() < number:
-                assert time.monotonic() < give_up_at, f"{place.name}: no batch {number}"
-                time.sleep(0.01)
-            time.sleep(chance.random() * JITTER_SECONDS)
-            if not process.has_ended():
-                killed_in.append(place.begun())
-        finally:
-            process.kill()
+def run_and_kill(
+    place: Place, number: int, chance: random.Random, environment: Mapping[str, str]
+) -> int | None:
+    """Kill a run a moment after micro-batch `number` began; in which it was, if in any."""
     process = Process(place, environment)
-    process.end()
-    return killed_in
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    try:
+        while not process.has_ended() and place.begun() < number:
+            assert time.monotonic() < give_up_at, f"{place.name}: no batch {number}"
+            time.sleep(0.01)
+        time.sleep(chance.random() * JITTER_SECONDS)
+        return None if process.has_ended() else place.begun()
+    finally:
+        process.kill()
 
 
 def publish_orders(mq: BlockingClient, topic: str, rows: Sequence[Any]) -> None:
@@ -159,8 +153,12 @@ def main() -> int:
                     for number in range(chosen.rounds):
                         chance = random.Random(chosen.seed + number)
                         killed = Place(name, broker.url, topic, at / f"{number}", chosen.batch)
-                        due = [chance.randrange(batches) for _ in range(chosen.kills)]
-                        killed_in = run_killed(killed, due, chance, os.environ)
+                        due = sorted(chance.randrange(batches) for _ in range(chosen.kills))
+                        found_in = [
+                            run_and_kill(killed, batch, chance, os.environ) for batch in due
+                        ]
+                        killed_in = [batch for batch in found_in if batch is not None]
+                        Process(killed, os.environ).end()
                         found = killed.rows(mq)
                         is_same = found == expected and bool(found)
                         outcome = Round(name, chosen.seed + number, killed_in, len(found), is_same)

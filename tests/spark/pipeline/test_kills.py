@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from .kill_rounds import Place, publish_orders, run_killed
+from .kill_rounds import Place, publish_orders, run_and_kill
 from .ready import Ready
 from .test_ready_made import some_orders
 
@@ -37,9 +37,10 @@ def test_a_pipeline_that_is_killed_gives_what_one_that_is_not_does(
     killed = Place(name, ready.servers, topic, tmp_path / "killed", batch=50)
 
     ready.run(name, **undisturbed.settings)
-    killed_in = run_killed(killed, [chance.randrange(6)], chance, environment_without_java)
+    killed_in = run_and_kill(killed, chance.randrange(6), chance, environment_without_java)
+    ready.run(name, **killed.settings)
 
-    assert killed_in, f"it had ended; seed {seed}"
+    assert killed_in is not None, f"it had ended; seed {seed}"
     expected = undisturbed.rows(ready.mq)
     assert expected
     assert killed.rows(ready.mq) == expected, f"killed in {killed_in}; seed {seed}"

@@ -126,13 +126,13 @@ def test_replay_of_a_topic(spark: Any, ready: Ready, topic: str) -> None:
 def test_rollup(spark: Any, ready: Ready, topic: str) -> None:
     ready.mq.create_topic(topic)
     parts = [some_orders(150, apart=2), some_orders(150, apart=2, first=150)]
-    settings = {"input": topic, "output": f"{topic}.totals", "batch": 40}
+    settings = {"input": topic, "output": f"{topic}.totals", "batch": 60}
     ready.run("rollup", **settings)
     for part in parts:
         ready.publish(topic, part)
         ready.run("rollup", **settings)
 
-    expected = answers.rollup(batches_of(parts, 40), window=60, delay=10)
+    expected = answers.rollup(batches_of(parts, 60), window=60, delay=10)
     counted = sum(row["orders"] for row in expected)
     assert 0 < counted < len([row for row in only_rows(*parts) if row["id"] >= 0]), "late ones"
     assert in_order(ready.read(f"{topic}.totals")) == in_order(expected)
@@ -167,13 +167,13 @@ def test_dedupe(spark: Any, ready: Ready, topic: str) -> None:
     ready.mq.create_topic(topic)
     first = some_orders(100, apart=60)
     second = [*first[-30:], *some_orders(100, apart=60, first=100)]
-    settings = {"input": topic, "output": f"{topic}.once", "batch": 40}
+    settings = {"input": topic, "output": f"{topic}.once", "batch": 60}
     ready.run("dedupe", **settings)
     for part in (first, second):
         ready.publish(topic, part)
         ready.run("dedupe", **settings)
 
-    expected = answers.dedupe(batches_of([first, second], 40), within=3600)
+    expected = answers.dedupe(batches_of([first, second], 60), within=3600)
     ids = [row["id"] for row in expected]
     assert len(set(ids)) == len(ids) >= 200
     assert in_order(ready.read(f"{topic}.once")) == in_order(expected)

@@ -298,7 +298,7 @@ class Connection(Peer):
             self._send(out[0] if len(out) == 1 else b"".join(out))
 
     def _send(self, data: bytes) -> None:
-        if self._transport is not None:
+        if self._transport is not None and self.is_open:
             self.bytes_sent += len(data)
             self.server.counters.writes += 1
             self._transport.write(data)

@@ -326,7 +326,7 @@ class HermesConnection(Peer):
     def _flush(self) -> None:
         self._is_flushing = False
         out, self._out = self._out, []
-        if out and self._transport is not None:
+        if out and self._transport is not None and self.is_open:
             data = b"".join(out) if len(out) > 1 else out[0]
             self.bytes_sent += len(data)
             self._transport.write(data)

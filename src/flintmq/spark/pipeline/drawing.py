@@ -113,9 +113,15 @@ class _Drawing:
             for target in box.after:
                 end = self._rows[id(target)]
                 if target.kind != "line":
-                    rows = range(end, end + len(target.lines))
-                    ways = (one for one in rows if not self._is_left_by_another(column, [box], one))
-                    end = next(ways, end)
+                    end = next(
+                        (
+                            row
+                            for row in range(end, end + len(target.lines))
+                            if (row, right - 1) not in self._signs
+                            and not self._is_left_by_another(column, [box], row)
+                        ),
+                        end,
+                    )
                     self._signs[(end, right - 1)] = "▶"
                 self._way(row, end, left, turn, right - 1)
         return right

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import FlintError
+
+if TYPE_CHECKING:
+    from .running import Outcome
 
 LONG = 600
 DEEP = 20
@@ -14,12 +17,12 @@ TRACEBACK = "Traceback (most recent call last)"
 
 
 class PipelineFailed(FlintError):
-    """Flows ended with errors; the others were stopped after their batch."""
+    """Flows ended with errors; the others were stopped after their batch. `outcome` is of all."""
 
-    def __init__(self, pipeline: str, errors: dict[str, str]) -> None:
+    def __init__(self, pipeline: str, errors: dict[str, str], outcome: Outcome) -> None:
         lines = [f"flow {flow!r} of {pipeline!r}: {error}" for flow, error in errors.items()]
         super().__init__("\n".join(lines))
-        self.pipeline, self.errors = pipeline, errors
+        self.pipeline, self.errors, self.outcome = pipeline, errors, outcome
 
 
 def told_of_step(error: BaseException) -> str:

@@ -92,7 +92,7 @@ def fill(
     for found in _REFERENCE.finditer(text):
         name, closed = found[1], found[2]
         if name is None:
-            value = ""  # the first of two dollars
+            value = "$"  # of two
         else:
             had = True
             value = values.get(name, "")

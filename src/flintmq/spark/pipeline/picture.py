@@ -7,7 +7,7 @@ A line that passes a column has a place of its own there, so it crosses no box. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -48,13 +48,15 @@ class Picture:
 
     def links(self) -> list[tuple[Box, Box]]:
         """From box to box, without the places that lines pass."""
-        found = []
-        for box in self.boxes():
-            for after in box.after:
-                while after.kind == "line":
-                    after = after.after[0]
-                found.append((box, after))
-        return found
+        return [(box, end) for box in self.boxes() for end in _ends(box)]
+
+
+def _ends(box: Box) -> Iterator[Box]:
+    for after in box.after:
+        if after.kind == "line":
+            yield from _ends(after)
+        else:
+            yield after
 
 
 def picture_of(pipeline: Pipeline, *, long: int = LONG) -> Picture:

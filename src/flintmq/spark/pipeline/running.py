@@ -21,6 +21,7 @@ from .definition import Pipeline
 from .failures import PipelineFailed, told_of_step
 from .flows import Flow, TablesIn, flows_of
 from .frames import Access, Frames, java_session, tables_in
+from .lagging import Lag
 from .reaching import reach
 from .resuming import facts_of, resume, target_of
 from .sinks import Print, Writing
@@ -40,8 +41,8 @@ SETTINGS: dict[str, Setting] = {
     "spark.sql.session.timeZone": "UTC",
 }
 
-Ended = Literal["done", "stopped"]
-"""A run `once` is done; every other one ends when it is stopped."""
+Ended = Literal["done", "stopped", "failed"]
+"""A run `once` is done; every other one ends when it is stopped, or when a flow dies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +109,12 @@ def run(
             prepared = [(flow, starting.prepared(flow)) for flow in flows]
             for flow, writer in prepared:
                 watched.append(starting.started(flow, writer))
+        tell(f"running: {', '.join(flow.name for flow in flows)}")
         deadline = None if seconds is None else time.monotonic() + seconds
         _watch(watched, stop, deadline, on_progress, tell)
         outcome = Outcome(
             pipeline=pipeline.name,
-            ended="stopped" if stop.is_asked() or not once else "done",
+            ended=_ended(watched, is_done=once and not stop.is_asked()),
             seconds=time.monotonic() - began,
             flows={one.flow.name: one.outcome() for one in watched},
         )
@@ -120,8 +122,14 @@ def run(
             if one.error is None and one.positions:
                 _tell_the_broker(pipeline, one, access or {})
     if errors := {one.flow.name: one.error for one in watched if one.error is not None}:
-        raise PipelineFailed(pipeline.name, errors)
+        raise PipelineFailed(pipeline.name, errors, outcome)
     return outcome
+
+
+def _ended(watched: list[Watched], *, is_done: bool) -> Ended:
+    if any(one.error is not None for one in watched):
+        return "failed"
+    return "done" if is_done else "stopped"
 
 
 def _make_active(spark: SparkSession) -> None:
@@ -211,7 +219,7 @@ class _Starting:
 
     def started(self, flow: Flow, writer: Any) -> Watched:
         try:
-            return Watched(flow, writer.start())
+            return Watched(flow, writer.start(), Lag(self._pipeline, flow, self._access))
         except Exception as error:
             raise InvalidRequest(
                 f"{flow.sink.place}: sink {flow.name!r}: {told_of_step(error)}"

@@ -12,6 +12,7 @@ from ...errors import InvalidRequest
 from ..offsets import Positions, read
 from .failures import told_of_query
 from .flows import Flow
+from .lagging import Lag
 
 COUNTED = "flintmq_rows"
 """Under this name Spark counts the rows that go to the sink."""
@@ -54,8 +55,8 @@ class FlowOutcome:
 class Watched:
     """A running query."""
 
-    def __init__(self, flow: Flow, query: Any) -> None:
-        self.flow, self._query, self._java = flow, query, query._jsq
+    def __init__(self, flow: Flow, query: Any, lag: Lag) -> None:
+        self.flow, self._query, self._java, self._lag = flow, query, query._jsq, lag
         self.rows_in = self.rows_out = self.batches = 0
         self.error: str | None = None
         self.positions: list[Positions] = []
@@ -76,6 +77,7 @@ class Watched:
         if is_over and not self._has_ended:
             self._has_ended, self._ended_at = True, time.monotonic()
             self.error = told_of_query(self._query)
+            self._lag.close()
 
     def _said_since(self) -> list[Mapping[str, Any]]:
         last = self._java.lastProgress()
@@ -96,7 +98,8 @@ class Watched:
         self.batches += 1
         seconds = said["durationMs"].get("triggerExecution", 0) / 1000
         states = said.get("stateOperators", [])
-        self.positions, lag = _standing(said["sources"])
+        self.positions, lag_at_start = _standing(said["sources"])
+        lag = self._lag.behind(self.positions)
         return FlowProgress(
             flow=self.flow.name,
             batch=said["batchId"],
@@ -104,7 +107,7 @@ class Watched:
             rows_out=rows_out,
             seconds=seconds,
             rows_per_second=rows_in / seconds if seconds else 0.0,
-            lag=lag,
+            lag=lag_at_start if lag is None else lag,
             state_rows=sum(one["numRowsTotal"] for one in states) if states else None,
             state_bytes=sum(one["memoryUsedBytes"] for one in states) if states else None,
             watermark=said.get("eventTime", {}).get("watermark"),
@@ -149,10 +152,11 @@ class Watched:
 
     def stop_now(self) -> None:
         self._query.stop()
+        self._lag.close()
 
 
 def _standing(sources: list[Mapping[str, Any]]) -> tuple[list[Positions], int | None]:
-    """Where sources stand, and how far from the end of what there is."""
+    """Where sources stand, and how far from what there was when the micro-batch began."""
     standing: list[Positions] = []
     lag: int | None = None
     for source in sources:
