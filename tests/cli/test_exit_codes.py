@@ -42,10 +42,17 @@ def test_the_documents_have_every_code() -> None:
         assert f"| {code} | {meaning} |" in page
 
 
+def loaded_by(*arguments: str) -> list[str]:
+    code = f"import sys; from flintmq.cli.root import run; run({arguments!r}); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return done.stdout.split()
+
+
 def test_help_loads_nothing_that_takes_time() -> None:
-    code = "import sys; from flintmq.cli.root import run; run(['--help']); print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
-    ).stdout.split()
     heavy = {"asyncio", "msgspec", "ssl", "socket", "flintmq.api", "flintmq.client", "rich"}
-    assert heavy.isdisjoint(loaded)
+    assert heavy.isdisjoint(loaded_by("--help"))
+
+
+def test_a_command_that_talks_to_a_broker_loads_no_broker() -> None:
+    heavy = {"flintmq.daemon", "flintmq.engine", "flintmq.storage", "flintmq.servers"}
+    assert heavy.isdisjoint(loaded_by("topic", "ls", "--server", "127.0.0.1:1"))

@@ -13,11 +13,12 @@ from ..offsets import Positions, read
 from .failures import told_of_query
 from .flows import Flow
 from .lagging import Lag
+from .stopping import A_FLOW, Gate
 
 COUNTED = "flintmq_rows"
 """Under this name Spark counts the rows that go to the sink."""
 
-IDLE = ("Waiting for", "Getting offsets", "Initializing", "Terminated", "Stopped")
+IDLE = ("Waiting for", "Getting offsets", "Initializing")
 """How Spark's word on a query begins while no micro-batch is at work."""
 
 
@@ -55,15 +56,16 @@ class FlowOutcome:
 class Watched:
     """A running query."""
 
-    def __init__(self, flow: Flow, query: Any, lag: Lag) -> None:
-        self.flow, self._query, self._java, self._lag = flow, query, query._jsq, lag
+    def __init__(self, flow: Flow, query: Any, gate: Gate, lag: Lag) -> None:
+        self.flow, self._query, self._java, self._gate = flow, query, query._jsq, gate
+        self._lag = lag
         self.rows_in = self.rows_out = self.batches = 0
         self.error: str | None = None
         self.positions: list[Positions] = []
         """Where its sources stand, of those that are topics."""
         self._last: tuple[int, str] = (-1, "")
         self._began = self._ended_at = time.monotonic()
-        self._has_ended = self._is_to_stop = False
+        self._has_ended = self._is_to_stop = self._was_stopped = False
         self._done_when_asked = 0
 
     # --- looking
@@ -76,7 +78,10 @@ class Watched:
                 yield self._counted(said)
         if is_over and not self._has_ended:
             self._has_ended, self._ended_at = True, time.monotonic()
-            self.error = told_of_query(self._query)
+            error = told_of_query(self._query)
+            # What it falls over because it is stopped is no error.
+            is_ours = self._was_stopped or (error or "").startswith(A_FLOW)
+            self.error = None if is_ours else error
             self._lag.close()
 
     def _said_since(self) -> list[Mapping[str, Any]]:
@@ -132,8 +137,9 @@ class Watched:
 
     def stop_after_batch(self) -> None:
         """Ask it to end; `stop_if_due` then does."""
-        if not self._is_to_stop:
+        if not self._is_to_stop and self._java.isActive():
             self._is_to_stop, self._done_when_asked = True, self.batches
+            self._gate.close()
 
     def stop_if_due(self) -> None:
         """End it if it was asked to, and no micro-batch is at work, or the one that was is done.
@@ -151,7 +157,11 @@ class Watched:
         return not status.isTriggerActive() or str(status.message()).startswith(IDLE)
 
     def stop_now(self) -> None:
+        if self._java.isActive():
+            self._was_stopped = True
+        self._gate.close()
         self._query.stop()
+        self._gate.wait_empty()
         self._lag.close()
 
 
