@@ -101,7 +101,7 @@ def _measure(
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     results = Results(_facts(installed, rounds, effort, options.quick), installed.missing)
     servers: dict[str, Running] = {}
-    before = machine_ticks()
+    began, before = time.monotonic(), machine_ticks()
     start = starters(installed)
     for name in dict.fromkeys(mode.server for mode in modes):
         say(f"starts {name}")
@@ -121,6 +121,7 @@ def _measure(
     for number in range(rounds):
         for scenario in options.scenarios:
             _round(results, clients, scenario, modes, servers, number)
+    results.facts["minutes"] = (time.monotonic() - began) / 60
     after = machine_ticks()
     if after[1] > before[1]:
         results.facts["stolen"] = (after[0] - before[0]) / (after[1] - before[1])
@@ -184,7 +185,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="does it run? figures mean nothing")
     parser.add_argument("--kafka", action="store_true", help="Kafka as well; its jars by Maven")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"default: {ROUNDS}")
-    parser.add_argument("--seconds", type=float, default=0.8, help="for each figure [0.8]")
+    parser.add_argument("--seconds", type=float, default=0.7, help="for each figure [0.7]")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--chart", metavar="FILE.svg")
     parser.add_argument("--write-docs", action="store_true", help=f"into {PAGE.name}")

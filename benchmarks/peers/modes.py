@@ -69,14 +69,14 @@ MODES: tuple[Mode, ...] = (
     Mode(US, "memory", "none", "topics with `storage=memory`", "flintmq-memory"),
     Mode(
         "nats", "fsync", "synced", "JetStream file store, `sync_interval: always`", "nats-fsync",
-        backlog=30_000,
+        backlog=20_000,
     ),
     Mode(
         "nats", "default", "cached", "JetStream file store, synced each 2 minutes (default)",
-        "nats-default", backlog=30_000, is_live=True,
+        "nats-default", backlog=20_000, is_live=True,
     ),
     Mode(
-        "nats", "memory", "none", "JetStream memory store", "nats-default", backlog=30_000,
+        "nats", "memory", "none", "JetStream memory store", "nats-default", backlog=20_000,
     ),
     Mode(
         "redis", "always", "synced", "stream, AOF, `appendfsync always`", "redis-always",

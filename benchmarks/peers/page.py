@@ -176,8 +176,9 @@ def _machine(results: Results) -> str:
         f"{facts['python']}; load average at the start "
         f"{', '.join(f'{one:.2f}' for one in facts['load_average_at_start']) or 'unknown'}; "
         f"taken by the host meanwhile {facts.get('stolen', 0.0):.0%}.",
-        f"- Run: {facts['rounds']} rounds, {facts['seconds']:g} s for each figure, medians "
-        f"(smallest to largest); {facts.get('date', '')}.",
+        f"- Run: rounds {facts['rounds']}, {facts['seconds']:g} s for each figure, medians "
+        f"(smallest to largest); {facts.get('minutes', 0.0):.1f} minutes; "
+        f"{facts.get('date', '')}.",
     ]
     if versions:
         lines.append(f"- Peers: {versions}.")

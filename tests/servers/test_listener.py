@@ -84,7 +84,9 @@ async def test_max_connections_counts_those_of_all_protocols_together(broker: Br
         await server.close()
 
     assert native.places.taken == 0
-    assert [(one.accepted, one.connections) for one in servers] == [(1, set())] * 3
+    assert [one.connections for one in servers] == [set()] * 3
+    # Who has said nothing at the shared port belongs to neither protocol yet.
+    assert [one.accepted for one in servers] == [0, 1, 1]
 
 
 @pytest.mark.parametrize("protocol", ["hermes", "blip"])
@@ -164,6 +166,7 @@ def test_a_machine_that_is_gone_is_noticed_and_what_it_had_goes_to_the_next(
 
 
 @linux
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_who_only_does_not_read_stays_for_as_long_as_it_likes(
     loop: str, monkeypatch: pytest.MonkeyPatch

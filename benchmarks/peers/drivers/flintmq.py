@@ -90,6 +90,7 @@ class FlintDriver(Driver):
     async def consume(self) -> Figures:
         async with flintmq.connect(self._url) as mq:
             topic = await self._topic(mq)
+            await mq.poll(topic, GROUP, 1)  # the group is there before the clock starts
             for at in range(0, self.job.count, 1000):
                 await mq.publish_batch(topic, [self.value] * min(1000, self.job.count - at))
             taken = 0

@@ -33,6 +33,8 @@ from .ready import EXAMPLES, decoded, encoded, in_order
 JITTER_SECONDS = 0.6
 PATIENCE_SECONDS = 400.0
 FLOW = {"rollup": "totals", "archive": "files"}
+APART = {"rollup": 2.0, "archive": 60.0}
+"""Seconds from one order to the next."""
 
 
 @dataclass
@@ -131,6 +133,7 @@ def main() -> int:
     from .test_ready_made import some_orders
 
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pipeline", action="append", choices=list(APART))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kills", type=int, default=1, help="in each round")
     parser.add_argument("--messages", type=int, default=480)
@@ -143,9 +146,9 @@ def main() -> int:
         broker = BrokerProcess(Path(temporary) / "data").start()
         try:
             with flintmq.connect_sync(broker.url, timeout=60) as mq:
-                for name, apart in (("rollup", 2.0), ("archive", 60.0)):
+                for name in chosen.pipeline or list(APART):
                     topic, at = f"orders.{name}", Path(temporary) / name
-                    rows = some_orders(chosen.messages, apart=apart, seed=chosen.seed)
+                    rows = some_orders(chosen.messages, apart=APART[name], seed=chosen.seed)
                     publish_orders(mq, topic, rows)
                     undisturbed = Place(name, broker.url, topic, at / "undisturbed", chosen.batch)
                     Process(undisturbed, os.environ).end()
