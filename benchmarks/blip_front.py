@@ -100,7 +100,6 @@ def echoed(address: tuple[str, int], count: int) -> float:
     poll = frame(POLL, bytes(8))
 
     def consume() -> None:
-        wire.socket.settimeout(0.05)
         for _ in range(count):
             wire.socket.sendall(poll)
             wire.receive(POLLED_BYTES)
@@ -113,6 +112,7 @@ class Wire:
 
     def __init__(self, address: tuple[str, int], version: int) -> None:
         self.socket = socket.create_connection(address, 30)
+        self._buffer = bytearray()
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if version:
             self.ask(HELLO, struct.pack(">H", version), 8)
@@ -126,6 +126,18 @@ class Wire:
         data = self.socket.recv(count, socket.MSG_WAITALL)
         assert len(data) == count, "the broker has closed the connection"
         return data
+
+    def frame(self) -> bytes:
+        """The next one, whatever it is. Raises TimeoutError and keeps what there is of it."""
+        buffer = self._buffer
+        while len(buffer) < 4 or len(buffer) < 4 + int.from_bytes(buffer[:4], "big"):
+            data = self.socket.recv(1 << 16)
+            assert data, "the broker has closed the connection"
+            buffer += data
+        stop = 4 + int.from_bytes(buffer[:4], "big")
+        found = bytes(buffer[:stop])
+        del buffer[:stop]
+        return found
 
     def subscribe(self, qos: int) -> int:
         payload = struct.pack(">H", len(TOPIC)) + TOPIC + bytes([qos])
@@ -207,17 +219,23 @@ def polled(address: tuple[str, int], count: int, qos: int) -> float:
 
     def consume() -> None:
         subscriber.socket.settimeout(0.05)
-        for _ in range(count):
-            while True:
-                subscriber.socket.sendall(poll)
-                try:
-                    got = subscriber.receive(POLLED_BYTES)
-                    break
-                except TimeoutError:
-                    continue
+        seen: set[int] = set()
+        received = 0
+        while received < count:
+            subscriber.socket.sendall(poll)
+            try:
+                got = subscriber.frame()
+            except TimeoutError:
+                continue
+            if got[4] != PUBLISH:
+                continue  # a late ACK was refused
             if qos:
                 tag = int.from_bytes(got[5:13], "big")
                 subscriber.socket.sendall(frame(ACK, number, tag))
+                received += tag not in seen
+                seen.add(tag)
+            else:
+                received += 1
 
     return rate(count, publishing(publisher, publish_frame(qos), count), consume)
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,22 +18,6 @@ from flintmq.cli.bench_workloads import Plan, Run
 from flintmq.cli.latencies import Latencies, shown
 
 from .conftest import Shell
-
-
-@pytest.fixture
-def remote(tmp_path: Path) -> Iterator[str]:
-    """A broker in a process of its own."""
-    command = [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", f"{tmp_path}/served"]
-    with subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().split("ready at ")[1].split(",")[0]
-        process.terminate()
-        process.wait(30)
 
 
 def told(shell: Shell, *arguments: str) -> Any:

@@ -47,13 +47,13 @@ OWN_PORTS = {
 """Brokers run until they are told to stop; these options keep them off ports that others have."""
 
 BROKERS = [line for line in EXAMPLES if any(f"flintmq {name}" in line for name in OWN_PORTS)]
-ELSEWHERE_TYPED = [
-    line
-    for line in EXAMPLES
-    if line.startswith(("flintmq blip ", "flintmq pipeline run ", "flintmq pipeline export "))
-]
-"""They need a broker with BlipMQ's port, or Spark: tests/servers/blip and tests/spark/pipeline type
-them."""
+OF_PROCESSES = [line for line in EXAMPLES if "--processes" in line]
+"""They need a broker that runs: several processes use it."""
+
+NOT_HERE = ("flintmq blip ", "flintmq pipeline run ", "flintmq pipeline export ")
+ELSEWHERE_TYPED = [line for line in EXAMPLES if any(name in line for name in NOT_HERE)]
+"""They need Spark, or a broker with BlipMQ's port: tests/spark/pipeline and tests/servers/blip
+type them."""
 
 PLACES = {
     "/var/lib/flint": "data",
@@ -150,7 +150,8 @@ def prepare(line: str, place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [line for line in EXAMPLES if line not in (*BROKERS, *ELSEWHERE_TYPED)]
+    "line",
+    [line for line in EXAMPLES if line not in (*BROKERS, *OF_PROCESSES, *ELSEWHERE_TYPED)],
 )
 def test_the_example_works(line: str, place: Path) -> None:
     prepare(line, place)
@@ -159,9 +160,16 @@ def test_the_example_works(line: str, place: Path) -> None:
         more = [("--once",)]
     done = run_line(at_home(line, place), more[-1] if more else ())
     assert "Traceback" not in done.err
+    assert "--help`)" not in done.err, "it is used as it says itself"
     allowed = (0, 1, 2) if line.startswith(MAY_FIND_SOMETHING) else (0,)
     assert done.code in allowed, done.err
     assert done.out or done.err or ">" in line or "--timeout" in more[-1], "it says what it did"
+
+
+@pytest.mark.parametrize("line", OF_PROCESSES)
+def test_the_example_of_several_processes_works(line: str, remote: str) -> None:
+    done = run_line(line, ("--messages", "60", "--server", remote))
+    assert (done.code, b"2 processes" in done.out) == (0, True), done.err
 
 
 @pytest.mark.parametrize("line", BROKERS)

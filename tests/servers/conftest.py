@@ -16,7 +16,7 @@ from .keys import KeyedServer
 
 @pytest.fixture
 def limits() -> Limits:
-    return Limits()
+    return Limits(handshake_seconds=60)
 
 
 @pytest.fixture

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -53,7 +55,7 @@ class _Group(click.Group):
 def command(context: click.Context, addr: str) -> None:
     """Publish and subscribe as BlipMQ's own command line does.
 
-    p, s and u are short for pub, sub and unsub.
+    p, s and u are short for pub, sub and unsub; connect is a shell.
 
     \b
     Examples:
@@ -61,10 +63,14 @@ def command(context: click.Context, addr: str) -> None:
       flintmq blip pub chat - --ttl 5000 < message.txt
       flintmq blip sub chat --count 10
     """
-    host, _, port = addr.rpartition(":")
+    context.obj = _address(addr)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
     if not host or not port.isdigit():
-        raise click.UsageError(f"--addr is HOST:PORT, not {addr!r}")
-    context.obj = (host.strip("[]"), int(port))
+        raise click.UsageError(f"an address is HOST:PORT, not {text!r}")
+    return host.strip("[]"), int(port)
 
 
 def _ttl(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,7 +106,7 @@ def pub(
     if path is not None:
         return _publish_file(address, topic, path, ttl)
     assert message is not None
-    payload = sys.stdin.buffer.read() if message == "-" else message.encode()
+    payload = sys.stdin.buffer.read() if message == "-" else _bytes(message)
     return _publish(address, topic, payload, ttl)
 
 
@@ -187,18 +193,121 @@ def unsub(address: tuple[str, int], topic: str) -> int:
     return _carried_out(address, topic, _command(Action.UNSUB, topic))
 
 
+@command.command("connect")
+@click.argument("addr", required=False, metavar="[HOST:PORT]")
+@click.pass_obj
+def connect(address: tuple[str, int], addr: str | None) -> int:
+    """A shell over one connection: a command on each line, messages as they come.
+
+    \b
+      pub TOPIC [TTL_MS] MESSAGE...
+      sub TOPIC
+      unsub TOPIC
+      help, exit
+
+    \b
+    Examples:
+      flintmq blip connect 127.0.0.1:7878
+      echo 'pub chat 5000 hello all' | flintmq blip connect
+    """
+    if addr is not None:
+        address = _address(addr)
+    with _connected(address) as connection:
+        shown = _Shown(connection)
+        shown.start()
+        try:
+            last = _ask_by_lines(connection, shown)
+            if last:  # an answer to this one shows that all before it was carried out
+                connection.sendall(_command(Action.SUB, last))
+            connection.shutdown(socket.SHUT_WR)
+        except OSError:
+            last = "-"  # it is gone
+        shown.join(CONNECT_SECONDS)
+    if shown.subscribed < shown.asked + bool(last):
+        raise Disconnected(_shown(address), f"the broker has closed the connection: {WHY_CLOSED}")
+    return 0
+
+
+SHELL = "pub TOPIC [TTL_MS] MESSAGE, sub TOPIC, unsub TOPIC, help, exit"
+
+
+def _asked(line: str) -> bytes:
+    """What a line of the shell asks the broker for."""
+    verb, _, rest = line.strip().partition(" ")
+    topic, _, said = rest.strip().partition(" ")
+    said = said.strip()
+    if verb == "pub" and said:
+        ttl, _, message = said.partition(" ")
+        if ttl.isdigit() and message.strip() and int(ttl) < 2**63:
+            return _command(Action.PUB, topic, _bytes(message.strip()), int(ttl))
+        return _command(Action.PUB, topic, _bytes(said))
+    if verb in ("sub", "unsub") and topic and not said:
+        return _command(Action.SUB if verb == "sub" else Action.UNSUB, topic)
+    if verb in ("", "help"):
+        click.echo(SHELL)
+        return b""
+    raise click.UsageError(f"{line.strip()!r} is none of: {SHELL}")
+
+
+def _ask_by_lines(connection: socket.socket, shown: _Shown) -> str:
+    """Send what the lines of stdin say; the topic of the last."""
+    last = ""
+    for line in sys.stdin:
+        words = line.split()
+        if words[:1] in (["exit"], ["quit"]):
+            break
+        try:
+            asked = _asked(line)
+        except click.UsageError as error:
+            click.echo(f"flintmq: {error.message}", err=True)
+            continue
+        if asked:
+            last = words[1]
+            shown.asked += words[0] == "sub"
+            connection.sendall(asked)
+    return last
+
+
+class _Shown(threading.Thread):
+    """Prints what comes while the shell waits for the next line."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(daemon=True)
+        self._connection = connection
+        self.asked = self.subscribed = 0
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError):  # then it has ended, which is told by who waits for this
+            for answer in _answers(self._connection):
+                if isinstance(answer, FlatMessage):
+                    click.echo(_as_text(answer))
+                    continue
+                self.subscribed += 1
+                if self.subscribed <= self.asked:
+                    click.echo(f"> {answer.info.decode()}")
+
+
 def _publish(address: tuple[str, int], topic: str, payload: bytes, ttl: int) -> int:
     return _carried_out(address, topic, _command(Action.PUB, topic, payload, ttl))
 
 
 def _command(action: Action, topic: str, payload: bytes = b"", ttl: int = 0) -> bytes:
-    name = topic.encode()
+    name = _bytes(topic)
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        raise click.UsageError(f"a topic is UTF-8, not {name!r}") from None
     if not 1 <= len(name) <= TOPIC_BYTES_MAX or not FORBIDDEN.isdisjoint(name):
         raise click.UsageError(
             f"a topic of BlipMQ has 1 to {TOPIC_BYTES_MAX} bytes, no '/', no line breaks; "
             f"not {topic!r}"
         )
     return encode_command(Command(action, name, payload, ttl))
+
+
+def _bytes(text: str) -> bytes:
+    """As it was typed, also where that was no UTF-8."""
+    return text.encode(errors="surrogateescape")
 
 
 def _connected(address: tuple[str, int]) -> socket.socket:

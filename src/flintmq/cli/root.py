@@ -57,7 +57,7 @@ COMMANDS = {
     "key": ("key", "Who may publish, consume and administer: API keys."),
     "log": ("log", "Look at a data directory, check and mend it."),
     "blipd": ("blipd", "Run a broker with BlipMQ's configuration."),
-    "blip": ("blip", "BlipMQ's own commands: pub, pubfile, sub, unsub."),
+    "blip": ("blip", "BlipMQ's own commands: pub, pubfile, sub, unsub, connect."),
     "backup": ("backup", "Copy a data directory."),
     "restore": ("restore", "Make a data directory from a backup."),
 }

@@ -47,13 +47,15 @@ def from_value(
     error: str | None = None,
     avro_schema: dict[str, Any] | str | None = None,
     content_type: str = "content_type",
+    once: bool = False,
 ) -> DataFrame:
     """Decode the values of messages: the frame with one column more, a struct of `schema`.
 
     A value that does not decode is null there; `error` names a column that then says why. A field
     that is not in a value is null. `format="auto"` goes by the column `content_type` of each
     message, compression included; without one it is taken for JSON. `avro_schema` is what Avro
-    values were written with.
+    values were written with. With `once`, a value is decoded once however often it is looked at;
+    filters on other columns then come after it.
     """
     checked_pyspark()
     from pyspark.sql import functions
@@ -63,9 +65,14 @@ def from_value(
     if column not in frame.columns:
         raise InvalidRequest(f"there is no column {column!r}; there are {', '.join(frame.columns)}")
     if format == "json":
-        decoded, why = _from_json(functions.col(column), wanted)
+        parsed = _parsed_json(functions.col(column), wanted)
+        if once:
+            frame = frame.withColumn(DECODED, _kept(parsed))
+            parsed = functions.col(DECODED)
+        decoded, why = _of_parsed(functions.col(column), parsed, wanted)
         result = frame.withColumn(into, decoded)
-        return result if error is None else result.withColumn(error, why)
+        result = result if error is None else result.withColumn(error, why)
+        return result.drop(DECODED) if once else result
     inputs = [functions.col(column).cast("binary")]
     if format == "auto":
         if content_type not in frame.columns:
@@ -75,9 +82,8 @@ def from_value(
             )
         inputs.append(functions.col(content_type))
     decode = _decoding_function(wanted, format, _schema_text(avro_schema))
-    result = frame.withColumn(DECODED, decode(*inputs)).withColumn(
-        into, functions.col(f"{DECODED}.data")
-    )
+    both = _kept(decode(*inputs)) if once else decode(*inputs)
+    result = frame.withColumn(DECODED, both).withColumn(into, functions.col(f"{DECODED}.data"))
     if error is not None:
         result = result.withColumn(error, functions.col(f"{DECODED}.error"))
     return result.drop(DECODED)
@@ -159,19 +165,32 @@ def _schema_text(avro_schema: Any) -> str:
 # --- JSON, in Java
 
 
-def _from_json(value: Any, wanted: Any) -> tuple[Any, Any]:
+def _parsed_json(value: Any, wanted: Any) -> Any:
     from pyspark.sql import functions, types
 
     with_bad = types.StructType([*wanted.fields, types.StructField(BAD, types.StringType())])
-    parsed = functions.from_json(
+    return functions.from_json(
         value.cast("string"),
         with_bad,
         {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD},
     )
+
+
+def _of_parsed(value: Any, parsed: Any, wanted: Any) -> tuple[Any, Any]:
+    from pyspark.sql import functions
+
     is_good = parsed.isNotNull() & parsed[BAD].isNull()
     fields = [parsed[field.name].alias(field.name) for field in wanted.fields]
     why = functions.when(value.isNotNull() & ~is_good, functions.lit(NOT_JSON))
     return functions.when(is_good, functions.struct(*fields)), why
+
+
+def _kept(column: Any) -> Any:
+    """The same, computed where it stands. Spark writes an expression out wherever it is used, and
+    in every condition by itself; what depends on the partition it leaves alone."""
+    from pyspark.sql import functions
+
+    return functions.when(functions.spark_partition_id() >= 0, column)
 
 
 # --- everything else, in Python, a batch at a time

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,74 @@ async def test_messages_are_lines(address: Address, form: str) -> None:
     else:
         assert json.loads(first)["payload_base64"] == "aGn/"
         assert json.loads(second)["id"] > json.loads(first)["id"]
+
+
+async def test_bytes_that_are_no_utf_8_are_sent_as_they_were_typed(address: Address) -> None:
+    async with RawFlat(address) as reading:
+        await reading.subscribe(b"chat")
+        assert (await run(address, "pub", "chat", "\udcff")).exit_code == 0
+        assert (await reading.message()).payload == b"\xff"
+    result = await run(address, "pub", "\udcff", "x")
+    assert result.exit_code == 2
+    assert "UTF-8" in result.output
+
+
+def examples() -> list[str]:
+    found = [command, *command.commands.values()]
+    texts = [inspect.cleandoc(one.help or "").partition("Examples:")[2] for one in found]
+    return sorted({line.strip() for text in texts for line in text.splitlines() if line.strip()})
+
+
+@pytest.mark.parametrize("line", examples())
+async def test_every_example_works(
+    address: Address, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("cat.png", "message.txt"):
+        (tmp_path / name).write_bytes(b"in a file")
+    said, _, typed = line.rpartition(" | ")
+    words = shlex.split(typed.partition(" < ")[0])
+    assert words[:2] == ["flintmq", "blip"]
+    here = [word for word in words[2:] if word not in ("--addr", "127.0.0.1:7878")]
+    if "sub" in here and "--count" not in here:
+        here += ["--count", "1"]
+    stdin = b"in a file" if " < " in typed else " ".join(shlex.split(said)[1:]).encode()
+    async with RawFlat(address) as client:
+        running = asyncio.ensure_future(run(address, *here, stdin=stdin))
+        while not running.done():
+            client.send(0, b"chat", b"")
+            await asyncio.sleep(0.002)
+    assert (await running).exit_code == 0, (await running).output
+
+
+async def test_the_shell_does_what_its_lines_say(address: Address, server: BlipServer) -> None:
+    lines = [
+        *("sub chat", "pub chat 5000 hi  there", "pub chat 42", "pub chat 42 ", "", "help"),
+        *("pub chat", "sub a/b", "nonsense", "unsub chat", "exit", "pub chat never"),
+    ]
+    async with RawFlat(address) as reading:
+        await reading.subscribe(b"chat")
+        place = f"{address[0]}:{address[1]}"
+        runner = CliRunner()
+        result = await asyncio.to_thread(
+            runner.invoke, command, ["connect", place], input="\n".join(lines)
+        )
+        assert result.exit_code == 0, result.output
+        got = [await reading.message() for _ in range(3)]
+    assert [(one.payload, one.ttl) for one in got] == [(b"hi  there", 5000), (b"42", 0), (b"42", 0)]
+    assert "> subscribed" in result.stdout
+    assert result.stdout.count("unsub TOPIC") == 2
+    assert result.stderr.count("flintmq: ") == 3
+    assert server.counters.published == 3
+
+
+@pytest.mark.parametrize("more", [0, 20_000])
+@pytest.mark.parametrize("options", [BlipOptions(flat_bytes_max=100)])
+async def test_a_shell_whose_broker_ends_says_so(address: Address, more: int) -> None:
+    lines = "sub chat\npub chat " + "x" * 200 + "\n" + "sub chat\n" * more
+    result = await run(address, "connect", stdin=lines.encode())
+    assert isinstance(result.exception, Disconnected), result.output
+    assert "too large" in str(result.exception)
 
 
 async def test_a_broker_that_ends_is_no_end_of_the_messages(

@@ -257,6 +257,33 @@ async def test_every_counter_counts(address: Address, server: BlipServer) -> Non
     assert figures['flintmq_blip_connections{version="2"}'] == 1
 
 
+NAMES = {
+    "second": (
+        *("topics", "subscribers", "messages_published_total", "messages_delivered_total"),
+        *("messages_inflight", "subscriber_expiration_heap_size", "subscriber_retry_heap_size"),
+        *("wal_appends_total", "wal_bytes_total"),
+    ),
+    "first": (
+        *("blipmq_published", "blipmq_enqueued", "blipmq_dropped_ttl"),
+        *("blipmq_dropped_sub_queue_full", "blipmq_flush_bytes", "blipmq_flush_batches"),
+    ),
+    "later": (
+        *("blipmq_topics", "blipmq_subscribers", "blipmq_messages_published_total"),
+        *("blipmq_messages_delivered_total", "blipmq_messages_inflight"),
+        *("blipmq_push_dropped_total", "blipmq_subscriber_expiration_heap_size"),
+        *("blipmq_subscriber_retry_heap_size", "blipmq_wal_appends_total"),
+        "blipmq_wal_bytes_total",
+    ),
+}
+
+
+@pytest.mark.parametrize("generation", NAMES)
+async def test_its_metrics_have_their_names(
+    address: Address, server: BlipServer, generation: str
+) -> None:
+    assert set(NAMES[generation]) <= figures_of(BlipCollector(server)).keys()
+
+
 def figures_of(collector: BlipCollector) -> dict[str, float]:
     from flintmq.servers.http.collectors import ConnectionCollector
 

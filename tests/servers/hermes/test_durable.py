@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from flintmq.engine.durable_broker import DurableBroker
+from flintmq.errors import StorageFailed, StorageFull
 from flintmq.serde.codec import Codec
 from flintmq.servers.hermes.server import HermesServer
 from flintmq.storage.filesystem import LocalFileSystem
 
-from .client import HermesClient
+from .client import HermesClient, Refused
 
 
 @asynccontextmanager
@@ -91,3 +95,37 @@ async def test_auto_mode_is_settled_for_good(tmp_path: Path) -> None:
         assert await client.payloads("t", ack_mode="auto") == [b"x"]
     async with served(tmp_path) as (client, _):
         assert await client.poll("t") == []
+
+
+async def test_a_full_disk_refuses_producers_in_words_and_consumers_go_on(tmp_path: Path) -> None:
+    async with served(tmp_path) as (client, broker):
+        await client.produce("t", b"x")
+        broker._segments_full = StorageFull("segments/1", "No space left on device")
+        with pytest.raises(Refused, match=r"internal: .*No space left on device"):
+            await client.produce("t", b"y")
+        (item,) = await client.poll("t")
+        await client.ack("t", item.lease_id)
+        assert (await client.call("stats")).messages == 0
+        broker._segments_full = None
+
+        assert await client.produce("t", b"z") == 1
+
+
+async def test_a_disk_that_fails_is_told_and_nothing_is_answered_produced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as (client, broker):
+        await client.produce("t", b"x")
+        broker.on_failed = lambda error: None
+
+        def fails(descriptor: int) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fdatasync", fails)
+            with pytest.raises(Refused, match="internal") as caught:
+                await client.produce("t", b"y")
+
+        assert "Input/output error" in caught.value.message
+        with contextlib.suppress(StorageFailed):  # it has failed, and says so once more
+            await broker.close()

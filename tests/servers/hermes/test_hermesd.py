@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -28,6 +29,7 @@ from flintmq.engine.durable_broker import DurableBroker
 from flintmq.errors import InvalidRequest
 from flintmq.exposure import Exposed, check_exposure
 from flintmq.hermes_settings import resolve_hermes
+from flintmq.servers.hermes.server import HermesLimits, HermesServer
 from flintmq.storage.key_file import KeyFile, make_key
 from tests.tls.throw_away import Authority
 
@@ -200,6 +202,19 @@ async def test_the_key_in_the_file_counts(tmp_path: Path) -> None:
             assert await client.produce("orders", b"x") == 0
             with pytest.raises(Refused, match="consume"):
                 await client.poll("orders")
+
+
+async def test_limits_that_are_read_again_count_for_their_clients_too(tmp_path: Path) -> None:
+    async with running(tmp_path) as daemon:
+        before = daemon.config
+        server = daemon.front_ends["hermes"][1]
+        assert isinstance(server, HermesServer)
+        daemon._reload_limits(
+            before, msgspec.structs.replace(before, max_connections=7, grace_seconds=9.0)
+        )
+
+        assert (server.limits.connections, server.limits.grace_seconds) == (7, 9.0)
+        assert server.limits.reply_bytes == HermesLimits().reply_bytes
 
 
 async def test_with_a_certificate_the_port_speaks_tls(tmp_path: Path) -> None:

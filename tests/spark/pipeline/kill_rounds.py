@@ -26,13 +26,15 @@ from typing import Any
 import flintmq
 from flintmq.blocking.client import BlockingClient
 
-from ..conftest import BrokerProcess
+from ..conftest import BrokerProcess, everything
 from .answers import Row
 from .ready import EXAMPLES, decoded, encoded, in_order
 
 JITTER_SECONDS = 0.6
 PATIENCE_SECONDS = 400.0
 FLOW = {"rollup": "totals", "archive": "files"}
+APART = {"rollup": 2.0, "archive": 60.0}
+"""Seconds from one order to the next."""
 
 
 @dataclass
@@ -68,9 +70,8 @@ class Place:
 
     def rows(self, mq: BlockingClient) -> list[Row]:
         if self.name == "rollup":
-            with mq.reader(self.settings["output"]) as reader:
-                values = reader.read_batch(100_000, timeout=0.5).values
-                return in_order([decoded(bytes(value)) for value in values])
+            found = everything(mq, self.settings["output"])
+            return in_order([decoded(bytes(message.value)) for message in found])
         import pyarrow.dataset as dataset
 
         files = dataset.dataset(self.directory / "files", partitioning="hive")
@@ -131,6 +132,7 @@ def main() -> int:
     from .test_ready_made import some_orders
 
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pipeline", action="append", choices=list(APART))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kills", type=int, default=1, help="in each round")
     parser.add_argument("--messages", type=int, default=480)
@@ -143,9 +145,9 @@ def main() -> int:
         broker = BrokerProcess(Path(temporary) / "data").start()
         try:
             with flintmq.connect_sync(broker.url, timeout=60) as mq:
-                for name, apart in (("rollup", 2.0), ("archive", 60.0)):
+                for name in chosen.pipeline or list(APART):
                     topic, at = f"orders.{name}", Path(temporary) / name
-                    rows = some_orders(chosen.messages, apart=apart, seed=chosen.seed)
+                    rows = some_orders(chosen.messages, apart=APART[name], seed=chosen.seed)
                     publish_orders(mq, topic, rows)
                     undisturbed = Place(name, broker.url, topic, at / "undisturbed", chosen.batch)
                     Process(undisturbed, os.environ).end()

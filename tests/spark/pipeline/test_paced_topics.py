@@ -15,7 +15,7 @@ from flintmq.spark.pipeline.sinks import messages_of
 
 from .ready import Ready
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 class Interrupted(Exception):

@@ -22,7 +22,7 @@ from . import answers
 from .answers import Row
 from .ready import BASE, Ready, Sent, batches_of, decoded, in_order
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 BAD = [b"no JSON at all", b'{"id": "not a number", "at": 7, "reading": "x", "position": "y"}']
 

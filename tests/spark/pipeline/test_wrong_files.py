@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from flintmq.cli.root import run
+from flintmq.errors import MissingExtra
+from flintmq.spark.pipeline import sql_checking
 
 from .mistakes import FUNCTIONS, MISTAKES, MISTAKES_THAT_SPARK_FINDS, TOML, YAML, Mistake
 
@@ -116,6 +118,62 @@ def test_everything_that_is_wrong_is_told_at_once_and_programs_can_read_it(
         "text": "a source has no 'tpoic'", "remedy": "is topic meant?",
     }  # fmt: skip
     assert [(one["line"], one["column"]) for one in told["problems"]] == [(7, 10), (8, 1), (25, 1)]
+
+
+@pytest.mark.parametrize(
+    ("functions", "said"),
+    [
+        ("def large(sums)\n    return sums\n", "large.py:1:16: expected ':'"),
+        ("large = 5 +\n", "large.py:1:12: invalid syntax"),
+        ("x = '\0'\n", "large.py: "),
+    ],
+)
+def test_a_mistake_in_a_file_of_functions_is_told_with_its_place_there(
+    functions: str, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("x.toml").write_text(TOML)
+    Path("large.py").write_text(functions)
+
+    assert run(["pipeline", "check", "x.toml", "--quick"]) == 1
+    told = capfd.readouterr().err
+    assert told.startswith(f"flintmq: {said}")
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        "from somewhere import large\n",
+        "try:\n    from somewhere import large\nexcept ImportError:\n    large = None\n",
+        "if True:\n    def large(sums): ...\n",
+        "def make(): ...\nsmall, large = make()\n",
+        "from somewhere import *\n",
+    ],
+)
+def test_a_function_may_come_from_elsewhere(
+    functions: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("x.toml").write_text(TOML)
+    Path("large.py").write_text(functions)
+
+    assert run(["pipeline", "check", "x.toml", "--quick"]) == 0
+
+
+def test_without_spark_everything_else_is_checked_and_that_is_said(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(pipeline: object) -> object:
+        raise MissingExtra("Spark", "spark")
+
+    monkeypatch.setattr(sql_checking, "quiet_session", missing)
+    Path("x.toml").write_text(TOML)
+
+    assert run(["pipeline", "check", "x.toml"]) == 0
+    told = capfd.readouterr().out
+    assert "nothing is wrong with it (its queries were not looked at: " in told
+    assert "flintmq[spark]" in told
+    assert run(["pipeline", "check", "x.toml", "--output", "json"]) == 0
+    assert json.loads(capfd.readouterr().out)["queries_analysed"] is False
 
 
 def test_what_is_no_parameter_is_misuse(capfd: pytest.CaptureFixture[str]) -> None:

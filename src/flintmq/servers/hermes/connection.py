@@ -142,6 +142,7 @@ class HermesConnection(Peer):
             return b""
         self._first = None
         self.set_deadline(None)
+        self.server.keep_connection()
         return first
 
     def eof_received(self) -> bool:

@@ -130,13 +130,18 @@ class HermesServer(Listener[HermesConnection]):
         is_admitted = self._take_in(connection)
         if is_admitted:
             self.watch_keys()
+            if self.native is not None:
+                self.accepted -= 1  # it is counted by whom it turns out to belong to
         return is_admitted
+
+    def keep_connection(self) -> None:
+        """It speaks HermesMQ's protocol."""
+        self.accepted += 1
 
     def hand_over(self, connection: HermesConnection) -> NativeConnection:
         """It speaks the native protocol: who serves it from now on."""
         assert self.native is not None
         self.left(connection)
-        self.accepted -= 1
         return NativeConnection(self.native)
 
     def set_limits(self, limits: Limits) -> None:

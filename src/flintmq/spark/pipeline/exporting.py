@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...serde.formats import JsonFormat
-from ..session import Setting
+from ..session import SECRETS, Setting
 from .check_parts import place_in
 from .definition import Pipeline, Sink, Source, Step
 from .exporting_text import call, docstring, text_of
@@ -87,7 +87,18 @@ def _cannot(pipeline: Pipeline) -> Iterator[Problem]:
         yield from _sink_cannot(pipeline, sink)
 
 
+def _secrets(thing: Source | Sink) -> Iterator[Problem]:
+    for name in thing.options:
+        if re.search(SECRETS, name) and not name.lower().endswith("file"):
+            yield Problem(
+                thing.places.get(f"options.{name}", place_in(thing, "options")),
+                f"{name} is a secret, which the project would show",
+                "take it out, and set FLINTMQ_API_KEY for who runs the project, or say apiKeyFile",
+            )
+
+
 def _source_cannot(pipeline: Pipeline, source: Source) -> Iterator[Problem]:
+    yield from _secrets(source)
     if source.files is None:
         if source.servers is None and pipeline.servers is None:
             yield Problem(source.place, f"the source {source.name} has no broker", "say servers")
@@ -107,6 +118,7 @@ def _source_cannot(pipeline: Pipeline, source: Source) -> Iterator[Problem]:
 
 
 def _sink_cannot(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
+    yield from _secrets(sink)
     if sink.foreach is not None:
         yield _no(sink, "foreach", "foreach", "write into a topic or files")
     if sink.mode != "append":

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidRequest
+from ..columns import HEADERS, SCHEMA
 from ..connecting import line_to
 from ..decoding import from_value
 from ..options import read_options
@@ -35,8 +36,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 DATA, WHY = "_flintmq_data", "_flintmq_why"
-OF_MESSAGES = ("key", "topic", "partition", "offset", "timestamp", "priority", "content_type")
+OF_MESSAGES = (
+    "key", "topic", "partition", "offset", "timestamp", "priority", "content_type", "headers",
+)  # fmt: skip
 OF_STREAMS = frozenset({"group", "maxOffsetsPerTrigger", "startingOffsets"})
+COUNT = re.compile(r"count\s*\(\s*\*\s*\)")
+WHATEVER_THERE_IS = re.compile(
+    r"\* | \|> | \b(natural|pivot|unpivot|table)\b | (^|\()\s*from\b", re.VERBOSE
+)
+"""Of SQL in small letters: what makes use of columns that it does not name."""
 WHY_HEADER, SOURCE_HEADER = "flintmq-why", "flintmq-source"
 
 Access = Mapping[str, str]
@@ -141,6 +149,8 @@ class Frames:
             options.setdefault("endingOffsets", self._ends_now(options))
         if with_headers:
             options["includeHeaders"] = "true"
+        elif source.schema is not None:
+            reader = reader.schema(", ".join(columns_needed(self._pipeline, self._flow, source)))
         frame: DataFrame = reader.format("flintmq").options(**options).load()
         return frame
 
@@ -233,6 +243,29 @@ def source_options(
     return options
 
 
+def columns_needed(pipeline: Pipeline, flow: Flow, source: Source) -> list[str]:
+    """The columns of messages that a flow may look at, with their types. Pure.
+
+    Spark does not tell a source which ones a query uses, and each one costs. So those are left out
+    that nobody can ask for: all steps are SQL that names its columns, and none has the name in it.
+    """
+    given = {name.lower(): value.lower() for name, value in source.options.items()}
+    columns = [one.strip() for one in SCHEMA.split(",")]
+    if given.get("includeheaders") == "true":
+        columns.append(HEADERS)
+    steps = [pipeline.steps[name] for name in flow.tables if name in pipeline.steps]
+    texts = [COUNT.sub("", (step.sql or "*").lower()) for step in steps]
+    if flow.sink.takes == source.name or any(map(WHATEVER_THERE_IS.search, texts)):
+        return columns
+    asked = " ".join([*texts, "" if source.watermark is None else source.watermark.column.lower()])
+    always = {"value", "topic", "partition", "offset"}
+    if source.format == "auto":
+        always.add("content_type")
+    return [
+        column for column in columns if (name := column.split()[0]) in always or f"_{name}" in asked
+    ]
+
+
 def access_to(servers: str, pipeline: Pipeline, access: Access) -> Access:
     """What lets us in goes to the pipeline's own broker, and to no other that a file may name."""
     return access if servers == pipeline.servers else {}
@@ -265,6 +298,7 @@ def _with_reason(source: Source, frame: DataFrame) -> DataFrame:
         into=DATA,
         error=WHY,
         avro_schema=given.get("avro_schema"),
+        once=True,
     )
 
 
@@ -273,10 +307,9 @@ def _own_columns(source: Source, frame: DataFrame) -> dict[str, Column]:
 
     if source.files is not None:
         return {"_file": functions.col("_file")}
-    own = {f"_{name}": functions.col(name) for name in OF_MESSAGES}
-    own["_key"] = functions.col("key").cast("string")
-    if "headers" in frame.columns:
-        own["_headers"] = functions.col("headers")
+    own = {f"_{name}": functions.col(name) for name in OF_MESSAGES if name in frame.columns}
+    if "_key" in own:
+        own["_key"] = own["_key"].cast("string")
     return own
 
 

@@ -21,12 +21,13 @@ from .definition import Pipeline
 from .failures import PipelineFailed, told_of_step
 from .flows import Flow, TablesIn, flows_of
 from .frames import Access, Frames, java_session, tables_in
+from .lagging import Lag
 from .reaching import reach
 from .resuming import facts_of, resume, target_of
 from .sinks import Print, Writing
 from .sql_checking import quiet_spark
 from .standing import tell_the_broker
-from .stopping import Stop, stopped_by_signals
+from .stopping import Gate, Stop, stopped_by_signals
 from .watching import COUNTED, FlowOutcome, FlowProgress, Watched
 
 if TYPE_CHECKING:
@@ -106,8 +107,8 @@ def run(
         left.callback(_stop_all, watched)
         with _settings(spark, settings_of(pipeline)):
             prepared = [(flow, starting.prepared(flow)) for flow in flows]
-            for flow, writer in prepared:
-                watched.append(starting.started(flow, writer))
+            for flow, (writer, gate) in prepared:
+                watched.append(starting.started(flow, writer, gate))
         tell(f"running: {', '.join(flow.name for flow in flows)}")
         deadline = None if seconds is None else time.monotonic() + seconds
         _watch(watched, stop, deadline, on_progress, tell)
@@ -153,9 +154,10 @@ def _watch(
                     on_progress(progress)
         if all(one.has_ended() for one in watched):
             return
+        if deadline is not None and time.monotonic() >= deadline:
+            stop.ask()
         stop.tell(tell, "after the running micro-batch")
-        is_over = deadline is not None and time.monotonic() >= deadline
-        if is_over or stop.is_asked() or any(one.error is not None for one in watched):
+        if stop.is_asked() or any(one.error is not None for one in watched):
             for one in watched:
                 one.stop_after_batch()
                 one.stop_if_due()
@@ -190,7 +192,7 @@ class _Starting:
         self._access, self._show = access, show
         self.tables: TablesIn = tables_in(spark)
 
-    def prepared(self, flow: Flow) -> Any:
+    def prepared(self, flow: Flow) -> tuple[Any, Gate]:
         """The query, ready to start. Nothing runs, and nothing was written but notes."""
         from pyspark.sql import functions
 
@@ -200,9 +202,11 @@ class _Starting:
         checkpoint = checkpoint_of(self._spark, checkpoint_root(self._pipeline), flow.name)
         id = resume(checkpoint, facts, flow.sink.place)
         counted = frame.observe(COUNTED, functions.count(functions.lit(1)).alias("rows"))
+        gate = Gate()
         writing = Writing(
             self._pipeline,
             flow,
+            gate=gate,
             transaction=f"{flow.query}/{id}",
             checkpoint=checkpoint.path,
             access=self._access,
@@ -211,14 +215,14 @@ class _Starting:
         writer = writing.writer(counted).queryName(flow.query)
         writer = writer.option("checkpointLocation", checkpoint.path)
         if self._once:
-            return writer.trigger(availableNow=True)
-        if flow.sink.trigger is not None:
-            return writer.trigger(processingTime=flow.sink.trigger)
-        return writer
+            writer = writer.trigger(availableNow=True)
+        elif flow.sink.trigger is not None:
+            writer = writer.trigger(processingTime=flow.sink.trigger)
+        return writer, gate
 
-    def started(self, flow: Flow, writer: Any) -> Watched:
+    def started(self, flow: Flow, writer: Any, gate: Gate) -> Watched:
         try:
-            return Watched(flow, writer.start())
+            return Watched(flow, writer.start(), gate, Lag(self._pipeline, flow, self._access))
         except Exception as error:
             raise InvalidRequest(
                 f"{flow.sink.place}: sink {flow.name!r}: {told_of_step(error)}"

@@ -25,6 +25,7 @@ from .definition import Pipeline, Sink
 from .flows import Flow
 from .frames import Access, access_to
 from .pacing import into_topic_paced
+from .stopping import Gate
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,6 +49,7 @@ class Writing:
         pipeline: Pipeline,
         flow: Flow,
         *,
+        gate: Gate,
         transaction: str,
         checkpoint: str,
         access: Access,
@@ -55,7 +57,7 @@ class Writing:
     ) -> None:
         self._pipeline, self._flow, self._sink = pipeline, flow, flow.sink
         self._transaction, self._checkpoint = transaction, checkpoint
-        self._access, self._show = access, show
+        self._access, self._show, self._gate = access, show, gate
 
     def writer(self, frame: DataFrame) -> Any:
         """A DataStreamWriter that lacks a trigger, a name and a checkpoint."""
@@ -141,7 +143,13 @@ class Writing:
     # --- everything else
 
     def _each_batch(self, frame: DataFrame, function: Callable[[DataFrame, int], None]) -> Any:
-        return frame.writeStream.outputMode(self._sink.mode).foreachBatch(function)
+        gate = self._gate
+
+        def passed(rows: DataFrame, number: int) -> None:
+            with gate.passed():
+                function(rows, number)
+
+        return frame.writeStream.outputMode(self._sink.mode).foreachBatch(passed)
 
     def _print(self, rows: DataFrame, number: int) -> None:
         from pyspark.sql import functions

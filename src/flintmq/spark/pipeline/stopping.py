@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ...errors import Closed
 from ..session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_SECONDS = 0.1
+WAIT_SECONDS = 60.0
+A_FLOW = "a flow that was stopped"
+"""What the error of a closed gate begins with."""
 
 
 class Stop:
@@ -26,8 +30,12 @@ class Stop:
         self._was_told = False
 
     def ask(self) -> None:
-        """The first time: after the micro-batch. From the second time on: now."""
-        self.is_urgent = self._asked.is_set()
+        """After the micro-batches at work."""
+        self._asked.set()
+
+    def ask_now(self) -> None:
+        """At once: what is at work is done again at the next start."""
+        self.is_urgent = True
         self._asked.set()
 
     def is_asked(self) -> bool:
@@ -47,6 +55,32 @@ class Stop:
             self._asked.wait(seconds)
 
 
+class Gate:
+    """Lets micro-batches through to a function, one at a time, until it is closed.
+
+    Spark does not wait for a function in Python when it stops a query. So nothing begins once the
+    gate is closed, and who closed it can wait for what is still at work.
+    """
+
+    def __init__(self) -> None:
+        self._at_work = threading.Lock()
+        self._is_closed = False
+
+    @contextmanager
+    def passed(self) -> Iterator[None]:
+        with self._at_work:
+            if self._is_closed:
+                raise Closed(A_FLOW)
+            yield
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def wait_empty(self, seconds: float = WAIT_SECONDS) -> None:
+        if self._at_work.acquire(timeout=seconds):
+            self._at_work.release()
+
+
 @contextmanager
 def stopped_by_signals(stop: Stop) -> Iterator[None]:
     """PySpark's own handler of Ctrl-C breaks off whatever runs; ours waits for its end."""
@@ -55,7 +89,9 @@ def stopped_by_signals(stop: Stop) -> Iterator[None]:
         return
 
     def asked(number: int, frame: Any) -> None:
-        if number == signal.SIGINT or not stop.is_asked():
+        if number == signal.SIGINT and stop.is_asked():
+            stop.ask_now()
+        else:
             stop.ask()
 
     before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -12,11 +12,13 @@ from ...errors import InvalidRequest
 from ..offsets import Positions, read
 from .failures import told_of_query
 from .flows import Flow
+from .lagging import Lag
+from .stopping import A_FLOW, Gate
 
 COUNTED = "flintmq_rows"
 """Under this name Spark counts the rows that go to the sink."""
 
-IDLE = ("Waiting for", "Getting offsets", "Initializing", "Terminated", "Stopped")
+IDLE = ("Waiting for", "Getting offsets", "Initializing")
 """How Spark's word on a query begins while no micro-batch is at work."""
 
 
@@ -54,15 +56,16 @@ class FlowOutcome:
 class Watched:
     """A running query."""
 
-    def __init__(self, flow: Flow, query: Any) -> None:
-        self.flow, self._query, self._java = flow, query, query._jsq
+    def __init__(self, flow: Flow, query: Any, gate: Gate, lag: Lag) -> None:
+        self.flow, self._query, self._java, self._gate = flow, query, query._jsq, gate
+        self._lag = lag
         self.rows_in = self.rows_out = self.batches = 0
         self.error: str | None = None
         self.positions: list[Positions] = []
         """Where its sources stand, of those that are topics."""
         self._last: tuple[int, str] = (-1, "")
         self._began = self._ended_at = time.monotonic()
-        self._has_ended = self._is_to_stop = False
+        self._has_ended = self._is_to_stop = self._was_stopped = False
         self._done_when_asked = 0
 
     # --- looking
@@ -75,7 +78,11 @@ class Watched:
                 yield self._counted(said)
         if is_over and not self._has_ended:
             self._has_ended, self._ended_at = True, time.monotonic()
-            self.error = told_of_query(self._query)
+            error = told_of_query(self._query)
+            # What it falls over because it is stopped is no error.
+            is_ours = self._was_stopped or (error or "").startswith(A_FLOW)
+            self.error = None if is_ours else error
+            self._lag.close()
 
     def _said_since(self) -> list[Mapping[str, Any]]:
         last = self._java.lastProgress()
@@ -96,7 +103,8 @@ class Watched:
         self.batches += 1
         seconds = said["durationMs"].get("triggerExecution", 0) / 1000
         states = said.get("stateOperators", [])
-        self.positions, lag = _standing(said["sources"])
+        self.positions, lag_at_start = _standing(said["sources"])
+        lag = self._lag.behind(self.positions)
         return FlowProgress(
             flow=self.flow.name,
             batch=said["batchId"],
@@ -104,7 +112,7 @@ class Watched:
             rows_out=rows_out,
             seconds=seconds,
             rows_per_second=rows_in / seconds if seconds else 0.0,
-            lag=lag,
+            lag=lag_at_start if lag is None else lag,
             state_rows=sum(one["numRowsTotal"] for one in states) if states else None,
             state_bytes=sum(one["memoryUsedBytes"] for one in states) if states else None,
             watermark=said.get("eventTime", {}).get("watermark"),
@@ -129,8 +137,9 @@ class Watched:
 
     def stop_after_batch(self) -> None:
         """Ask it to end; `stop_if_due` then does."""
-        if not self._is_to_stop:
+        if not self._is_to_stop and self._java.isActive():
             self._is_to_stop, self._done_when_asked = True, self.batches
+            self._gate.close()
 
     def stop_if_due(self) -> None:
         """End it if it was asked to, and no micro-batch is at work, or the one that was is done.
@@ -148,11 +157,16 @@ class Watched:
         return not status.isTriggerActive() or str(status.message()).startswith(IDLE)
 
     def stop_now(self) -> None:
+        if self._java.isActive():
+            self._was_stopped = True
+        self._gate.close()
         self._query.stop()
+        self._gate.wait_empty()
+        self._lag.close()
 
 
 def _standing(sources: list[Mapping[str, Any]]) -> tuple[list[Positions], int | None]:
-    """Where sources stand, and how far from the end of what there is."""
+    """Where sources stand, and how far from what there was when the micro-batch began."""
     standing: list[Positions] = []
     lag: int | None = None
     for source in sources:
