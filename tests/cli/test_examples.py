@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 import shlex
@@ -18,8 +17,6 @@ import pytest
 
 import flintmq
 from flintmq.cli.root import root
-from tests.servers.blip.raw import RawFlat
-from tests.servers.blip.served import ServedBlip
 
 from .mini_shell import run_line
 
@@ -50,19 +47,12 @@ OWN_PORTS = {
 """Brokers run until they are told to stop; these options keep them off ports that others have."""
 
 BROKERS = [line for line in EXAMPLES if any(f"flintmq {name}" in line for name in OWN_PORTS)]
-OF_BLIP = [line for line in EXAMPLES if line.startswith("flintmq blip ")]
-"""They need a broker with BlipMQ's port."""
-
 OF_PROCESSES = [line for line in EXAMPLES if "--processes" in line]
 """They need a broker that runs: several processes use it."""
 
-ELSEWHERE_TYPED = [
-    line
-    for line in EXAMPLES
-    if line.startswith(("flintmq pipeline run ", "flintmq pipeline export "))
-    or " flintmq blip " in line
-]
-"""They need Spark, or BlipMQ's port in the environment: tests/spark/pipeline and tests/servers/blip
+NOT_HERE = ("flintmq blip ", "flintmq pipeline run ", "flintmq pipeline export ")
+ELSEWHERE_TYPED = [line for line in EXAMPLES if any(name in line for name in NOT_HERE)]
+"""They need Spark, or a broker with BlipMQ's port: tests/spark/pipeline and tests/servers/blip
 type them."""
 
 PLACES = {
@@ -161,11 +151,7 @@ def prepare(line: str, place: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [
-        line
-        for line in EXAMPLES
-        if line not in (*BROKERS, *OF_BLIP, *OF_PROCESSES, *ELSEWHERE_TYPED)
-    ],
+    [line for line in EXAMPLES if line not in (*BROKERS, *OF_PROCESSES, *ELSEWHERE_TYPED)],
 )
 def test_the_example_works(line: str, place: Path) -> None:
     prepare(line, place)
@@ -206,32 +192,3 @@ def test_the_broker_of_the_example_starts_and_stops(line: str, place: Path) -> N
         assert "ready at" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-
-
-@pytest.mark.parametrize("line", OF_BLIP)
-async def test_the_example_of_blip_works(line: str, tmp_path: Path) -> None:
-    for name in ("message.txt", "cat.png"):
-        (tmp_path / name).write_text("hello")
-    served = ServedBlip(tmp_path / "data")
-    await served.start()
-    try:
-        at = f"{served.blip[0]}:{served.blip[1]}"
-        rest = line.removeprefix("flintmq blip ").removeprefix("--addr 127.0.0.1:7878 ")
-        receives = rest.startswith("sub")
-        more = " --count 1" if receives and "--count" not in rest else ""
-        process = await asyncio.create_subprocess_shell(
-            f"{sys.executable} -m flintmq.cli blip --addr {at} {rest}{more}",
-            cwd=tmp_path,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        ended = asyncio.ensure_future(process.communicate())
-        async with asyncio.timeout(60), RawFlat(served.blip) as other:
-            while receives and not ended.done():  # it gets what is sent once it has subscribed
-                other.send(0, b"chat", b"hello")
-                await asyncio.sleep(0.05)
-            out, err = await ended
-        assert (process.returncode, err) == (0, b"")
-        assert b" hello @" in out or not receives
-    finally:
-        await served.leave()
