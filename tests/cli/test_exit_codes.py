@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,21 @@ def test_help_loads_nothing_that_takes_time() -> None:
 def test_a_command_that_talks_to_a_broker_loads_no_broker() -> None:
     heavy = {"flintmq.daemon", "flintmq.engine", "flintmq.storage", "flintmq.servers"}
     assert heavy.isdisjoint(loaded_by("topic", "ls", "--server", "127.0.0.1:1"))
+
+
+@pytest.mark.slow
+def test_a_broker_with_keys_lets_in_who_has_one_for_what_it_is_for(
+    shell: Shell, remote: str, tmp_path: Path
+) -> None:
+    shell("pub", "orders", "x", "--server", remote)
+    directory = ("--data-dir", str(tmp_path / "served"))
+    code, key, _ = shell("key", "add", "reader", "--grant", "orders:consume", *directory)
+    assert code == 0
+    (tmp_path / "reader.key").write_bytes(key)
+    while (asked := shell("topic", "ls", "--server", remote))[0] == 0:
+        time.sleep(0.1)  # it looks for keys once a second
+    assert asked[0] == 4
+    assert "--api-key-file" in asked[2]
+    ours = ("--server", remote, "--api-key-file", str(tmp_path / "reader.key"))
+    assert shell("sub", "orders", *ours)[:2] == (0, b"x\n")
+    assert shell("pub", "orders", "y", *ours)[0] == 4

@@ -162,7 +162,7 @@ def test_whoever_reads_may_go_early(published: Any, arguments: list[str]) -> Non
         assert process.stderr is not None
         assert process.stdout.readline()
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         assert process.stderr.read() == b""
 
 
@@ -195,6 +195,6 @@ def test_ctrl_c_ends_the_reading_of_a_pipe_that_says_nothing(published: Any) -> 
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(60) == 130
         told = json.loads(process.stdout.read())
     assert (told["count"], told["ended"]) == (1, "interrupted")

@@ -48,7 +48,7 @@ async def _comes_in(address: Address) -> asyncio.StreamWriter:
 async def _is_turned_away(address: Address) -> bool:
     reader, writer = await asyncio.open_connection(*address)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await reader.read(1) == b""
     except ConnectionError:
         return True
@@ -75,7 +75,7 @@ async def test_max_connections_counts_those_of_all_protocols_together(broker: Br
         assert await _is_turned_away(at_hermes)
         assert await _is_turned_away(at_blip)
         with pytest.raises((QueueFull, Disconnected), match="connections"):
-            async with flintmq.connect(f"flint://{at_native[0]}:{at_native[1]}", timeout=1) as more:
+            async with flintmq.connect(f"flint://{at_native[0]}:{at_native[1]}") as more:
                 await more.publish("t", b"x")
     for writer in writers:
         writer.close()
@@ -129,7 +129,7 @@ async def _subscribed(broker: Broker, payload: bytes) -> AsyncIterator[tuple[Her
     async with await HermesClient.connect(address) as producer:
         for _ in range(12):
             await producer.produce("t", payload)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while server.connections:  # noqa: ASYNC110
             await asyncio.sleep(0)
     sock = socket.create_connection(address)
@@ -153,7 +153,7 @@ def test_a_machine_that_is_gone_is_noticed_and_what_it_had_goes_to_the_next(
         broker = Broker(ManualClock(), Codec())
         async with _subscribed(broker, b"x") as (server, sock):
             _deaf(sock)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while server.accepted < 2 or server.connections:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
                 while (await broker.group_stats("t", "g")).in_flight:  # noqa: ASYNC110
@@ -186,7 +186,7 @@ def test_who_only_does_not_read_stays_for_as_long_as_it_likes(
     async def story() -> None:
         broker = Broker(ManualClock(), Codec())
         async with _subscribed(broker, bytes(2**20)) as (server, sock):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while len(looks) < 5:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert len(server.connections) == 1
@@ -223,7 +223,7 @@ def test_what_is_written_to_a_connection_that_was_cut_off_goes_nowhere(
         made = {"native": NativeServer, "hermes": HermesServer, "blip": BlipServer}[protocol]
         server: Any = made(broker)
         writer = await _comes_in(await server.start("127.0.0.1", 0))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not server.connections:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         (connection,) = server.connections

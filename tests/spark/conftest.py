@@ -170,3 +170,12 @@ def topic(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses."""
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)
     return f"t.{name}"
+
+
+def everything(mq: BlockingClient, topic: str) -> list[Any]:
+    """All that a topic has right now: what the broker says, no guess after a moment's silence."""
+    found: list[Any] = []
+    with mq.reader(topic) as reader:
+        while rows := reader.read_batch(100_000, timeout=0):
+            found += rows
+    return found

@@ -10,7 +10,7 @@ import pytest
 
 from flintmq.blocking.client import BlockingClient
 
-from .conftest import BrokerProcess
+from .conftest import BrokerProcess, everything
 
 
 def lay_down(directory: Path, files: int, rows: int) -> None:
@@ -41,11 +41,7 @@ def run(frame: Any, broker: BrokerProcess, topic: str, checkpoint: Path, **optio
 
 
 def found(mq: BlockingClient, topic: str) -> list[int]:
-    numbers: list[int] = []
-    with mq.reader(topic) as reader:
-        while rows := reader.read_batch(1_000_000, timeout=0):  # what the broker has, no guess
-            numbers += map(int, rows.values)
-    return sorted(numbers)
+    return sorted(int(message.value) for message in everything(mq, topic))
 
 
 @pytest.fixture

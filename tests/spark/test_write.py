@@ -11,7 +11,7 @@ import pytest
 import flintmq
 from flintmq.blocking.client import BlockingClient
 
-from .conftest import MASTER, BrokerProcess
+from .conftest import MASTER, BrokerProcess, everything
 
 
 def save(frame: Any, broker: BrokerProcess, topic: str | None = None, **options: str) -> None:
@@ -22,11 +22,7 @@ def save(frame: Any, broker: BrokerProcess, topic: str | None = None, **options:
 
 
 def messages(mq: BlockingClient, topic: str) -> list[Any]:
-    found: list[Any] = []
-    with mq.reader(topic) as reader:
-        while rows := reader.read_batch(1_000_000, timeout=0):  # what the broker has, no guess
-            found += rows
-    return found
+    return everything(mq, topic)
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "idempotent", "at_least_once"])

@@ -7,12 +7,14 @@ import errno
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from time import monotonic
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
 from flintmq.errors import Closed, FlintError, InvalidRequest, StorageFailed, StorageFull
 from flintmq.fsync_policy import ALWAYS, NEVER, FsyncPolicy
+from flintmq.storage import group_commit
 from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.storage.group_commit import HERE_BYTES_MAX, GroupCommit
 from flintmq.storage.journal import Journal
@@ -98,18 +100,26 @@ class SlowDisk:
         self._allowed.release(1000)
 
 
-def watched(journal: Journal, meanwhile: Callable[[], None] = lambda: None) -> list[str]:
-    """The threads that write into a journal, in the order of their writes."""
-    writers: list[str] = []
-    write = journal.write
+class LateThread(threading.Thread):
+    """A thread that begins when the test says so: until then everything is left to the loop."""
 
-    def watch(lots: Any) -> int:
-        writers.append(threading.current_thread().name)
-        meanwhile()
-        return write(lots)
+    late: ClassVar[list[LateThread]] = []
 
-    journal.write = watch  # type: ignore[method-assign]
-    return writers
+    def start(self) -> None:
+        self.late.append(self)
+
+    @classmethod
+    def begin(cls) -> None:
+        late, cls.late[:] = cls.late[:], []
+        for thread in late:
+            threading.Thread.start(thread)
+
+
+@pytest.fixture
+def late_threads(monkeypatch: pytest.MonkeyPatch) -> type[LateThread]:
+    """The threads of a group commit wait for `begin`."""
+    monkeypatch.setattr(group_commit, "Thread", LateThread)
+    return LateThread
 
 
 @pytest.fixture
@@ -395,67 +405,116 @@ async def test_a_loop_that_is_closed_under_the_threads_harms_nobody(
 
 
 async def test_where_no_sync_is_waited_for_the_loop_writes_a_little_itself(
-    disk: SimulatedFileSystem,
+    disk: SimulatedFileSystem, late_threads: type[LateThread]
 ) -> None:
     heard = Heard(open_journal(disk, file_bytes=1 << 16), NEVER)
     heard.commit.start()
     for ticket in range(1, 4):
         heard.submit(b"x" * 100)
-        await asyncio.sleep(0)  # no thread could have been that quick
-        assert heard.durable == list(range(1, ticket + 1))
-        assert heard.written[-1] == ticket
+        await asyncio.sleep(0)
+        assert heard.durable == heard.written == list(range(1, ticket + 1))
 
     assert heard.commit.waiting_bytes == 0
+    late_threads.begin()
     await heard.commit.close()
     assert indexes(open_journal(disk, file_bytes=1 << 16)) == [1, 2, 3]
 
 
-async def test_what_is_much_or_needs_the_next_file_is_left_to_the_thread(
-    disk: SimulatedFileSystem,
+async def test_where_a_sync_is_waited_for_the_loop_writes_nothing(
+    disk: SimulatedFileSystem, late_threads: type[LateThread]
 ) -> None:
-    journal = open_journal(disk, file_bytes=1 << 18)
-    writers = watched(journal)
-    heard = Heard(journal, NEVER)
+    heard = Heard(open_journal(disk, file_bytes=1 << 16), ALWAYS)
     heard.commit.start()
-    for size in (HERE_BYTES_MAX + 1, *[60_000] * 4):  # the last one needs another file
-        heard.submit(b"x" * size)
-        last = heard.commit.submitted
-        await heard.until(lambda last=last: heard.durable[-1:] == [last])  # type: ignore[misc]
+    heard.submit(b"x" * 100, tell_when_written=True)
+    await asyncio.sleep(0)
 
-    assert writers == ["flintmq-journal", *["MainThread"] * 3, "flintmq-journal"]
+    assert heard.written == []
+    late_threads.begin()
+    await heard.until(lambda: heard.durable == [1])
     await heard.commit.close()
-    assert indexes(open_journal(disk, file_bytes=1 << 18)) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "by_the_loop"),
+    [([HERE_BYTES_MAX + 1], 0), ([60_000, 60_000, 60_000], 2)],
+    ids=["much", "the next file"],
+)
+async def test_what_is_much_or_needs_the_next_file_is_left_to_the_thread(
+    disk: SimulatedFileSystem, late_threads: type[LateThread], sizes: list[int], by_the_loop: int
+) -> None:
+    heard = Heard(open_journal(disk, file_bytes=1 << 17, first_file_bytes=1 << 17), NEVER)
+    heard.commit.start()
+    for size in sizes:
+        heard.submit(b"x" * size)
+        await asyncio.sleep(0)
+
+    assert heard.durable == list(range(1, by_the_loop + 1))
+    late_threads.begin()
+    await heard.until(lambda: heard.durable[-1:] == [len(sizes)])
+    await heard.commit.close()
+    again = open_journal(disk, file_bytes=1 << 17)
+    assert indexes(again) == list(range(1, len(sizes) + 1))
 
 
 async def test_after_a_slow_write_the_loop_leaves_the_disk_to_the_thread_for_a_while(
-    disk: SimulatedFileSystem,
+    disk: SimulatedFileSystem, late_threads: type[LateThread]
 ) -> None:
     time = 0.0
+    journal = open_journal(disk, file_bytes=1 << 16)
+    heard = Heard(journal, NEVER, monotonic=lambda: time)
+    write = journal.write
 
-    def take_long() -> None:
+    def slow_write(lots: Any) -> int:
         nonlocal time
         time += 0.01
+        return write(lots)
 
-    journal = open_journal(disk, file_bytes=1 << 16)
-    writers = watched(journal, take_long)
-    heard = Heard(journal, NEVER, monotonic=lambda: time)
+    journal.write = slow_write  # type: ignore[method-assign]
     heard.commit.start()
-    for ticket in (1, 2):
+    for _ in range(2):
         heard.submit()
-        await heard.until(lambda ticket=ticket: heard.durable[-1:] == [ticket])  # type: ignore[misc]
+        await asyncio.sleep(0)
+    assert heard.durable == [1]
     time += 1.0
     heard.submit()
-    await heard.until(lambda: heard.durable[-1] == 3)
+    await asyncio.sleep(0)
 
-    assert writers == ["MainThread", "flintmq-journal", "MainThread"]
+    assert heard.durable == [1, 3]  # the two of them together
+    late_threads.begin()
     await heard.commit.close()
 
 
-async def test_a_write_of_the_loop_that_fails_is_final_too(disk: SimulatedFileSystem) -> None:
+async def test_the_thread_syncs_in_time_what_the_loop_has_written(
+    disk: SimulatedFileSystem, late_threads: type[LateThread]
+) -> None:
+    heard = Heard(
+        open_journal(disk, file_bytes=1 << 16),
+        FsyncPolicy.parse("interval:1"),
+        monotonic=monotonic,
+    )
+    heard.commit.start()
+    heard.submit()
+    await asyncio.sleep(0)
+    assert (heard.durable, heard.commit.synced) == ([1], 0)
+
+    synced = threading.Event()
+    disk.on_sync = lambda name: synced.set() if "journal-" in name else None
+    late_threads.begin()
+    assert await asyncio.to_thread(synced.wait, PATIENCE)
+    disk.on_sync = None
+    await heard.commit.close()
+
+
+async def test_a_write_of_the_loop_that_fails_is_final_too(
+    disk: SimulatedFileSystem, late_threads: type[LateThread]
+) -> None:
     heard = Heard(open_journal(disk, file_bytes=1 << 16), NEVER)
     heard.commit.start()
     disk.fail("pwritev", name="journal-")
     heard.submit()
+    await asyncio.sleep(0)
+    assert heard.durable == []
+    late_threads.begin()
     await heard.until(lambda: bool(heard.failures))
 
     assert isinstance(heard.failures[0], StorageFailed)
@@ -464,16 +523,24 @@ async def test_a_write_of_the_loop_that_fails_is_final_too(disk: SimulatedFileSy
 
 
 async def test_a_bug_in_a_write_of_the_loop_is_told_as_a_failure(
-    disk: SimulatedFileSystem, monkeypatch: pytest.MonkeyPatch
+    disk: SimulatedFileSystem, late_threads: type[LateThread]
 ) -> None:
     journal = open_journal(disk, file_bytes=1 << 16)
     heard = Heard(journal, NEVER)
     heard.commit.start()
-    monkeypatch.setattr(journal, "write", lambda lots: 1 // 0)
+    write = journal.write
+
+    def broken_once(lots: Any) -> int:
+        journal.write = write  # type: ignore[method-assign]
+        raise ZeroDivisionError("a bug")
+
+    journal.write = broken_once  # type: ignore[method-assign]
     heard.submit()
+    await asyncio.sleep(0)
+    late_threads.begin()
     await heard.until(lambda: bool(heard.failures))
 
-    assert "ZeroDivisionError" in str(heard.failures[0])
+    assert "ZeroDivisionError: a bug" in str(heard.failures[0])
     await heard.commit.close()
 
 

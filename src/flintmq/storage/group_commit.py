@@ -22,6 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from threading import Thread
 from time import perf_counter
 
 from ..errors import Closed, FlintError, StorageFailed, StorageFull
@@ -98,7 +99,7 @@ class GroupCommit:
         self._monotonic = monotonic
         # Of the loop's thread:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._threads: list[threading.Thread] = []
+        self._threads: list[Thread] = []
         self._ended: asyncio.Future[None] | None = None
         self._submitted = 0
         self._waiting_bytes = 0
@@ -177,7 +178,7 @@ class GroupCommit:
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
         for target, name in ((self._write_all, "journal"), (self._do_chores, "journal-files")):
-            thread = threading.Thread(target=target, name=f"flintmq-{name}", daemon=True)
+            thread = Thread(target=target, name=f"flintmq-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
         if self._lots:

@@ -405,6 +405,8 @@ async def _at_rest(server: BlipServer) -> None:
     still, before = 0, server.traffic()
     while still < 5:
         await asyncio.sleep(0.005)
+        for _ in range(20):  # after a stall of the machine that was one turn
+            await asyncio.sleep(0)
         now = server.traffic()
         still, before = (still + 1, now) if now == before else (0, now)
 

@@ -272,7 +272,7 @@ async def test_deleting_the_topic_ends_what_is_pushed_and_forgets_what_is_polled
         await polling.ping()
         await broker.delete_topic("orders")
         assert await polling.poll(number) is None
-        await asyncio.wait_for(pushed.reader.read(), 10)
+        await asyncio.wait_for(pushed.reader.read(), 60)
     assert len(server.polled) == 0
 
 

@@ -109,7 +109,7 @@ async def _tell(seed: int) -> None:
     server = HermesServer(broker, limits=HermesLimits(grace_seconds=0.1))
     story = Story(await server.start("127.0.0.1", 0), seed)
     await asyncio.gather(*(story.live() for _ in range(40)))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while server.connections or (await broker.group_stats("t", GROUP)).in_flight:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     stored = (await broker.topic_stats("t")).next_offset

@@ -158,4 +158,4 @@ async def test_hermesmqd_by_that_name_and_bytes_bounded_for_all_topics(tmp_path:
         assert b"1000000" in info.out
     finally:
         process.send_signal(signal.SIGTERM)  # exec: it reaches the broker itself
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0

@@ -26,7 +26,7 @@ from typing import Any
 import flintmq
 from flintmq.blocking.client import BlockingClient
 
-from ..conftest import BrokerProcess
+from ..conftest import BrokerProcess, everything
 from .answers import Row
 from .ready import EXAMPLES, decoded, encoded, in_order
 
@@ -70,9 +70,8 @@ class Place:
 
     def rows(self, mq: BlockingClient) -> list[Row]:
         if self.name == "rollup":
-            with mq.reader(self.settings["output"]) as reader:
-                values = reader.read_batch(100_000, timeout=0.5).values
-                return in_order([decoded(bytes(value)) for value in values])
+            found = everything(mq, self.settings["output"])
+            return in_order([decoded(bytes(message.value)) for message in found])
         import pyarrow.dataset as dataset
 
         files = dataset.dataset(self.directory / "files", partitioning="hive")

@@ -12,6 +12,7 @@ from flintmq.blocking.client import BlockingClient
 from flintmq.spark.pipeline.reading import read_pipeline
 from flintmq.spark.pipeline.running import Outcome, run
 
+from ..conftest import everything
 from .answers import Row
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pipelines"
@@ -49,8 +50,7 @@ class Ready:
         return [decoded(value) for value in self.values(topic)]
 
     def values(self, topic: str) -> list[bytes]:
-        with self.mq.reader(topic) as reader:
-            return [bytes(message.value) for message in reader.read_batch(10_000, timeout=0.2)]
+        return [bytes(message.value) for message in everything(self.mq, topic)]
 
 
 def encoded(row: Sent) -> bytes:

@@ -21,7 +21,7 @@ import flintmq
 from flintmq.cli.pipeline_run import command
 from flintmq.spark.connecting import close_lines
 from tests.cli.mini_shell import run_line
-from tests.spark.conftest import MASTER, BrokerProcess
+from tests.spark.conftest import MASTER, BrokerProcess, everything
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +108,7 @@ class Run:
 
 def metrics(broker: BrokerProcess) -> str:
     (port,) = [int(found) for found in re.findall(r"http://127\.0\.0\.1:(\d+)", broker.said)]
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -164,6 +164,5 @@ def test_runs_that_are_killed_and_stopped_give_what_an_undisturbed_one_gives(
 
 
 def values(mq: Any, topic: str, *, is_json: bool = True) -> list[Any]:
-    with mq.reader(topic) as reader:
-        found = reader.read_batch(10_000, timeout=0.2).values
-        return [json.loads(value) if is_json else value for value in found]
+    found = [message.value for message in everything(mq, topic)]
+    return [json.loads(value) if is_json else value for value in found]
