@@ -362,6 +362,8 @@ def test_a_run_that_is_stopped_ends_between_batches_and_the_next_one_goes_on_the
     with pytest.raises(InvalidRequest, match="flow 'out' is being run by process"):
         here.run(pipeline)
     lock.release()
+    # One whose time is up as soon as it has begun harms nothing either.
+    assert here.run(pipeline, once=False, seconds=0.0).ended == "stopped"
     here.run(pipeline)
 
     assert Counter(row["id"] for row in here.values("out")) == Counter(range(300))
