@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flintmq.spark.pipeline import running
 from flintmq.spark.pipeline.checking import check
+from flintmq.spark.pipeline.definition import Pipeline
 from flintmq.spark.pipeline.keys import SECTIONS, Key
 from flintmq.spark.pipeline.reading import read_pipeline
 
@@ -54,6 +56,22 @@ def test_the_python_on_the_page_makes_the_pipeline_of_the_file(tmp_path: Path) -
     assert made.sources["orders"].schema == file.sources["orders"].schema
     assert made.steps["totals"].sql.split() == (file.steps["totals"].sql or "").split()
     assert made.sinks["totals"].key == file.sinks["totals"].key
+
+
+def test_the_python_on_the_page_that_reads_a_file_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [code] = re.findall(r"```py\n(from flintmq.*?)```", PAGE, re.DOTALL)
+    [first, *_] = re.findall(r"```toml\n(name.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "rollup.toml").write_text(first)
+    monkeypatch.chdir(tmp_path)
+    ran: list[tuple[Pipeline, bool]] = []
+    monkeypatch.setattr(running, "run", lambda made, once: ran.append((made, once)))
+    exec(compile(code, "page", "exec"), {})
+
+    [(made, once)] = ran
+    assert once
+    assert "'5 minutes'" in (made.steps["totals"].sql or "")
 
 
 def test_the_drawing_on_the_page_is_that_of_the_file(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ A_FILE = "a pipeline file"
 
 
 def read_pipeline(
-    path: Path,
+    file: str | Path,
     given: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Pipeline:
@@ -33,6 +33,7 @@ def read_pipeline(
 
     What is wrong with the form of the file is PipelineInvalid, all of it at once.
     """
+    path = Path(file)
     try:
         document = read_document(path, A_FILE)
     except FileUnreadable as error:
