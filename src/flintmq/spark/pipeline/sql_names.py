@@ -142,7 +142,8 @@ def _mentions(tokens: list[Token]) -> Iterator[Mention]:
                 depths.pop()
             expects = False
             continue
-        if word in _BEFORE_A_TABLE and not _is_inside_a_call(tokens, index):
+        is_name = index > 0 and tokens[index - 1].text.lower() in (".", "as")
+        if word in _BEFORE_A_TABLE and not is_name and not _is_inside_a_call(tokens, index):
             expects = depths[-1] = True
             continue
         if word in _ENDS_OF_TABLES:
@@ -157,6 +158,8 @@ def _mentions(tokens: list[Token]) -> Iterator[Mention]:
         if expects and token.kind in ("word", "quoted"):
             if word in _NOT_NAMES:
                 expects = word in ("stream", "table")
+                if word == "values":
+                    depths[-1] = False  # rows stand between the commas, and no tables
                 continue
             following = tokens[index + 1].text if index + 1 < len(tokens) else ""
             if following not in ("(", "."):
