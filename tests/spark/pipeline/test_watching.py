@@ -40,7 +40,7 @@ def ended(why: str | None) -> Any:
     ("whys", "begun", "error"),
     [
         ([f"{LATE} to connect back", None], 2, None),
-        ([f"{LATE} to connect back"] * 9, TRIES_MAX, f"{LATE} to connect back"),
+        ([f"{LATE} to connect back"] * 20, TRIES_MAX, f"{LATE} to connect back"),
         (["disk full", None], 1, "disk full"),
     ],
 )
@@ -55,7 +55,7 @@ def test_a_query_that_could_not_begin_in_time_is_begun_again_a_few_times(
         return next(queries)
 
     watched = Watched(FLOW, start, Gate(), LAG)
-    for _ in range(10):
+    for _ in range(20):
         assert list(watched.news()) == []
 
     assert watched.has_ended()

@@ -19,7 +19,7 @@ COUNTED = "flintmq_rows"
 """Under this name Spark counts the rows that go to the sink."""
 
 LATE = "Timed out while waiting for the Python worker"
-TRIES_MAX = 4
+TRIES_MAX = 10
 
 IDLE = ("Waiting for", "Getting offsets", "Initializing")
 """How Spark's word on a query begins while no micro-batch is at work."""
