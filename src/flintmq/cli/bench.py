@@ -18,7 +18,7 @@ from .bench_chart import bars, check_chart, svg, write_chart
 from .bench_processes import Processes, first_of
 from .bench_workloads import STAMP, WORKLOADS, Plan, Run, Side, lost_in_queues
 from .connecting import Target, run_async, server_options
-from .durations import Duration
+from .durations import Duration, Size
 from .latencies import Latencies, shown
 from .progress import ProgressBar
 from .shared import output_option, print_json, print_table
@@ -35,7 +35,7 @@ WITH_SUBSCRIBERS = ("sub", "pubsub", "queue")
 @click.option("--subscribers", type=click.IntRange(1, 1000), default=1, show_default=True)
 @click.option("--topics", type=click.IntRange(1, 10_000), default=1, show_default=True)
 @click.option("--messages", type=click.IntRange(min=1), help="[100,000; latency: 1,000]")
-@click.option("--msg-size", type=click.IntRange(1, 1 << 26), default=128, show_default=True)
+@click.option("--msg-size", type=Size(most=1 << 26), default=128, show_default=True)
 @click.option("--batch", type=click.IntRange(1, 100_000), default=1, help="Messages a publish. [1]")
 @click.option("--qos", type=click.IntRange(0, 1), default=1, help="0: live only, not stored.  [1]")
 @click.option("--in-flight", type=click.IntRange(1, 10_000), default=64, show_default=True)

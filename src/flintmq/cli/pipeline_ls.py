@@ -88,7 +88,6 @@ def _found(path: Path, values: dict[str, str]) -> Found | None:
     from ..spark.pipeline.flows import flows_of
     from ..spark.pipeline.picture import about_sink, about_source
     from ..spark.pipeline.reading import read_parameters
-    from ..spark.pipeline.sql_names import tables_read
 
     try:
         if not {"sources", "sinks"} & set(read_document(path).entries):
@@ -107,7 +106,7 @@ def _found(path: Path, values: dict[str, str]) -> Found | None:
             ", ".join(about_source(pipeline.sources[name])[0] for name in flow.sources),
             about_sink(flow.sink)[0],
         )
-        for flow in flows_of(pipeline, tables_read)
+        for flow in flows_of(pipeline)
     ]
     return Found(path, pipeline, rows)
 

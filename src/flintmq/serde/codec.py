@@ -295,6 +295,8 @@ class Codec:
         content_type = source.content_type(row)
         if source.columns & OBJECTS:
             return value
+        if not content_type and (origin.options is None or origin.options.magic_header is None):
+            return value
         try:
             if content_type and self._bare_format(content_type) is not None:
                 return value

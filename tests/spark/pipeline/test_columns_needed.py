@@ -7,7 +7,6 @@ import pytest
 from flintmq.spark.pipeline.definition import Pipeline, Sink, Source, Step, Watermark
 from flintmq.spark.pipeline.flows import flows_of
 from flintmq.spark.pipeline.frames import columns_needed
-from flintmq.spark.pipeline.sql_names import tables_read
 
 ALL = ["key", "value", "topic", "partition", "offset", "timestamp", "priority", "content_type"]
 FEW = ["value", "topic", "partition", "offset"]
@@ -22,7 +21,7 @@ def needed(step: Step | None, **source: object) -> list[str]:
         steps={} if step is None else {step.name: step},
         sinks={"out": Sink(name="out", takes="t" if step is None else "s", topic="out")},
     )
-    (flow,) = flows_of(pipeline, tables_read)
+    (flow,) = flows_of(pipeline)
     return [column.split()[0] for column in columns_needed(pipeline, flow, made)]
 
 

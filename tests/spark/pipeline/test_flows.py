@@ -8,7 +8,6 @@ from flintmq.errors import InvalidRequest
 from flintmq.patterns import check_name
 from flintmq.spark.pipeline.definition import Pipeline, Sink, Source, Step
 from flintmq.spark.pipeline.flows import flows_of
-from flintmq.spark.pipeline.sql_names import tables_read
 
 
 def pipeline(*sinks: Sink, **steps: str) -> Pipeline:
@@ -33,7 +32,7 @@ def test_a_flow_has_its_tables_in_the_order_they_are_made_in() -> None:
         named="select * from ORDERS join people using (id)",
     )
 
-    flow, dead = flows_of(made, tables_read)
+    flow, dead = flows_of(made)
 
     assert flow.tables == ("orders", "people", "named", "payments", "joined")
     assert flow.sources == ("orders", "payments")
@@ -47,7 +46,7 @@ def test_groups_are_named_by_pipeline_and_flow_and_by_source_where_there_are_sev
         both="select id from orders union all select 1 from payments",
     )
 
-    one, two, dead = flows_of(made, tables_read)
+    one, two, dead = flows_of(made)
 
     assert one.group("orders") == "pipeline.p.one"
     assert two.group("orders") == "pipeline.p.two.orders"
@@ -61,7 +60,7 @@ def test_groups_are_named_by_pipeline_and_flow_and_by_source_where_there_are_sev
 def test_a_source_that_nobody_reads_has_no_flow_of_dead_letters() -> None:
     made = pipeline(Sink(name="out", takes="payments", topic="out"))
 
-    assert [flow.name for flow in flows_of(made, tables_read)] == ["out"]
+    assert [flow.name for flow in flows_of(made)] == ["out"]
 
 
 def test_circles_and_unknown_names_are_refused() -> None:
@@ -69,6 +68,6 @@ def test_circles_and_unknown_names_are_refused() -> None:
         Sink(name="out", takes="a", topic="out"), a="select * from b", b="select * from a"
     )
     with pytest.raises(InvalidRequest, match="in a circle: a -> b -> a"):
-        flows_of(circle, tables_read)
+        flows_of(circle)
     with pytest.raises(InvalidRequest, match="a sink takes 'nobody'"):
-        flows_of(pipeline(Sink(name="out", takes="nobody", topic="out")), tables_read)
+        flows_of(pipeline(Sink(name="out", takes="nobody", topic="out")))

@@ -25,6 +25,9 @@ from flintmq.spark.pipeline.sql_names import Mention, as_streams, mentions, tabl
         ("select * from a as t (x, y), b", ("a", "b")),
         # names that a query makes itself
         ("with t as (select * from a), u (x, y) as (select 1, 2) select * from t, u", ("a",)),
+        ("with a as (select * from a where f(x)) select * from a", ("a",)),
+        ("with a as (select * from b), b as (select * from a) select * from a, b", ("b",)),
+        ("with recursive t as (select 1 union all select * from t) select * from t", ()),
         # functions that make tables, and names of a catalog
         ("select * from range(10), db.other, a lateral view explode(x) t as y, z", ("a",)),
         # what only looks like it

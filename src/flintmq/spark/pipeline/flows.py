@@ -1,22 +1,19 @@
 """Flows: what runs of a pipeline, one streaming query for each.
 
 A sink is a flow. So is the topic for rows of a source that do not decode: `<source>.dead-letters`.
-Pure; which tables a text of SQL names is the caller's to say.
+Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ...errors import InvalidRequest
 from ...patterns import escape_name
 from .definition import Pipeline, Sink, Source
+from .graph import inputs_of
 
 DEAD_LETTERS = ".dead-letters"
-
-TablesIn = Callable[[str], Iterable[str]]
-"""The names of the tables that a text of SQL reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +40,11 @@ class Flow:
         return self.query if len(self.sources) == 1 else f"{self.query}.{escape_name(source)}"
 
 
-def flows_of(pipeline: Pipeline, tables_in: TablesIn) -> list[Flow]:
+def flows_of(pipeline: Pipeline) -> list[Flow]:
     """The flows of a pipeline, sinks first. Raises InvalidRequest for names that nobody has."""
     flows = []
     for sink in pipeline.sinks.values():
-        tables = _ordered(pipeline, sink.takes, tables_in)
+        tables = _ordered(pipeline, sink.takes)
         flows.append(
             Flow(
                 pipeline=pipeline.name,
@@ -88,19 +85,7 @@ def _dead_letters(pipeline: Pipeline, source: Source) -> Flow:
     )
 
 
-def inputs_of(pipeline: Pipeline, name: str, tables_in: TablesIn) -> list[str]:
-    """The sources and steps that a step is made of; a source is made of none."""
-    step = pipeline.steps.get(name)
-    if step is None:
-        return []
-    if step.sql is None:
-        return list(step.inputs)
-    known = {**pipeline.sources, **pipeline.steps}
-    by_lower = {one.lower(): one for one in known}
-    return [by_lower[table.lower()] for table in tables_in(step.sql) if table.lower() in by_lower]
-
-
-def _ordered(pipeline: Pipeline, last: str, tables_in: TablesIn) -> tuple[str, ...]:
+def _ordered(pipeline: Pipeline, last: str) -> tuple[str, ...]:
     """A table and all it is made of, those first."""
     done: list[str] = []
     begun: list[str] = []
@@ -114,8 +99,9 @@ def _ordered(pipeline: Pipeline, last: str, tables_in: TablesIn) -> tuple[str, .
             circle = " -> ".join([*begun[begun.index(name) :], name])
             raise InvalidRequest(f"steps are made of each other in a circle: {circle}")
         begun.append(name)
-        for one in inputs_of(pipeline, name, tables_in):
-            visit(one, f"step {name!r}")
+        if name in pipeline.steps:
+            for one in inputs_of(pipeline.steps[name], pipeline):
+                visit(one, f"step {name!r}")
         begun.pop()
         done.append(name)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -49,21 +49,6 @@ WHY_HEADER, SOURCE_HEADER = "flintmq-why", "flintmq-source"
 
 Access = Mapping[str, str]
 """Options of the data source that say who we are: apiKey, tlsCa and the like."""
-
-
-def tables_in(spark: SparkSession) -> Callable[[str], list[str]]:
-    """Names the tables that a text of SQL reads, as Spark's own parser finds them."""
-    parser = java_session(spark).sessionState().sqlParser()
-
-    def found(sql: str) -> list[str]:
-        try:
-            # Not `parsePlan`: what is no query, and would be done at once, is refused here.
-            plan = parser.parseQuery(sql).toString()
-        except Exception as error:
-            raise InvalidRequest(told_of_step(error)) from None
-        return list(dict.fromkeys(re.findall(r"'UnresolvedRelation \[([^\],]+)\]", plan)))
-
-    return found
 
 
 def java_session(spark: SparkSession) -> Any:
@@ -105,6 +90,8 @@ class Frames:
     def _step(self, step: Step) -> DataFrame:
         try:
             if step.sql is not None:
+                # `sql` would do at once what is no query: drop a table, say.
+                java_session(self._spark).sessionState().sqlParser().parseQuery(step.sql)
                 frame = self._spark.sql(step.sql)
             else:
                 assert step.function is not None

@@ -30,9 +30,10 @@ import msgspec
 from ...errors import InvalidRequest
 from .checkpoints import NOTES, Directory
 from .definition import Pipeline, Place, Sink, Source, Step
-from .flows import Flow, TablesIn, inputs_of
+from .flows import Flow
 from .frames import path_of
 from .functions import file_of
+from .graph import inputs_of
 from .sql_names import bare
 
 if TYPE_CHECKING:
@@ -102,20 +103,18 @@ def facts_of(
     flow: Flow,
     frames: Mapping[str, DataFrame],
     end: DataFrame,
-    tables: TablesIn,
 ) -> FlowFacts:
     """What the flow is now. `frames` are its tables, `end` what goes to the sink."""
     plan = _plan_of(end)
     states, streams = state_nodes(plan), stream_leaves(plan)
     matter = []
     for name in flow.tables:
-        if name not in pipeline.steps:
+        step = pipeline.steps.get(name)
+        if step is None:
             continue
-        before = sum(
-            state_nodes(_plan_of(frames[one])) for one in inputs_of(pipeline, name, tables)
-        )
+        before = sum(state_nodes(_plan_of(frames[one])) for one in inputs_of(step, pipeline))
         if streams > 1 or states > before:
-            matter.append(pipeline.steps[name])
+            matter.append(step)
     kind, to = target_of(flow.sink)
     return FlowFacts(
         pipeline=flow.pipeline,

@@ -20,8 +20,8 @@ from .checking import checked
 from .checkpoints import Lock, checkpoint_of, directory
 from .definition import Pipeline
 from .failures import PipelineFailed, told_of_step
-from .flows import Flow, TablesIn, flows_of
-from .frames import Access, Frames, java_session, tables_in
+from .flows import Flow, flows_of
+from .frames import Access, Frames, java_session
 from .lagging import Lag
 from .reaching import reach
 from .resuming import facts_of, resume, target_of
@@ -99,7 +99,7 @@ def run(
     _make_active(spark)
     with ExitStack() as left, stopped_by_signals(stop), quiet_spark():
         starting = _Starting(spark, pipeline, once=once, access=access or {}, show=show or _shown)
-        flows = flows_of(pipeline, starting.tables)
+        flows = flows_of(pipeline)
         for flow in flows:
             left.callback(Lock(spark, checkpoint_root(pipeline), flow.name).release)
         if from_scratch:
@@ -192,7 +192,6 @@ class _Starting:
     ) -> None:
         self._spark, self._pipeline, self._once = spark, pipeline, once
         self._access, self._show = access, show
-        self.tables: TablesIn = tables_in(spark)
 
     def prepared(self, flow: Flow) -> tuple[Any, Gate]:
         """The query, ready to start. Nothing runs, and nothing was written but notes."""
@@ -200,7 +199,7 @@ class _Starting:
 
         frames = Frames(self._spark, self._pipeline, flow, self._access)
         frame = frames.built()
-        facts = facts_of(self._pipeline, flow, frames.of, frame, self.tables)
+        facts = facts_of(self._pipeline, flow, frames.of, frame)
         checkpoint = checkpoint_of(self._spark, checkpoint_root(self._pipeline), flow.name)
         id = resume(checkpoint, facts, flow.sink.place)
         counted = frame.observe(COUNTED, functions.count(functions.lit(1)).alias("rows"))

@@ -94,7 +94,7 @@ class _SqlCheck:
         """None is a table that nothing can be said of: its files are not looked at."""
 
     def problems(self) -> Iterator[Problem]:
-        for flow in flows_of(self._pipeline, tables_read):
+        for flow in flows_of(self._pipeline):
             for name in flow.tables:
                 if name not in self.frames:
                     yield from self._table(name)

@@ -57,7 +57,9 @@ def mentions(sql: str) -> list[Mention]:
     """The tables that a query reads, in the order of its text."""
     tokens = list(_tokens(sql))
     own = _names_of_with(tokens)
-    return [found for found in _mentions(tokens) if found.name.lower() not in own]
+    return [
+        found for found in _mentions(tokens) if found.offset < own.get(found.name.lower(), len(sql))
+    ]
 
 
 def tables_read(sql: str) -> tuple[str, ...]:
@@ -96,9 +98,11 @@ def _tokens(sql: str) -> Iterator[Token]:
             yield Token(found[kind], found.start(), kind, found.end())
 
 
-def _names_of_with(tokens: list[Token]) -> set[str]:
-    """`with NAME as (`, `, NAME (columns) as (`: every name before an `as (`, or its columns."""
-    names = set()
+def _names_of_with(tokens: list[Token]) -> dict[str, int]:
+    """`with NAME as (`, `, NAME (columns) as (`: every name before an `as (`, or its columns; and
+    where it begins to mean that: behind its query, which may read a table of the same name."""
+    names: dict[str, int] = {}
+    is_recursive = any(_is_word(token, "recursive") for token in tokens)
     for index, token in enumerate(tokens[:-1]):
         if not (_is_word(token, "as") and tokens[index + 1].text == "("):
             continue
@@ -109,8 +113,19 @@ def _names_of_with(tokens: list[Token]) -> set[str]:
             at -= 1
         before = tokens[at - 1].text.lower() if at > 0 else ""
         if at > 0 and before in ("with", ",", "recursive"):
-            names.add(tokens[at].text.lower())
+            begins = tokens[at].offset if is_recursive else _end_of_bracket(tokens, index + 1)
+            names.setdefault(tokens[at].text.lower(), begins)
     return names
+
+
+def _end_of_bracket(tokens: list[Token], opened: int) -> int:
+    depth = 0
+    for token in tokens[opened:]:
+        if token.kind == "sign":
+            depth += (token.text == "(") - (token.text == ")")
+            if not depth:
+                return token.offset
+    return tokens[-1].end
 
 
 def _mentions(tokens: list[Token]) -> Iterator[Mention]:
