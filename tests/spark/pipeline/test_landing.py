@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.errors import InvalidRequest
+from flintmq.spark.pipeline import landing
 from flintmq.spark.pipeline.landing import Change, Landing, local_directory
 
 
@@ -37,7 +38,7 @@ def test_what_was_made_ready_is_in_its_place_and_what_goes_is_gone(tmp_path: Pat
     assert again.facts == {"batch": 1}
 
 
-@pytest.mark.parametrize("call", range(14))
+@pytest.mark.parametrize("call", range(18))
 def test_a_change_that_was_written_down_is_finished_by_the_next_and_no_other_is(
     call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +78,7 @@ def test_a_change_that_was_written_down_is_finished_by_the_next_and_no_other_is(
         (["old"], {"batch": 0}),
         (["a", "b", "c"], {"batch": 1}),
     ]
-    assert is_killed == (call < 13)
+    assert is_killed == (call < 17)
 
 
 def test_two_owners_of_a_directory_know_nothing_of_each_other(tmp_path: Path) -> None:
@@ -109,3 +110,25 @@ def test_a_damaged_note_is_an_error_that_says_what_to_do(tmp_path: Path) -> None
 
     with pytest.raises(InvalidRequest, match="another directory and another checkpoint"):
         Landing(tmp_path / "data", "me").finish()
+
+
+def test_the_names_of_files_and_of_new_directories_are_kept_before_anybody_counts_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, own = tmp_path / "data", tmp_path / ".data.flintmq" / "me"
+    kept: list[set[Path]] = [set()]
+    monkeypatch.setattr(landing, "_sync", lambda path: kept[-1].add(path))
+    real = Landing._write
+
+    def written(self: Landing, change: Change) -> None:
+        kept.append(set())
+        real(self, change)
+
+    monkeypatch.setattr(Landing, "_write", written)
+    at = Landing(data, "me")
+    (one,) = made(at, "first", "a")
+    at.land(Change(((one, "day=1/hour=2/a"),)))
+
+    before_intent, before_done, _ = kept
+    assert before_intent == {own / "first" / "a", own / "first", own, own.parent}
+    assert {data / "day=1" / "hour=2", data / "day=1", data, tmp_path} <= before_done

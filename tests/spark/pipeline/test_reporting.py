@@ -47,6 +47,8 @@ def test_a_line_says_rate_lag_time_of_the_batch_and_state() -> None:
     assert progress_line(progress(lag=None, state_rows=None), 8) == (
         "totals    batch 12  1,024 rows in 0.25 s (4,096/s)  6 out"
     )
+    assert "(0.4/s)" in progress_line(progress(rows_per_second=0.37))
+    assert "(0/s)" in progress_line(progress(rows_per_second=0.0))
 
 
 def test_sizes_are_short() -> None:

@@ -104,6 +104,20 @@ def test_a_file_that_cannot_be_read_is_told_in_one_line(
     assert (code, *capfd.readouterr()) == (1, "", f"flintmq: {said}\n")
 
 
+def test_a_query_that_reads_no_source_is_told_as_such(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("x.toml").write_text(TOML.replace("from orders group by", "from range(5) group by"))
+    code = run(["pipeline", "check", "x.toml", "--quick"])
+
+    assert (code, *capfd.readouterr()) == (
+        1,
+        "",
+        "flintmq: x.toml:7:10: nobody takes the source orders; write a sink with from = 'orders', "
+        "or take the source out\n"
+        "flintmq: x.toml:24:8: the sink large takes large, which reads no source: nothing would "
+        "flow; name a source in its query\n",
+    )
+
+
 def test_everything_that_is_wrong_is_told_at_once_and_programs_can_read_it(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

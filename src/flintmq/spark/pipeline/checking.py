@@ -13,7 +13,7 @@ from .check_sinks import sink_problems
 from .check_sources import source_problems
 from .check_steps import step_problems
 from .definition import Pipeline, Sink, Source, Step
-from .graph import inputs_of, is_stream
+from .graph import inputs_of, is_stream, reaches
 from .problems import PipelineInvalid, Problem, in_order
 
 TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -142,7 +142,14 @@ class _Check:
 
     def _nothing_flows(self) -> Iterator[Problem]:
         for sink in self._pipeline.sinks.values():
-            if not is_stream(self._pipeline, sink.takes):
+            if not set(self._pipeline.sources) & set(reaches(self._pipeline, sink.takes)):
+                yield Problem(
+                    place_in(sink, "takes"),
+                    f"the sink {sink.name} takes {sink.takes}, which reads no source: nothing "
+                    "would flow",
+                    "name a source in its query",
+                )
+            elif not is_stream(self._pipeline, sink.takes):
                 yield Problem(
                     place_in(sink, "takes"),
                     f"the sink {sink.name} takes {sink.takes}, which is all of static sources: "

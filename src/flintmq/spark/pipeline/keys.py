@@ -51,7 +51,7 @@ TOP = (
 PARAMETER = (
     Key("default", "text", "its value where nothing else is said"),
     Key("env", "text", "the variable of the environment that sets it, not `FLINTMQ_PARAM_<NAME>`"),
-    Key("about", "text", "what it is for, shown by `check` and `ls`"),
+    Key("about", "text", "what it is for, told where it has no value"),
 )
 WATERMARK = (
     Key("column", "text", "a timestamp column", is_needed=True),

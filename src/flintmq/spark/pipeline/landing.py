@@ -93,8 +93,11 @@ class Landing:
 
     def land(self, change: Change) -> None:
         """Have it happen. Once this has returned, or was killed after it began, it does."""
-        for source, _ in change.moves:
-            _sync(self._own / source)
+        made = [self._own / source for source, _ in change.moves]
+        _sync_all(made)
+        # A file's own sync does not keep its name. One that is missing later was moved: so it has
+        # to be there.
+        _sync_all(_directories(made, self._own))
         self._write(change)
         self._do(change)
         self.facts = change.facts
@@ -109,7 +112,7 @@ class Landing:
                 os.replace(self._own / source, target)
         for name in change.drops:
             (self.directory / name).unlink(missing_ok=True)
-        _sync_all({target.parent for target in targets})
+        _sync_all(_directories(targets, self.directory))
         self._write(Change(facts=change.facts))
 
     def _write(self, change: Change) -> None:
@@ -129,6 +132,13 @@ class Landing:
 def files_below(directory: Path, suffix: str) -> list[Path]:
     """What Spark has written there, without its own marks."""
     return sorted(path for path in directory.rglob(f"*{suffix}") if path.is_file())
+
+
+def _directories(files: Iterable[Path], root: Path) -> set[Path]:
+    """Those from a root down that files lie in, and that which has the root in it: any of them may
+    be new."""
+    within = {above for file in files for above in file.parents if above.is_relative_to(root)}
+    return within | {root.parent} if within else set()
 
 
 def _sync_all(paths: Iterable[Path]) -> None:

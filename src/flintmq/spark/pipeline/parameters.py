@@ -59,7 +59,7 @@ def values_of(
             problems.append(
                 Problem(
                     one.place,
-                    f"the parameter {name} has no value",
+                    f"the parameter {name} has no value{one.about and f' ({one.about})'}",
                     f"say --set {name}=VALUE, set {one.env}, or write a default",
                 )
             )

@@ -103,7 +103,7 @@ class _Reader:
             self._wrong(
                 found.spot,
                 f"{section} is a table of tables, not {_said(found.value)}",
-                f"write [{section}.NAME]",
+                f"write {self._table_form(section, 'NAME')}",
             )
             return
         for name, node in found.entries.items():
@@ -112,10 +112,14 @@ class _Reader:
                 self._wrong(
                     spot,
                     f"{section}.{name} is a table, not {_said(node.value)}",
-                    f"write [{section}.{name}] and its keys below it",
+                    f"write {self._table_form(section, name)}, and its keys below it",
                 )
                 continue
             yield name, node, spot
+
+    def _table_form(self, section: str, name: str) -> str:
+        is_toml = self._file.endswith(".toml")
+        return f"[{section}.{name}]" if is_toml else f"{name}: under {section}:"
 
     def _all(
         self, document: Node, section: str, make: Callable[[str, Node, Place], T]

@@ -26,7 +26,8 @@ TICK_SECONDS = 1.0
 
 def progress_line(progress: FlowProgress, name_width: int = 0) -> str:
     """How a flow stands after a micro-batch."""
-    rate = f"{progress.rows_per_second:,.0f}/s"
+    per_second = progress.rows_per_second
+    rate = f"{per_second:,.{1 if 0 < per_second < 10 else 0}f}/s"
     parts = [
         progress.flow.ljust(name_width),
         f"batch {progress.batch}",
