@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import FlintError, InvalidRequest
@@ -106,9 +107,10 @@ def run(
         watched: list[Watched] = []
         left.callback(_stop_all, watched)
         with _settings(spark, settings_of(pipeline)):
-            prepared = [(flow, starting.prepared(flow)) for flow in flows]
-            for flow, (writer, gate) in prepared:
-                watched.append(starting.started(flow, writer, gate))
+            prepared = [(flow, *starting.prepared(flow)) for flow in flows]
+        for flow, writer, gate in prepared:
+            lag = Lag(pipeline, flow, access or {})
+            watched.append(Watched(flow, partial(starting.started, flow, writer), gate, lag))
         tell(f"running: {', '.join(flow.name for flow in flows)}")
         deadline = None if seconds is None else time.monotonic() + seconds
         _watch(watched, stop, deadline, on_progress, tell)
@@ -219,9 +221,11 @@ class _Starting:
             writer = writer.trigger(processingTime=flow.sink.trigger)
         return writer, gate
 
-    def started(self, flow: Flow, writer: Any, gate: Gate) -> Watched:
+    def started(self, flow: Flow, writer: Any) -> Any:
+        """The query, begun. It takes the settings along that the session has meanwhile."""
         try:
-            return Watched(flow, writer.start(), gate, Lag(self._pipeline, flow, self._access))
+            with _settings(self._spark, settings_of(self._pipeline)):
+                return writer.start()
         except Exception as error:
             raise InvalidRequest(
                 f"{flow.sink.place}: sink {flow.name!r}: {told_of_step(error)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,9 @@ from .stopping import A_FLOW, Gate
 
 COUNTED = "flintmq_rows"
 """Under this name Spark counts the rows that go to the sink."""
+
+LATE = "Timed out while waiting for the Python worker"
+TRIES_MAX = 10
 
 IDLE = ("Waiting for", "Getting offsets", "Initializing")
 """How Spark's word on a query begins while no micro-batch is at work."""
@@ -56,17 +59,23 @@ class FlowOutcome:
 class Watched:
     """A running query."""
 
-    def __init__(self, flow: Flow, query: Any, gate: Gate, lag: Lag) -> None:
-        self.flow, self._query, self._java, self._gate = flow, query, query._jsq, gate
-        self._lag = lag
+    def __init__(self, flow: Flow, start: Callable[[], Any], gate: Gate, lag: Lag) -> None:
+        self.flow, self._start, self._gate, self._lag = flow, start, gate, lag
+        self._tries = 0
+        self._begin()
         self.rows_in = self.rows_out = self.batches = 0
         self.error: str | None = None
         self.positions: list[Positions] = []
         """Where its sources stand, of those that are topics."""
-        self._last: tuple[int, str] = (-1, "")
         self._began = self._ended_at = time.monotonic()
         self._has_ended = self._is_to_stop = self._was_stopped = False
         self._done_when_asked = 0
+
+    def _begin(self) -> None:
+        self._query = self._start()
+        self._java = self._query._jsq
+        self._last: tuple[int, str] = (-1, "")
+        self._tries += 1
 
     # --- looking
 
@@ -77,12 +86,21 @@ class Watched:
             if "addBatch" in said["durationMs"]:
                 yield self._counted(said)
         if is_over and not self._has_ended:
-            self._has_ended, self._ended_at = True, time.monotonic()
             error = told_of_query(self._query)
+            if self._is_worth_another_try(error):
+                self._begin()
+                return
+            self._has_ended, self._ended_at = True, time.monotonic()
             # What it falls over because it is stopped is no error.
             is_ours = self._was_stopped or (error or "").startswith(A_FLOW)
             self.error = None if is_ours else error
             self._lag.close()
+
+    def _is_worth_another_try(self, error: str | None) -> bool:
+        """Whether it could not begin because the machine is busy: Spark gives a process of Python
+        ten seconds to start, and cannot be told to wait longer."""
+        is_late = error is not None and LATE in error
+        return is_late and not self.batches and not self._is_to_stop and self._tries < TRIES_MAX
 
     def _said_since(self) -> list[Mapping[str, Any]]:
         last = self._java.lastProgress()
