@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +83,7 @@ def command(
     from ..spark.pipeline.failures import PipelineFailed
     from ..spark.pipeline.reaching import reach
     from ..spark.pipeline.reporting import reporter
-    from ..spark.pipeline.running import checkpoint_root, run, settings_of
+    from ..spark.pipeline.running import log_file_of, run, settings_of
     from ..spark.pipeline.stopping import Stop, session_unless_stopped, stopped_by_signals
 
     try:
@@ -106,7 +105,7 @@ def command(
                 master=master,
                 app_name=pipeline.name,
                 config=settings_of(pipeline),
-                log_file=_log_file(checkpoint_root(pipeline)),
+                log_file=log_file_of(pipeline),
             )
         finally:
             ready()
@@ -137,14 +136,3 @@ def _reached(pipeline: Pipeline) -> tuple[Pipeline, Mapping[str, str]]:
     if "apiKey" not in access and (key := os.environ.get("FLINTMQ_API_KEY")):
         access["apiKey"] = key  # workers on other machines have another environment
     return replace(pipeline, servers=target.url), access
-
-
-def _log_file(root: str) -> Path:
-    """Where Spark and its workers print; each run begins it anew."""
-    from ..spark.pipeline.frames import has_scheme, path_of
-
-    directory = Path(tempfile.gettempdir() if has_scheme(root) else path_of(root))
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / "spark.log"
-    file.write_bytes(b"")
-    return file

@@ -9,6 +9,7 @@ import pytest
 
 import flintmq.spark
 from flintmq.errors import InvalidRequest
+from flintmq.spark.pipeline import running
 from flintmq.spark.pipeline.builder import PipelineBuilder
 from flintmq.spark.pipeline.problems import PipelineInvalid
 from flintmq.spark.pipeline.reading import read_pipeline
@@ -134,3 +135,21 @@ def test_the_name_of_the_function_is_also_that_of_the_package() -> None:
 
     assert callable(pipeline)
     assert callable(flintmq.spark.pipeline)
+
+
+def test_spark_that_a_run_starts_prints_beside_the_checkpoint_and_not_on_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def session(master: str, **wanted: Any) -> None:
+        asked.update(wanted)
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(running, "session", session)
+    monkeypatch.setattr(running, "reach", lambda pipeline, access: None)
+    made = flintmq.spark.pipeline("p", servers="flint://a:1", checkpoint=str(tmp_path / "state"))
+    with pytest.raises(RuntimeError, match="enough"):
+        made.source("orders", topic="orders").to_topic("out").run(once=True)
+
+    assert asked["log_file"] == tmp_path / "state" / "spark.log"

@@ -7,11 +7,13 @@ that dies takes the others along, after theirs.
 from __future__ import annotations
 
 import logging
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import FlintError, InvalidRequest
@@ -21,7 +23,7 @@ from .checkpoints import Lock, checkpoint_of, directory
 from .definition import Pipeline
 from .failures import PipelineFailed, told_of_step
 from .flows import Flow, flows_of
-from .frames import Access, Frames, java_session
+from .frames import Access, Frames, has_scheme, java_session, path_of
 from .lagging import Lag
 from .reaching import reach
 from .resuming import facts_of, resume, target_of
@@ -65,6 +67,16 @@ def checkpoint_root(pipeline: Pipeline) -> str:
     return pipeline.checkpoint or f"pipelines/{pipeline.name}"
 
 
+def log_file_of(pipeline: Pipeline) -> Path:
+    """Where Spark and its workers print; each run begins it anew."""
+    root = checkpoint_root(pipeline)
+    directory = Path(tempfile.gettempdir() if has_scheme(root) else path_of(root))
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "spark.log"
+    file.write_bytes(b"")
+    return file
+
+
 def run(
     pipeline: Pipeline,
     *,
@@ -95,7 +107,12 @@ def run(
     tell = tell or _log.info
     reach(checked(pipeline), access or {})
     if spark is None:
-        spark = session(master, app_name=pipeline.name, config=settings_of(pipeline))
+        spark = session(
+            master,
+            app_name=pipeline.name,
+            config=settings_of(pipeline),
+            log_file=log_file_of(pipeline),
+        )
     _make_active(spark)
     with ExitStack() as left, stopped_by_signals(stop), quiet_spark():
         starting = _Starting(spark, pipeline, once=once, access=access or {}, show=show or _shown)
