@@ -145,6 +145,8 @@ def _toml_fault(message: str, text: str, name: str) -> str:
         line = text.split("\n")[int(found[1]) - 1]
         if what == r"Illegal character '\n'":
             what = "a text is not closed on its line"
+        elif what == "Invalid value":
+            what = "there is no value here; a text stands between quotes"
         elif what == "Cannot overwrite a value" and "=" in line[: int(found[2])]:
             key = line.partition("=")[0].strip()
             return f"{name}:{found[1]}:{len(line) - len(line.lstrip()) + 1}: {key} is there already"

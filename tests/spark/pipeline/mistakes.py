@@ -137,6 +137,8 @@ MISTAKES = [
         said=('sinks.large is a table, not 5; write [sinks.large], and its keys below it', 'sinks.large is a table, not 5; write large: under sinks:, and its keys below it')),
     Mistake("a text that is not closed", Edit(('name = "totals"', 'name = "totals'), ("name: totals", 'name: "totals')), at=("1:15", "28:1"),
         said=('a text is not closed on its line', 'found unexpected end of stream, while scanning a quoted scalar that begins on line 1')),
+    Mistake("a text without quotes", Edit(('name = "totals"', "name = totals"), ("name: totals", "name: *totals")), at=("1:8", "1:7"),
+        said=('there is no value here; a text stands between quotes', "found undefined alias 'totals'")),
     Mistake("a key twice", added(TOPIC, 'topic = "x"', "topic: x"), at=("9:1", "10:5"),
         said=('topic is there already', 'topic is there already, on line 9')),
     Mistake("a parameter that nobody declared", same("${window}", "${windw}"), at=("16:42", "18:48"),
