@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.1
+BEGIN_LOOK_SECONDS = 0.01
 SETTINGS: dict[str, Setting] = {
     # Times are written and grouped the same wherever it runs.
     "spark.sql.session.timeZone": "UTC",
@@ -128,6 +129,7 @@ def run(
         for flow, writer, gate in prepared:
             lag = Lag(pipeline, flow, access or {})
             watched.append(Watched(flow, partial(starting.started, flow, writer), gate, lag))
+            _wait_begun(watched[-1], stop)
         tell(f"running: {', '.join(flow.name for flow in flows)}")
         deadline = None if seconds is None else time.monotonic() + seconds
         _watch(watched, stop, deadline, on_progress, tell)
@@ -157,6 +159,14 @@ def _make_active(spark: SparkSession) -> None:
     java: Any = java_session(spark)
     classes: Any = spark._jvm
     classes.org.apache.spark.sql.classic.SparkSession.setActiveSession(java)
+
+
+def _wait_begun(one: Watched, stop: Stop) -> None:
+    """Flows begin one after the other. Each source writes variables for its process of Python into
+    one map that all sources of a kind share, and that Spark does not guard: where two did so at
+    once, no query of that session could run any more ("Illegal size 5 of collection")."""
+    while one.is_beginning() and not stop.is_urgent:
+        time.sleep(BEGIN_LOOK_SECONDS)
 
 
 def _watch(

@@ -21,6 +21,7 @@ COUNTED = "flintmq_rows"
 LATE = "Timed out while waiting for the Python worker"
 TRIES_MAX = 10
 
+BEGINNING = "Initializing"
 IDLE = ("Waiting for", "Getting offsets", "Initializing")
 """How Spark's word on a query begins while no micro-batch is at work."""
 
@@ -78,6 +79,11 @@ class Watched:
         self._tries += 1
 
     # --- looking
+
+    def is_beginning(self) -> bool:
+        """Whether Spark still makes its sources."""
+        is_active: bool = self._java.isActive()
+        return is_active and str(self._java.status().message()).startswith(BEGINNING)
 
     def news(self) -> Iterator[FlowProgress]:
         """The micro-batches that were done since the last look."""
