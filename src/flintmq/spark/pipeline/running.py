@@ -128,8 +128,9 @@ def run(
             prepared = [(flow, *starting.prepared(flow)) for flow in flows]
         for flow, writer, gate in prepared:
             lag = Lag(pipeline, flow, access or {})
+            if watched:
+                _wait_begun(watched[-1], stop)
             watched.append(Watched(flow, partial(starting.started, flow, writer), gate, lag))
-            _wait_begun(watched[-1], stop)
         tell(f"running: {', '.join(flow.name for flow in flows)}")
         deadline = None if seconds is None else time.monotonic() + seconds
         _watch(watched, stop, deadline, on_progress, tell)
