@@ -167,7 +167,9 @@ def test_whoever_reads_may_go_early(published: Any, arguments: list[str]) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="NOT TESTED: no /dev/full here, a disk that is full"
+)
 @pytest.mark.parametrize("arguments", [["sub", "orders"], ["--help"], ["topic", "ls"]])
 def test_a_full_disk_is_told_in_one_line(published: Any, arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:

@@ -118,7 +118,10 @@ def _deaf(sock: socket.socket) -> None:
 
 
 SO_ATTACH_FILTER = 26
-linux = pytest.mark.skipif(not peer.CAN_LOOK, reason="Linux only")
+linux = pytest.mark.skipif(
+    not peer.CAN_LOOK,
+    reason="NOT TESTED: only Linux tells of a socket what this looks at (TCP_INFO)",
+)
 
 
 @asynccontextmanager
