@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,13 +23,15 @@ from flintmq.spark.pipeline.reading import read_pipeline
 from flintmq.spark.pipeline.resuming import CannotResume
 from flintmq.spark.pipeline.running import Outcome, run
 from flintmq.spark.pipeline.stopping import Stop
-from flintmq.spark.pipeline.watching import FlowProgress
+from flintmq.spark.pipeline.watching import FlowProgress, Watched
 from tests.spark.conftest import BrokerProcess, everything
 from tests.spark.test_secured import Keyed
 
 # The first queries of a Java that has just started take a minute on a busy machine.
 pytestmark = pytest.mark.timeout(400)
 
+running = sys.modules[run.__module__]
+"""By `import` it is not to be had: `flintmq.spark.pipeline` is a function, too."""
 SCHEMA = "id bigint, region string, amount double"
 REGIONS = ("eu", "us", "asia")
 
@@ -368,6 +371,32 @@ def test_a_run_that_is_stopped_ends_between_batches_and_the_next_one_goes_on_the
 
     assert Counter(row["id"] for row in here.values("out")) == Counter(range(200))
     assert sorted(here.files("files")) == list(range(200))
+
+
+def test_a_flow_begins_once_the_one_before_has_its_sources(
+    here: Place_, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where two make theirs at once, Spark may lose count of what all sources share."""
+    here.mq.publish_batch(here.orders, orders(0, 3))
+    begun: list[Watched] = []
+    found_beginning: list[bool] = []
+
+    class Noted(Watched):
+        def __init__(self, *arguments: Any) -> None:
+            found_beginning.extend(one.is_beginning() for one in begun)
+            super().__init__(*arguments)
+            begun.append(self)
+
+    monkeypatch.setattr(running, "Watched", Noted)
+    here.run(
+        here.pipeline(
+            Sink(name="one", takes="orders", topic=here.topic("one")),
+            Sink(name="two", takes="orders", topic=here.topic("two")),
+        )
+    )
+
+    assert found_beginning == [False]
+    assert len(here.values("one")) == len(here.values("two")) == 3
 
 
 def in_thread(work: Callable[[], Outcome]) -> Outcome:
