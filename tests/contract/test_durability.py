@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import flintmq
 from flintmq.storage.filesystem import LocalFile
 from flintmq.testing import ManualClock
 from tests.conftest import Background
+from tests.power_cut import copy_as_cut
 
 from .conftest import connect_at
 
@@ -47,8 +47,7 @@ class Restarts:
             await self._opened[-1].close()
         else:
             copy = self._directory.with_name(f"copy-{len(self._opened)}")
-            # Spares are made in the background, and nothing in them is ever looked at.
-            shutil.copytree(self._directory, copy, ignore=shutil.ignore_patterns("spare-*"))
+            copy_as_cut(self._directory, copy)
             self._directory = copy
         return await self.start(**options)
 

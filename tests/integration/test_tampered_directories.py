@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import flintmq
+from tests.power_cut import copy_as_cut
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def directory(tmp_path: Path) -> Path:
         mq.publish_batch("orders", [b"x"] * 50)
     with flintmq.connect_sync(f"file://{directory}") as mq:
         mq.publish_batch("orders", [b"y"] * 50)
-        shutil.copytree(directory, killed, ignore=shutil.ignore_patterns("spare-*"))
+        copy_as_cut(directory, killed)
     return killed
 
 

@@ -23,6 +23,7 @@ from flintmq.servers.blip.options import BlipOptions
 from flintmq.servers.blip.server import BlipServer
 from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.testing import ManualClock
+from tests.power_cut import copy_as_cut
 
 from .conftest import Restarted
 from .raw import (
@@ -63,7 +64,7 @@ async def test_a_torn_tail_is_cut_and_no_later_start_fails(
             sent.append(b"%d" % turn)
             client.publish("demo", sent[-1], 1)
             await client.ping()
-            shutil.copytree(tmp_path / "data", crashed)
+            copy_as_cut(tmp_path / "data", crashed)
             client.publish("demo", b"torn", 1)
             await client.ping()
         _tear(crashed, tmp_path / "data")

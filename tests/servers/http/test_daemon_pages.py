@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from flintmq.config import Config
 from flintmq.daemon import Daemon
 from flintmq.engine import durable_broker
 from flintmq.errors import Disconnected, StorageFailed
+from tests.power_cut import copy_as_cut
 
 from .promtool import read_page
 from .running import Answer, Line
@@ -143,7 +143,7 @@ async def test_recovery_steps_aside_now_and_then(
         for number in range(50):
             await mq.publish("orders", str(number))
             await mq.publish("short", b"gone", delay=0.001)
-        shutil.copytree(tmp_path / "data", tmp_path / "cut")  # as after a power cut
+        copy_as_cut(tmp_path / "data", tmp_path / "cut")
     monkeypatch.setattr(durable_broker, "RECOVERY_STEP_SECONDS", 0.0)
     turns = 0
 
