@@ -355,7 +355,9 @@ def test_a_run_that_is_stopped_ends_between_batches_and_the_next_one_goes_on_the
     done = outcome.flows["out"].batches
     assert done < 20
     assert batches[0].lag == 190
-    assert len(here.values("out")) == 10 * done
+    # Spark cannot be stopped between two: of a busy flow the next one may have begun, and it is
+    # done again. The broker may have it already.
+    assert len(here.values("out")) in (10 * done, 10 * done + 10)
     assert here.lag("out") == 200 - 10 * done
     in_files = 10 * outcome.flows["files"].batches
     assert len(here.files("files")) == in_files
