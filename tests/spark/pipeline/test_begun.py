@@ -33,7 +33,7 @@ def published(mq: BlockingClient, topic: str) -> None:
 
 def values_of(mq: BlockingClient, topic: str) -> list[bytes]:
     with mq.reader(topic, start="earliest") as reader:
-        return [bytes(value) for value in reader.read_batch(100, timeout=1).values]
+        return [bytes(value) for value in reader.read_batch(100, timeout=60).values]
 
 
 @pytest.mark.parametrize("is_yaml", [False, True], ids=["toml", "yaml"])

@@ -144,9 +144,9 @@ def test_the_exported_project_does_what_the_pipeline_does(
         query.awaitTermination()
 
     with mq.reader("exported.large", start="earliest") as reader:
-        large = [json.loads(bytes(value)) for value in reader.read_batch(100, timeout=1).values]
+        large = [json.loads(bytes(value)) for value in reader.read_batch(100, timeout=60).values]
     assert sorted((row["region"], row["n"]) for row in large) == [("eu", 40), ("us", 20)]
     with mq.reader("exported.bad", start="earliest") as reader:
-        [bad] = reader.read_batch(100, timeout=1)
+        [bad] = reader.read_batch(100, timeout=60)
     assert bytes(bad.value) == b"no JSON"
     assert bad.headers["flintmq-source"] == b"exported/0/30"
