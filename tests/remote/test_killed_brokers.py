@@ -167,6 +167,10 @@ async def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing
             return (await one.group_stats("orders", "workers")).lag == 0
 
         await until(is_settled, "not everything was settled")
+        # The broker knows before they do.
+        await until(
+            lambda: len(settled.keys() | unsure) >= stats.next_offset, "not everybody was told"
+        )
         for reading in readers:
             assert not reading.done() or reading.exception() is None
             reading.cancel()
