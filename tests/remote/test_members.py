@@ -84,12 +84,13 @@ async def test_a_subscription_goes_on_through_cuts_and_settles_everything_once(
             return (await other.group_stats("jobs", "workers")).lag == 0
 
         await until(is_settled, "not everything was settled")
+        # The broker knows before the consumer does.
+        await until(lambda: len(done) + unsure >= 600, "not everything was told")
         assert not working.done()
         working.cancel()
         await asyncio.wait([working])
     if forgets:
-        assert set(done) | set(range(600)) == set(range(600))
-        assert len(done) + unsure >= 600
+        assert set(done) <= set(range(600))
     else:
         assert done == list(range(600)), "nothing is delivered again where the session is resumed"
 
