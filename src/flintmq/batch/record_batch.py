@@ -67,6 +67,7 @@ class RecordBatch:
         "_decoded",
         "_last_row",
         "_layout",
+        "_producer",
         "_raw",
         "_size",
         "_width",
@@ -114,6 +115,7 @@ class RecordBatch:
         self._width = WIDTH_UNKNOWN
         self._last_row = -1
         self._size = -1
+        self._producer: str | None = None
         self._decoded: tuple[bytes, ...] | None = None
         self.cache: DecodeCache | None = None
 
@@ -248,9 +250,11 @@ class RecordBatch:
     def producer(self) -> str | None:
         if not self.columns & PRODUCER:
             return None
-        at = control_size(self.columns, self.row_count)
-        (length,) = U32.unpack_from(self.body, at)
-        return text(self.body[at + 4 : at + 4 + length])
+        if self._producer is None:  # asked for several times on the way of every publish
+            at = control_size(self.columns, self.row_count)
+            (length,) = U32.unpack_from(self.body, at)
+            self._producer = text(self.body[at + 4 : at + 4 + length])
+        return self._producer
 
     def priority(self, row: int) -> int:
         return self.body[row] if self.columns & PRIORITY else 0

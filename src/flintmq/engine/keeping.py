@@ -111,7 +111,7 @@ class _Waiter:
         if not self.future.done():
             self.future.set_result(None)
 
-    def done(self, durability: object) -> None:
+    def applied(self, durability: object) -> None:
         self.written()
 
     def failed(self, error: BaseException) -> None:
@@ -128,7 +128,7 @@ class _FailureOnly:
     def __init__(self, waiter: _Waiter) -> None:
         self._waiter = waiter
 
-    def done(self, durability: object) -> None:
+    def applied(self, durability: object) -> None:
         self._waiter.written()
 
     def failed(self, error: BaseException) -> None:

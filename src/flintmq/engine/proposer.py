@@ -24,7 +24,7 @@ QUEUE_BYTES_MAX = 64 * 1024 * 1024
 class Waiter(Protocol):
     """Who wants to hear that a command was applied, or that nobody knows."""
 
-    def done(self, durability: Durability) -> None: ...
+    def applied(self, durability: Durability) -> None: ...
     def failed(self, error: BaseException) -> None: ...
 
 
@@ -127,7 +127,7 @@ class Proposer:
             if proposal.measure is not None:
                 proposal.measure.observe(now - proposal.proposed_at)
             for waiter in proposal.waiters:
-                waiter.done(self.durability)
+                waiter.applied(self.durability)
         self.let_go_on()
         self._tell_quiet()
 
@@ -198,7 +198,7 @@ class _Wait:
     def __init__(self) -> None:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def done(self, durability: Durability) -> None:
+    def applied(self, durability: Durability) -> None:
         if not self.future.done():
             self.future.set_result(None)
 

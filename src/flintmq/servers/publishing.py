@@ -41,9 +41,9 @@ class Draining(FlintError):
 class Publishes:
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._landing: deque[tuple[int, Awaitable[Receipt], int]] = deque()
-        self._lander: asyncio.Task[None] | None = None
+        self._landing: deque[tuple[int, asyncio.Future[Receipt], int]] = deque()
         self._landing_bytes = 0
+        self._all_landed: asyncio.Future[None] | None = None
         self._in_line: Counter[str] = Counter()
         self._in_line_bytes = 0
         self._tasks: dict[int, list[asyncio.Task[Any]]] = {}
@@ -117,42 +117,44 @@ class Publishes:
         if isinstance(receipt, Receipt):
             self._session.send(Op.REPLY, id, encode([receipt_fields(receipt)]))
             return
-        self._landing.append((id, receipt, size))
+        coming = asyncio.ensure_future(receipt)
+        if not self._landing:
+            coming.add_done_callback(self._land)
+        self._landing.append((id, coming, size))
         self._landing_bytes += size
-        if self._lander is None:
-            self._lander = self._session.loop.create_task(self._land())
         if not self.is_held and self._landing_bytes > self._session.server.limits.in_flight_bytes:
             self.is_held = True
             if self._session.connection is not None:
                 self._session.connection.hold("publishes")
 
-    async def _land(self) -> None:
+    def _land(self, _: asyncio.Future[Receipt]) -> None:
         """Answer in the order of the journal: one wake-up for everything that one sync has made
         safe."""
         session = self._session
-        try:
-            while self._landing:
-                id, receipt, size = self._landing[0]
-                try:
-                    session.send(Op.REPLY, id, encode([receipt_fields(await receipt)]))
-                except Exception as error:
-                    session.fail(id, error)
-                self._landing.popleft()
-                self._landing_bytes -= size
-                if (
-                    self.is_held
-                    and self._landing_bytes <= session.server.limits.in_flight_bytes // 2
-                ):
-                    self.go_on()
-        finally:
-            self._lander = None
-            if session.connection is not None and not session.server.looking:
-                session.connection.flush()  # the turn that made them safe is over
+        landing = self._landing
+        while landing and landing[0][1].done():
+            id, receipt, size = landing.popleft()
+            try:
+                session.send(Op.REPLY, id, encode([receipt_fields(receipt.result())]))
+            except (Exception, asyncio.CancelledError) as error:
+                session.fail(id, error)
+            self._landing_bytes -= size
+        if self.is_held and self._landing_bytes <= session.server.limits.in_flight_bytes // 2:
+            self.go_on()
+        if landing:
+            landing[0][1].add_done_callback(self._land)
+        if self._all_landed is not None and not landing:
+            self._all_landed.set_result(None)
+            self._all_landed = None
+        if session.connection is not None and not session.server.looking:
+            session.connection.flush()  # the turn that made them safe is over
 
     async def landed(self) -> None:
         """Wait until everything that was on its way to the disk is answered."""
-        if self._lander is not None:
-            await asyncio.wait([self._lander])
+        if self._landing:
+            if self._all_landed is None:
+                self._all_landed = self._session.loop.create_future()
+            await asyncio.shield(self._all_landed)
 
     def go_on(self) -> None:
         self.is_held = False

@@ -377,20 +377,26 @@ class LocalLock:
             os.close(descriptor)
 
 
-@contextmanager
-def _told(operation: str, file: str, full: Sequence[int] = _FULL) -> Iterator[None]:
+class _told:
     """Translate what the operating system raises.
 
     A sync that finds the disk full is a failed sync: what was written may be gone, and no later
     sync will tell.
     """
-    try:
-        yield
-    except OSError as error:
-        cause = error.strerror or str(error)
-        if error.errno in full:
-            raise StorageFull(file, cause) from error
-        raise StorageFailed(operation, file, cause) from error
+
+    __slots__ = ("_file", "_full", "_operation")
+
+    def __init__(self, operation: str, file: str, full: Sequence[int] = _FULL) -> None:
+        self._operation, self._file, self._full = operation, file, full
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            cause = error.strerror or str(error)
+            if error.errno in self._full:
+                raise StorageFull(self._file, cause) from error
+            raise StorageFailed(self._operation, self._file, cause) from error
 
 
 def _sync_path(path: Path) -> None:

@@ -102,6 +102,10 @@ class Lot:
         self.buffers, self.bytes, self.count, self.runs = buffers, bytes, count, runs
 
 
+def bytes_of(lots: Sequence[Lot]) -> int:
+    return lots[0].bytes if len(lots) == 1 else sum(lot.bytes for lot in lots)
+
+
 def encode(records: Sequence[Record]) -> Lot:
     buffers: list[Buffer] = []
     total = 0
@@ -157,7 +161,7 @@ def seal(
     """The frame around encoded records, ready to be written. `runs` are joined."""
     body = _coalesced(buffers)
     length = bytes_in(body)
-    count = sum(run.count for run in runs)
+    count = runs[0].count if len(runs) == 1 else sum(run.count for run in runs)
     flags = ONE_RUN if len(runs) == 1 and runs[0].kind == ENTRY else 0
     checksum = crc32c(
         _SEED.pack(place.generation, place.salt, length, number, durable, count, flags)

@@ -28,7 +28,7 @@ from time import perf_counter
 from ..errors import Closed, FlintError, StorageFailed, StorageFull
 from ..fsync_policy import ALWAYS, FsyncPolicy
 from ..metrics import DISK_SECONDS, Histogram
-from .frames import Lot, Record
+from .frames import Lot, Record, bytes_of
 from .journal import Journal
 
 QUEUE_BYTES_MAX = 64 << 20
@@ -249,7 +249,7 @@ class GroupCommit:
             if (
                 not lots
                 or began < self._not_here_before
-                or not self.journal.has_room(sum(lot.bytes for lot in lots))
+                or not self.journal.has_room(bytes_of(lots))
                 or (not is_first and self._sync_is_due())
             ):
                 return False
@@ -324,11 +324,12 @@ class GroupCommit:
         began = self._monotonic()
         if lots:
             if not self._unsynced_records:
-                self._unsynced_since = self._monotonic()
+                self._unsynced_since = began
             journal.write(lots)
-            self.written_bytes += sum(lot.bytes for lot in lots)
+            self.written_bytes += bytes_of(lots)
             self.written_frames += 1
-            self._unsynced_records += sum(lot.count for lot in lots)
+            for lot in lots:
+                self._unsynced_records += lot.count
             del self._lots[: len(lots)]
             tell_written = self._tell_written > self._written
             self._written += len(lots)
@@ -342,7 +343,7 @@ class GroupCommit:
             self._unsynced_records = 0
         took = self._monotonic() - began
         if self._is_slow(took):
-            tell(self._on_slow, took, sum(lot.bytes for lot in lots))
+            tell(self._on_slow, took, bytes_of(lots))
         synced = self._written if journal.durable == journal.written else -1
         if lots:
             if not self.policy.acknowledges_after_sync:

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
-from .filesystem import Buffer, File, FileSystem, bytes_in, directory_of, replace_file
+from .filesystem import Buffer, File, FileSystem, directory_of, replace_file
 from .frames import (
     FRAME_BYTES,
     RESTART,
@@ -43,6 +43,7 @@ from .frames import (
     Record,
     Run,
     begins_frame,
+    bytes_of,
     encode,
     frame_at,
     joined,
@@ -176,7 +177,7 @@ class Journal:
         else:
             buffers = [buffer for lot in lots for buffer in lot.buffers]
             runs = joined([run for lot in lots for run in lot.runs])
-        return self._write_frame(buffers, runs, sum(lot.bytes for lot in lots))
+        return self._write_frame(buffers, runs, bytes_of(lots))
 
     def sync(self) -> None:
         """Put everything written on the disk. If that fails, the journal is of no use any more:
@@ -260,7 +261,7 @@ class Journal:
         with self._lock:
             self._add_runs(runs, number, current.place.generation, self._end)
             self._number = number
-        self._end += bytes_in(frame)
+        self._end += FRAME_BYTES + body_bytes
         self._ends_with_mark = not runs
         return number
 
