@@ -36,7 +36,7 @@ def test_a_pipeline_that_is_killed_gives_what_one_that_is_not_does(
     killed = Place(name, ready.servers, topic, tmp_path / "killed", batch=40)
 
     ready.run(name, **undisturbed.settings)
-    killed_in = run_and_kill(killed, chance.randrange(5), chance, environment_without_java)
+    killed_in = run_and_kill(killed, chance.randrange(4), chance, environment_without_java)
     ready.run(name, **killed.settings)
 
     assert killed_in is not None, f"it had ended; seed {seed}"
