@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from flintmq.cli.root import run
 from flintmq.engine.durable_broker import DurableBroker
+from tests.serving import serving
 
 
 @pytest.fixture
@@ -69,14 +69,5 @@ def terminal(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Callable[..., byt
 @pytest.fixture
 def remote(tmp_path: Path) -> Iterator[str]:
     """A broker in a process of its own."""
-    command = [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", f"{tmp_path}/served"]
-    with subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().split("ready at ")[1].split(",")[0]
-        process.terminate()
-        process.wait(30)
+    with serving(tmp_path / "served") as url:
+        yield url

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from flintmq.cli.copy import Bookmark, Job, Sending, _parcels
 from flintmq.cli.copy_files import copied, read_file
 from flintmq.cli.progress import ProgressBar, progress_line
 from flintmq.rows import Message
+from tests.serving import serving
 
 from .conftest import Shell
 
@@ -35,24 +35,6 @@ def facts(server: str, topic: str) -> list[tuple[Any, ...]]:
             (m.value, m.key, m.headers, m.priority, m.content_type, m.expires_at, m.deliver_at)
             for m in found
         ]
-
-
-@contextmanager
-def broker(directory: Path) -> Iterator[str]:
-    """A broker in a process of its own; its URL."""
-    command = [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(directory)]
-    with subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().split("ready at ")[1].split(",")[0]
-        finally:
-            process.terminate()
-            process.wait(60)
 
 
 @pytest.fixture
@@ -151,7 +133,7 @@ def test_a_row_of_partitions_is_resumed_in_each_of_them(shell: Shell, server: st
 @pytest.mark.slow
 def test_a_copy_that_is_killed_again_and_again_is_complete_in_the_end(tmp_path: Path) -> None:
     count = 300_000
-    with broker(tmp_path / "data") as url, flintmq.connect_sync(url) as mq:
+    with serving(tmp_path / "data") as url, flintmq.connect_sync(url) as mq:
         values = [b"%d" % number for number in range(count)]
         for start in range(0, count, 10_000):
             mq.publish_batch("orders", values[start : start + 10_000])

@@ -6,8 +6,6 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ import flintmq
 from flintmq import errors
 from flintmq.config import SETTINGS
 from flintmq.config_docs import PAGE, with_tables
+from tests.serving import serving
 
 ROOT = Path(__file__).parents[2]
 
@@ -115,34 +114,11 @@ def test_every_python_block_of_the_documents_runs(name: str, block: str, tmp_pat
     if LOCAL_BROKER not in block:
         run("-W", "error", "-c", block)
         return
-    with broker(tmp_path) as url:
+    with serving(tmp_path) as url:
         run("-W", "error", "-c", block.replace(LOCAL_BROKER, url))
 
 
 LOCAL_BROKER = "flint://localhost:7600"
-
-
-@contextmanager
-def broker(directory: Path) -> Iterator[str]:
-    """What blocks that connect to a broker find there: `flintmq serve` at a port of its own."""
-    command = [
-        "-m",
-        "flintmq.cli",
-        "serve",
-        "--data-dir",
-        str(directory),
-        "--listen",
-        "127.0.0.1:0",
-    ]
-    with subprocess.Popen(
-        [sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().split("ready at ")[1].split(",")[0]
-        finally:
-            process.terminate()
-            assert process.wait(60) == 0
 
 
 def test_the_configuration_reference_is_what_the_table_makes() -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
+from pathlib import Path
 
 from tests.cli.mini_shell import run_line
+from tests.serving import serving
 
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 
@@ -21,28 +21,17 @@ BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 @contextmanager
 def fresh_broker() -> Iterator[None]:
     """A broker of its own, known to the commands, and an empty directory to be in."""
-    with tempfile.TemporaryDirectory() as place:
-        command = [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", f"{place}/data"]
-        with subprocess.Popen(
-            [*command, "--listen", "127.0.0.1:0"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            before = dict(os.environ)
-            try:
-                url = process.stdout.readline().split("ready at ")[1].split(",")[0]
-                os.environ.update(
-                    FLINTMQ_SERVER=url, FLINTMQ_CONTEXTS=f"{place}/contexts.json", COLUMNS="80"
-                )
-                with chdir(place):
-                    yield
-            finally:
-                os.environ.clear()
-                os.environ.update(before)
-                process.terminate()
-                process.wait(60)
+    with tempfile.TemporaryDirectory() as place, serving(Path(place) / "data") as url:
+        before = dict(os.environ)
+        try:
+            os.environ.update(
+                FLINTMQ_SERVER=url, FLINTMQ_CONTEXTS=f"{place}/contexts.json", COLUMNS="80"
+            )
+            with chdir(place):
+                yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def typed(page: str) -> str:
