@@ -42,6 +42,7 @@ def test_ctrl_c_ends_a_blocking_read_at_once_and_takes_no_message_with_it() -> N
     assert printed.splitlines() == [f"interrupted {number}" for number in range(20)]
 
 
+@pytest.mark.slow
 @posix
 def test_no_message_is_lost_however_interrupts_and_messages_meet() -> None:
     printed = run_script("""

@@ -188,6 +188,7 @@ def test_what_a_poll_returns_looks_the_same(mq: BlockingClient) -> None:
     assert mq.group_stats("jobs", "workers").lag == 0
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("ack", ["manual", "auto"])
 @pytest.mark.parametrize("take", ["deliveries.read_batch(5)", "poll()"])

@@ -19,6 +19,7 @@ def check(outcome: Outcome) -> None:
     assert outcome.delivered == 5 * sum(outcome.published)
 
 
+@pytest.mark.slow
 def test_eight_publish_and_eight_read_and_nothing_is_lost() -> None:
     check(run_messages(1000))
 

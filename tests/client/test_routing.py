@@ -69,6 +69,7 @@ def test_the_samples_in_the_document_of_the_module_are_true() -> None:
         assert [next(iter(spread([key], count))) for count in (3, 8, 64)] == [*map(int, places)]
 
 
+@pytest.mark.slow
 def test_a_key_goes_to_the_same_partition_in_every_process() -> None:
     script = (
         "from tests.client.test_routing import *\n"

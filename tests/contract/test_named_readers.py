@@ -39,6 +39,7 @@ async def test_readers_of_other_names_and_topics_do_not_care(mq: flintmq.Client)
         assert await three.position() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 async def test_many_tasks_of_one_name_get_each_message_once_and_in_order(
     mq: flintmq.Client, seed: int

@@ -1091,6 +1091,7 @@ def _check_order_by_key(messages: list[flintmq.Message], publishers: int, each: 
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overflow", ["drop_oldest", "block"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_order_by_key_is_kept_under_eight_concurrent_publishers(

@@ -184,6 +184,7 @@ async def test_a_poll_waits_for_the_first_and_never_for_more(
     assert await in_vain == []
 
 
+@pytest.mark.slow
 async def test_a_thousand_groups_each_get_every_message(
     mq: flintmq.Client, background: Background
 ) -> None:

@@ -57,6 +57,7 @@ async def test_a_batch_larger_than_the_count_keeps_its_tail(mq: flintmq.Client, 
     assert (await mq.topic_stats("orders")).drops == {"count": size - 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 7, 64, 1000])
 async def test_retention_is_exact_in_offsets_however_messages_came(
     mq: flintmq.Client, batch: int

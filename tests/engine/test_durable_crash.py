@@ -211,6 +211,7 @@ async def reopened(disk: SimulatedFileSystem, story: Story) -> Life:
     return life
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", WORKS)
 async def test_a_power_cut_after_any_change_loses_nothing_that_was_acknowledged(work: Work) -> None:
     for calls in range(await calls_of(work)):
@@ -219,6 +220,7 @@ async def test_a_power_cut_after_any_change_loses_nothing_that_was_acknowledged(
             await reopened(disk.crash(keep), story)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", WORKS_AND_LONG)
 async def test_after_a_power_cut_the_broker_goes_on_and_survives_the_next(work: Work) -> None:
     for calls in range(1, await calls_of(work), STEP):
@@ -233,6 +235,7 @@ async def test_after_a_power_cut_the_broker_goes_on_and_survives_the_next(work: 
         await reopened(disk.crash(random), story)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", WORKS_AND_LONG)
 async def test_a_killed_process_and_then_a_power_cut_lose_nothing(work: Work) -> None:
     """What the killed process did not sync is seen by the next one and is not on the disk."""
@@ -248,6 +251,7 @@ async def test_a_killed_process_and_then_a_power_cut_lose_nothing(work: Work) ->
         await reopened(disk.crash(Random(calls)), story)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", WORKS_AND_LONG)
 async def test_a_power_cut_while_the_broker_recovers_changes_nothing(work: Work) -> None:
     for calls in range(1, await calls_of(work), 2 * STEP):

@@ -67,6 +67,7 @@ async def test_a_failed_sync_leaves_waiting_publishes_unknown_and_stops_the_brok
     story.check(await Life(disk).open())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["sync", "sync_all", "sync_directory", "pwritev", "rename"])
 @pytest.mark.parametrize("work", [beginning, middle])
 async def test_whatever_the_disk_fails_at_takes_nothing_back(work: object, operation: str) -> None:

@@ -310,6 +310,7 @@ async def crash_after(calls: int, keep: Any) -> bool:
     return ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["nothing", "everything", Random(1), Random(2)])
 def test_a_crash_at_any_call_leaves_each_commit_whole_or_undone(keep: Any) -> None:
     calls = 1

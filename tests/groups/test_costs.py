@@ -115,6 +115,7 @@ def test_messages_nacked_with_a_delay_cost_at_most_32_bytes() -> None:
     assert grown / count <= 32
 
 
+@pytest.mark.slow
 def test_delayed_messages_that_are_all_due_cost_a_few_bits() -> None:
     count = 200_000
     index = LaneIndex()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ def fill(index: LaneIndex, batches: Any) -> dict[int, list[int]]:
     return lanes
 
 
+@pytest.mark.slow
 @MANY
 @given(arrivals, st.data())
 def test_each_lane_gives_its_offsets_in_order_however_many_are_asked_for(
@@ -88,6 +90,7 @@ def test_the_priority_of_an_offset_is_found_again(batches: Any) -> None:
         assert [index.priority_of(offset) for offset in lanes[lane]] == [lane] * len(lanes[lane])
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(mixed, min_size=20, max_size=40), st.data())
 def test_blocks_that_every_group_has_passed_are_let_go(rows: list[bytes], data: Any) -> None:
@@ -108,6 +111,7 @@ def test_blocks_that_every_group_has_passed_are_let_go(rows: list[bytes], data: 
     assert taken == [lanes, lanes]
 
 
+@pytest.mark.slow
 def test_a_backlog_that_is_consumed_is_let_go_of_by_and_by() -> None:
     index = LaneIndex()
     cursors = index.cursor(0)
@@ -138,6 +142,7 @@ def test_single_messages_make_ranges_as_well() -> None:
     assert len(index.lanes[0].blocks) <= 3
 
 
+@pytest.mark.slow
 def test_a_prioritised_message_costs_less_than_32_bytes() -> None:
     count = 200_000
     row = bytes(number % 8 for number in range(1_000))

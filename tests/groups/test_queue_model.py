@@ -431,6 +431,7 @@ def test_any_short_program_agrees(model: type[QueueModel]) -> None:
     run_state_machine_as_test(model, settings=MODEL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_long_programs_agree(model: type[QueueModel], seed: int) -> None:

@@ -101,6 +101,7 @@ async def test_silence_is_noticed_and_the_session_goes_on(
         assert (await mq.topic_stats("orders")).message_count == 2
 
 
+@pytest.mark.slow
 async def test_a_slow_network_only_takes_longer(url: str, proxy: Proxy) -> None:
     proxy.delay = 0.02
     async with flintmq.connect(url) as mq, mq.reader("orders") as reader:
@@ -111,6 +112,7 @@ async def test_a_slow_network_only_takes_longer(url: str, proxy: Proxy) -> None:
         assert got == [b"%d" % n for n in range(50)]
 
 
+@pytest.mark.slow
 async def test_while_there_is_no_connection_calls_end_with_their_time(
     url: str, proxy: Proxy
 ) -> None:
@@ -146,6 +148,7 @@ async def test_the_time_without_a_connection_is_counted_anew_each_time(
         assert message is not None
 
 
+@pytest.mark.slow
 async def test_a_reader_without_a_connection_says_so_and_goes_on_later(
     url: str, proxy: Proxy
 ) -> None:
@@ -161,6 +164,7 @@ async def test_a_reader_without_a_connection_says_so_and_goes_on_later(
         assert message is not None
 
 
+@pytest.mark.slow
 async def test_what_was_sent_and_not_answered_is_unknown_and_may_be_repeated(
     url: str, proxy: Proxy
 ) -> None:
@@ -184,6 +188,7 @@ async def test_what_was_sent_and_not_answered_is_unknown_and_may_be_repeated(
         assert (again.offset, again.duplicate) == (1, True)
 
 
+@pytest.mark.slow
 async def test_a_full_send_buffer_raises_or_holds_back(
     url: str, proxy: Proxy, server: NativeServer
 ) -> None:

@@ -130,6 +130,7 @@ async def test_what_was_too_much_for_a_reply_to_one_who_is_gone_is_read_by_other
             assert offsets == list(range(3, 8))
 
 
+@pytest.mark.slow
 async def test_what_is_on_its_way_to_a_reader_is_not_committed(
     url: str, proxy: Proxy, server: NativeServer
 ) -> None:
@@ -148,6 +149,7 @@ async def test_what_is_on_its_way_to_a_reader_is_not_committed(
             assert await reader.commit() == 2
 
 
+@pytest.mark.slow
 async def test_a_reader_asked_twice_without_a_broker_says_so(
     url: str, proxy: Proxy, server: NativeServer
 ) -> None:
@@ -302,6 +304,7 @@ async def test_a_topic_of_another_broker_under_the_same_address_is_not_the_same(
     await empty.close()
 
 
+@pytest.mark.slow
 async def test_the_cost_of_calls_without_a_connection_does_not_grow_with_their_number(
     url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

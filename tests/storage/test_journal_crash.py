@@ -184,6 +184,7 @@ def calls_of(work: Callable[[Story, SimulatedFileSystem], None], policy: FsyncPo
 POLICIES = [ALWAYS, FsyncPolicy.parse("every_n:4"), FsyncPolicy.parse("never")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_a_power_cut_after_any_change_loses_nothing_that_was_promised(policy: FsyncPolicy) -> None:
     for calls in range(calls_of(scripted, policy)):

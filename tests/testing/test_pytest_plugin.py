@@ -98,6 +98,7 @@ USERS_TESTS = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "head"),
     [
@@ -165,6 +166,7 @@ def test_the_plugin_can_be_left_out(tmp_path: Path) -> None:
     assert "fixture 'flint' not found" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_every_python_block_of_the_testing_document_passes(tmp_path: Path, number: int) -> None:
     block = BLOCKS[number]

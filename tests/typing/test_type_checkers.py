@@ -35,6 +35,7 @@ def pyright(directory: Path, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_what_users_write_is_understood_by_pyright_and_mistakes_are_found(tmp_path: Path) -> None:
     right = (HERE / "user_code.py").read_text()
     wrong = right.replace('on_full="raise"', 'on_full="rise"').replace(
