@@ -67,7 +67,7 @@ async def test_its_commands_publish_and_subscribe(served: ServedBlip, tmp_path: 
         assert (await command(*blip, "unsub", "chat"))[0] == 0
         got = [await there.message() for _ in range(4)]
         assert [one.payload for one in got] == [b"hello", b"piped", b"in a file", b"in a file"]
-        assert got[0].ttl == 60_000
+        assert 0 < got[0].ttl <= 60_000  # what is left of it
         code, _, err = await command(*blip, "pub", "a/b", "x")
         assert code == 2
         assert "1 to 256 bytes" in err
