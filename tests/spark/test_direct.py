@@ -68,9 +68,11 @@ def test_nothing_is_written_and_nothing_locked(broker: ThreadedBroker, tmp_path:
     broker.checkpoint()
 
     def state() -> dict[str, tuple[int, int]]:
+        """Of every file but the spares, which the broker makes when it gets to it."""
         return {
             str(path): (path.stat().st_size, path.stat().st_mtime_ns)
             for path in broker.directory.rglob("*")
+            if path.is_file() and not path.name.startswith("spare-")
         }
 
     before = state()
