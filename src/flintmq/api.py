@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ from .client.client import Client
 from .clock import Clock
 from .errors import InvalidRequest
 from .fsync_policy import FsyncPolicy
+from .logs import event
 from .model import Seconds, timeout_seconds
 from .serde.codec import DECODED_BYTES_MAX, Codec
 from .tracing import Tracing, tracing_for
@@ -19,12 +21,15 @@ from .tracing import Tracing, tracing_for
 OnFull = Literal["block", "raise"]
 File = str | os.PathLike[str]
 
+_log = logging.getLogger(__name__)
+
+SERVER = "FLINTMQ_SERVER"
 API_KEY = "FLINTMQ_API_KEY"
 API_KEY_MAX = 4096
 
 
 def connect(
-    url: str = "memory://",
+    url: str | None = None,
     *,
     auto_create: bool = True,
     timeout: Seconds | None = 30.0,
@@ -40,6 +45,9 @@ def connect(
     tracing: bool | None = None,
 ) -> Client:
     """Connect to a broker: `async with flintmq.connect("memory://") as mq`.
+
+    Without a URL it is the one in the environment's FLINTMQ_SERVER, or else `memory://`; `mq.url`
+    says which, and so does a line in the log.
 
     `memory://` runs a broker inside this process, in memory; each call makes a broker of its own.
     With `auto_create=False`, a topic has to be made before it is used. `timeout` is how long a
@@ -68,6 +76,8 @@ def connect(
     process; True needs `flintmq[otel]`.
     """
     spans = tracing_for(tracing)
+    if url is None:
+        url = _url_by_default()
     if not isinstance(url, str):
         raise InvalidRequest(f"a broker URL is a str such as 'memory://', not {url!r}")
     scheme, separator, rest = url.partition("://")
@@ -88,7 +98,7 @@ def connect(
         from .engine.broker import Broker
 
         codec = Codec(decoded_bytes_max)
-        return _client(Broker(clock, codec), codec, auto_create, timeout, spans)
+        return _client(url, Broker(clock, codec), codec, auto_create, timeout, spans)
     if scheme == "file" and separator:
         return _durable(
             url,
@@ -119,7 +129,7 @@ def connect(
             api_key=_checked_key(api_key),
             tls=tls,
         )
-        return _client(far, codec, auto_create, timeout, spans)
+        return _client(url, far, codec, auto_create, timeout, spans)
     raise InvalidRequest(
         f"unknown broker URL {url!r}; there are memory://, file://, flint:// and flints://"
     )
@@ -165,10 +175,19 @@ def _durable(
     broker = DurableBroker(
         LocalFileSystem(Path(directory)), clock=clock, decoder=codec, fsync=fsync
     )
-    return _client(broker, codec, auto_create, timeout, spans)
+    return _client(url, broker, codec, auto_create, timeout, spans)
+
+
+def _url_by_default() -> str:
+    url = os.environ.get(SERVER)
+    why = f"from {SERVER}" if url else f"inside this process; set {SERVER} to use another broker"
+    url = url or "memory://"
+    event(_log, logging.INFO, "url_by_default", f"connect() without a URL: {url}, {why}", url=url)
+    return url
 
 
 def _client(
+    url: str,
     broker: BrokerApi,
     codec: Codec,
     auto_create: bool,
@@ -176,7 +195,9 @@ def _client(
     spans: Tracing | None,
 ) -> Client:
     if spans is None:
-        return Client(broker, codec, auto_create=auto_create, timeout=timeout)
+        return Client(broker, codec, auto_create=auto_create, timeout=timeout, url=url)
     from .client.traced import TracedClient
 
-    return TracedClient(broker, codec, auto_create=auto_create, timeout=timeout, tracing=spans)
+    return TracedClient(
+        broker, codec, auto_create=auto_create, timeout=timeout, tracing=spans, url=url
+    )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from .batch import BatchBuilder, RecordBatch, RowSource
 from .clock import Clock
+from .errors import Disconnected
 from .group_model import GroupInfo, GroupStats, InFlight, Lease, Order, Ranges
 from .model import Extent, Overflow, Receipt, Start, TopicInfo, TopicOptions, TopicStats
 from .rows import Message, Origin, Rows
@@ -184,6 +185,21 @@ class SettlesBefore(Protocol):
     async def settle_before(self, topic: str, group: str, offset: int) -> None:
         """Everything before an offset is done for this queue, whoever holds it. What was settled
         beyond stays so; nothing ever becomes unsettled."""
+        ...
+
+
+ConnectionChanged = Callable[[Disconnected | None], None]
+"""Called with the cause when the connection is lost, and with None when it is back."""
+
+
+@runtime_checkable
+class Connected(Protocol):
+    """A broker behind a connection that may be lost and made again."""
+
+    @property
+    def is_connected(self) -> bool: ...
+    def on_connection_changed(self, callback: ConnectionChanged) -> None:
+        """Call back whenever the connection is lost or back, until this is closed."""
         ...
 
 

@@ -16,6 +16,7 @@ from ..api import File, OnFull, connect
 from ..batch import BatchBuilder, HeaderValue, Key
 from ..broker_api import Filter
 from ..client.client import Batches, Client, batch_pairs
+from ..client.connection_state import OnDisconnect, OnReconnect
 from ..client.routing import Route
 from ..client.values import Value, When
 from ..clock import Clock
@@ -28,7 +29,7 @@ from .queue_verbs import BlockingQueueVerbs
 
 
 def connect_sync(
-    url: str = "memory://",
+    url: str | None = None,
     *,
     auto_create: bool = True,
     timeout: Seconds | None = 30.0,
@@ -380,6 +381,27 @@ class BlockingClient(BlockingQueueVerbs):
         return self._thread.wait_for(self._client.topic_stats, name)
 
     # --- the connection
+
+    @property
+    def url(self) -> str:
+        """What was connected to; where `connect_sync` was given none, what it chose."""
+        return self._client.url
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether calls reach the broker right now."""
+        return self._client.is_connected
+
+    def on_disconnect(self, callback: OnDisconnect) -> OnDisconnect:
+        """Call a function, with the cause as a `Disconnected`, whenever the connection is lost.
+
+        It runs in the connection's own thread: it must not block, nor use this connection.
+        """
+        return self._thread.run(self._client.on_disconnect, callback)
+
+    def on_reconnect(self, callback: OnReconnect) -> OnReconnect:
+        """Call a function, without arguments, whenever a lost connection is back."""
+        return self._thread.run(self._client.on_reconnect, callback)
 
     def backup(self, directory: str | PathLike[str]) -> None:
         """Write a consistent copy of everything into an empty directory, while work goes on."""

@@ -29,6 +29,7 @@ from ..model import (
 from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
 from ..serde.formats import schema_text
 from ..tracing import Tracing
+from .connection_state import ConnectionState, OnDisconnect, OnReconnect
 from .consuming import AnyConsumer
 from .feed import Feed
 from .polling import Pollers
@@ -75,9 +76,13 @@ class Client(QueueVerbs):
         auto_create: bool,
         timeout: Seconds | None,
         tracing: Tracing | None = None,
+        url: str = "memory://",
     ) -> None:
         self.clock: Clock = broker.clock
+        self.url = url
+        """What was connected to; where `connect` was given none, what it chose."""
         self._broker = broker
+        self._connection = ConnectionState(broker)
         self._codec = codec
         self._encoder = Encoder(codec)
         self._sender = Sender(broker)
@@ -587,6 +592,30 @@ class Client(QueueVerbs):
         return await self._broker.topic_stats(name)
 
     # --- the connection
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether calls reach the broker right now.
+
+        False before the connection is opened, after it is closed, and while a remote broker is out
+        of reach: it is then connected to again in the background. A broker inside this process is
+        connected while it is open.
+        """
+        return self._opened and not self._closed and self._connection.is_up()
+
+    def on_disconnect(self, callback: OnDisconnect) -> OnDisconnect:
+        """Call a function, with the cause as a `Disconnected`, whenever the connection is lost.
+
+        It runs on the event loop; an async one becomes a task. Calls are not affected: they wait
+        for the connection to come back, within their timeout. Works as a decorator.
+        """
+        self._connection.on_disconnect(callback)
+        return callback
+
+    def on_reconnect(self, callback: OnReconnect) -> OnReconnect:
+        """Call a function, without arguments, whenever a lost connection is back."""
+        self._connection.on_reconnect(callback)
+        return callback
 
     async def backup(self, directory: str | PathLike[str]) -> None:
         """Write a consistent copy of everything into an empty directory, while work goes on.

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, get_args
 import msgspec
 
 from ..batch import EXPIRY, OBJECTS, BatchBuilder, RecordBatch
-from ..broker_api import Fetched, Filter
+from ..broker_api import ConnectionChanged, Fetched, Filter
 from ..clock import Clock, SystemClock
 from ..errors import (
     Closed,
@@ -110,6 +110,7 @@ class RemoteBroker:
         self.has_ttl = False
         self._closed = False
         self._opened = False
+        self._on_changed: list[ConnectionChanged] = []
         name = f"{socket.gethostname()}/{os.getpid()}"
         self.link = Link(
             parse_addresses(url),
@@ -121,6 +122,7 @@ class RemoteBroker:
             on_opened=self._take_up,
             on_new_session=self._start_anew,
             on_refused=self._refused,
+            on_changed=self._changed,
         )
         self._outbox = Outbox(
             self.link,
@@ -146,6 +148,17 @@ class RemoteBroker:
             for stream in list(self.streams):
                 stream.fail(Closed("the broker"))
             await self.link.close()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._opened and not self._closed and self.link.is_up
+
+    def on_connection_changed(self, callback: ConnectionChanged) -> None:
+        self._on_changed.append(callback)
+
+    def _changed(self, lost: Disconnected | None) -> None:
+        for callback in self._on_changed:
+            callback(lost)
 
     def _event(self, frame: Frame) -> None:
         if frame.op == Op.TOPIC_CHANGED:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ..broker_api import ConnectionChanged
 from ..errors import (
     Closed,
     Disconnected,
@@ -130,6 +131,7 @@ class Link:
         on_opened: Callable[[Opened], None],
         on_new_session: Callable[[], None],
         on_refused: Callable[[FlintError], None],
+        on_changed: ConnectionChanged,
     ) -> None:
         self._addresses = list(addresses)
         self._patience = patience
@@ -140,6 +142,7 @@ class Link:
         self._on_opened = on_opened
         self._on_new_session = on_new_session
         self._on_refused = on_refused
+        self._on_changed = on_changed
         self._connection: Connection | None = None
         self._session: bytes | None = None
         self._sent = self._received = 0
@@ -265,7 +268,8 @@ class Link:
         self._on_new_session()
 
     def _lost(self, error: Exception | None) -> None:
-        if self._connection is not None:
+        was_up = self._connection is not None
+        if was_up:
             lived = self.loop.time() - self._up_since
             self._short_lived = self._short_lived + 1 if lived < SHORT_LIVED_SECONDS else 0
         self._connection = None
@@ -287,6 +291,8 @@ class Link:
         self._give_up_later()
         if self._connecting is None:
             self._connecting = self.loop.create_task(self._come_back())
+        if was_up:
+            self._on_changed(self.disconnected())
 
     async def _come_back(self, pause: float = 0.0) -> None:
         """Connect again, at once and then less and less often, to each server in turn."""
@@ -312,6 +318,8 @@ class Link:
                         is_hopeless = is_hopeless and isinstance(error, TlsFailed)
                     else:
                         self.reconnects += 1
+                        event(_log, logging.INFO, "broker_back", f"connected to {self.name} again")
+                        self._on_changed(None)
                         return
                 if is_hopeless:
                     self._stop_trying()
