@@ -19,7 +19,7 @@ from flintmq.group_model import Ranges
 from flintmq.serde.filters import compile_filter
 from flintmq.testing import ManualClock, SimulatedFileSystem
 from tests.engine.stepping import small_sizes
-from tests.groups.test_costs import calls_of
+from tests.groups.test_costs import calls_of, counted_calls
 
 
 class Desk:
@@ -827,6 +827,42 @@ async def test_what_groups_keep_costs_publishers_nothing(desk: Desk) -> None:
         costs.append(calls_of(topic._keep_limits))
     assert topic.log.first_offset == 0
     assert costs[0] == costs[1]
+
+
+async def make(broker: Broker, what: str, number: int) -> None:
+    name = f"name-{number}"
+    if what == "topic":
+        await broker.create_topic(name, {})
+    elif what == "reader name":
+        await broker.open_reader("t", name=name, start=None, filter=None, auto_create=True)
+    else:
+        await broker.join_group(
+            "t", name, order=None, filter=None, start=None, holder="me", auto_create=True
+        )
+
+
+@pytest.mark.parametrize("what", ["group", "reader name", "topic"])
+async def test_making_one_more_costs_the_same_however_many_there_are(desk: Desk, what: str) -> None:
+    await desk.publish("t", b"0")
+    costs = []
+    for number in range(200):
+        with counted_calls() as calls:
+            await desk.run(make(desk.broker, what, number))
+        costs.append(calls.total)
+    assert min(costs[-9:]) <= min(costs[:9]) + 20  # now and then the journal begins a file
+
+
+async def test_deleting_a_group_costs_the_same_however_many_there_are(desk: Desk) -> None:
+    await desk.publish("t", b"0")
+    costs = []
+    for count in (20, 220):
+        for number in range(count):
+            await desk.run(make(desk.broker, "group", number))
+        for number in range(9):
+            with counted_calls() as calls:
+                await desk.run(desk.broker.delete_group("t", f"name-{number}"))
+            costs.append(calls.total)
+    assert min(costs[-9:]) <= min(costs[:9]) + 20
 
 
 async def test_an_ack_behind_a_reset_is_lost_however_long_the_disk_takes(desk: Desk) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -25,21 +27,31 @@ def backlog(count: int, *, with_priorities: bool, order: Order = "priority") -> 
     return Queue(index, order=order, floor=0)
 
 
-def calls_of(work: Callable[[], object]) -> int:
-    """How many functions it calls, ours and Python's own."""
-    calls = 0
+@dataclass
+class Calls:
+    total: int = 0
+
+
+@contextmanager
+def counted_calls() -> Iterator[Calls]:
+    """How many functions are called, ours and Python's own."""
+    calls = Calls()
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
+        calls.total += event in ("call", "c_call")
 
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        work()
+        yield calls
     finally:
         sys.setprofile(before)
-    return calls
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    with counted_calls() as calls:
+        work()
+    return calls.total
 
 
 def no_keys(start: int, stop: int) -> list[int]:

@@ -129,7 +129,7 @@ class QueueVerbs:
         filter: Filter | None,
         start: Start | None,
     ) -> QueueGroup:
-        if any(info.name == name for info in topic.group_infos()):
+        if topic.has_reader_name(name):
             raise GroupExists(topic.origin.topic, name, {"kind": ("cursor", "queue")})
         text = _text_of(filter)
         if text == _FUNCTION and topic.keeper.keeps_counts:
@@ -211,7 +211,7 @@ class QueueVerbs:
         row = self._existing_row(topic)
         found = [part.queues[group] for part in row if group in part.queues]
         if not found:
-            if any(part.cursor_stats(group) for part in row):
+            if any(part.has_reader_name(group) for part in row):
                 raise GroupExists(topic, group, {"kind": ("cursor", "queue")})
             raise GroupNotFound(topic, group)
         return found
@@ -259,10 +259,9 @@ class QueueVerbs:
     async def delete_group(self, topic: str, group: str) -> None:
         known = False
         for part in self._existing_row(topic):
-            stats = part.cursor_stats(group)
-            if stats is not None and stats.members:
+            if part.is_open(group):
                 raise InvalidRequest(f"reader name {group!r} of {topic!r} is open; close it first")
-            if stats is not None or group in part.queues:
+            if part.has_reader_name(group) or group in part.queues:
                 known = True
                 await _done(part.keeper.change(DeleteGroup(part.id, group)))
                 self._functions.pop((part.id, group), None)

@@ -782,6 +782,15 @@ class Topic:
     def has_cursor(self, name: str) -> bool:
         return name in self._cursors
 
+    def has_reader_name(self, name: str) -> bool:
+        """Whether readers go by this name, or have gone by it."""
+        return name in self._cursors  # one of no name has a label that is no name
+
+    def is_open(self, name: str) -> bool:
+        """Whether a reader of this name is open."""
+        cursor = self._cursors.get(name)
+        return cursor is not None and cursor.members > 0
+
     def cursor_states(self) -> list[tuple[str, int, int | None]]:
         """Names, where they began, and what they committed."""
         return [
