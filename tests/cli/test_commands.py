@@ -16,6 +16,7 @@ import flintmq
 from flintmq.cli.root import root, run
 from flintmq.config import SETTINGS
 from flintmq.engine.durable_broker import DurableBroker
+from tests.power_cut import copy_as_cut
 
 VALUES = [b"message %d" % number for number in range(10)]
 Flint = Any
@@ -145,7 +146,8 @@ def test_a_torn_tail_is_no_damage(flint: Flint, directory: Path) -> None:
     code, printed = flint("log", "verify", directory)
 
     assert code == 0
-    assert "unfinished write" in printed
+    assert "not whole" in printed
+    assert "or the disk damaged it later, which looks the same" in printed
 
 
 @pytest.mark.parametrize("what", ["manifest", "manifest.copy", "batch", "index", "journal"])
@@ -177,6 +179,47 @@ def test_a_missing_segment_is_found(flint: Flint, directory: Path) -> None:
 
     assert code == 1
     assert "is missing; the manifest refers to it" in printed
+
+
+def test_the_newest_journal_file_gone_after_a_kill_is_found_and_cut_when_told(
+    flint: Flint, tmp_path: Path
+) -> None:
+    directory, killed = tmp_path / "data", tmp_path / "killed"
+    with flintmq.connect_sync(f"file://{directory}") as mq:
+        mq.publish("orders", b"early")
+        mq.publish("orders", b"large" + bytes(1 << 20))  # which goes into a second file
+        copy_as_cut(directory, killed)
+    *_, newest = sorted((killed / "journal").glob("journal-*"))
+    newest.unlink()
+
+    code, printed = flint("log", "verify", killed)
+    assert code == 1
+    assert "lacks its newest file, generation 2" in printed
+    with pytest.raises(flintmq.Corrupt, match="newest file"):
+        stored(killed)
+    assert flint("log", "repair", killed, "--yes")[0] == 1
+    assert flint("log", "repair", killed, "--yes", "--cut-journal")[0] == 0
+    assert flint("log", "verify", killed)[0] == 0
+    assert stored(killed) == [b"early"]
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_journal_that_is_gone_is_told_at_every_start_until_it_is_mended(
+    flint: Flint, directory: Path, is_noted: bool
+) -> None:
+    for file in (directory / "journal").iterdir():
+        if not (is_noted and file.name == "newest"):
+            file.unlink()
+
+    for _ in range(2):
+        with pytest.raises(flintmq.Corrupt, match="journal that is not there"):
+            stored(directory)
+    code, printed = flint("log", "verify", directory)
+    assert code == 1
+    assert "journal" in printed
+    assert flint("log", "repair", directory, "--yes", "--cut-journal")[0] == 0
+    assert flint("log", "verify", directory)[0] == 0
+    assert stored(directory) == VALUES
 
 
 # --- mending

@@ -469,3 +469,19 @@ async def test_while_a_sync_takes_its_time_consumers_go_on_and_publishers_are_bo
     await broker.close()
     story = await Life(disk.crash("nothing")).open()
     assert len(story.messages("orders")) == 32
+
+
+async def test_with_less_room_than_a_journal_file_takes_publishers_are_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(DurableBroker, "first_file_bytes", 64 << 20)
+    broker = DurableBroker(SimulatedFileSystem(size_max=21 << 20), journal_file_bytes=64 << 20)
+    await broker.open()
+    try:
+        for _ in range(3):
+            rows = BatchBuilder()
+            rows.append(bytes(1000))
+            await broker.publish("orders", rows, qos=1, auto_create=True, timeout=10)
+            await broker.checkpoint()
+    finally:
+        await broker.close()

@@ -672,3 +672,17 @@ async def test_a_failure_ends_the_steps(disk: SimulatedFileSystem) -> None:
     assert not heard.commit.step()
     assert len(heard.failures) == 1
     await heard.commit.close()
+
+
+@pytest.mark.parametrize("policy", ["every_n:1000", "interval:3600000", "never"])
+async def test_whatever_the_policy_the_file_before_the_current_one_survives_a_power_cut(
+    disk: SimulatedFileSystem, policy: str
+) -> None:
+    heard = Heard(open_journal(disk, file_bytes=2048), FsyncPolicy.parse(policy))
+    while len(journal_files(disk)) < 2:
+        heard.submit(b"x" * 300)
+        heard.commit.step()
+
+    again = open_journal(disk.crash("nothing"), file_bytes=2048)
+
+    assert indexes(again) == list(range(1, heard.commit.submitted))

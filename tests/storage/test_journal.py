@@ -11,9 +11,15 @@ import pytest
 from flintmq.errors import Corrupt, InvalidRequest, StorageFailed, StorageFull, UnsupportedFormat
 from flintmq.storage.frames import Record
 from flintmq.storage.journal import Journal
-from flintmq.storage.journal_files import HEADER, HEADER_BYTES, encode_header
+from flintmq.storage.journal_files import (
+    HEADER,
+    HEADER_BYTES,
+    NEWEST,
+    encode_header,
+    read_newest,
+)
 from flintmq.testing import SimulatedFileSystem
-from flintmq.testing.simulated_filesystem import SECTOR_BYTES
+from flintmq.testing.simulated_filesystem import SECTOR_BYTES, Crashed
 from tests.storage.journals import (
     DIRECTORY,
     entry,
@@ -620,3 +626,105 @@ def test_a_record_says_what_it_holds() -> None:
     assert record.payload == b"ab"
     assert replace(record, index=4).index == 4
     assert isinstance(Journal.open(SimulatedFileSystem(), file_bytes=4096), Journal)
+
+
+# --- the newest file
+
+
+def two_files(disk: SimulatedFileSystem) -> None:
+    journal = open_journal(disk, file_bytes=1024)
+    while len(journal_files(disk)) < 2:
+        journal.append([entry(journal.written + 1, b"x" * 300)])
+    journal.abandon()
+
+
+def test_a_newest_file_that_is_gone_is_told_and_nothing_is_begun_in_its_place(
+    disk: SimulatedFileSystem,
+) -> None:
+    two_files(disk)
+    disk.remove(first_file(2))
+    names = disk.list(DIRECTORY)
+
+    for _ in range(2):
+        with pytest.raises(Corrupt, match="newest file, generation 2; it ends with generation 1"):
+            open_journal(disk, file_bytes=1024)
+    disk.remove(first_file(1))
+    with pytest.raises(Corrupt, match="and all others"):
+        open_journal(disk, file_bytes=1024)
+    assert disk.list(DIRECTORY) == [name for name in names if name != "journal-0000000000000001"]
+
+
+@pytest.mark.parametrize("damage", ["gone", "flipped", "cut"])
+def test_a_note_of_the_newest_file_that_cannot_be_read_says_nothing_and_is_written_anew(
+    disk: SimulatedFileSystem, damage: str
+) -> None:
+    two_files(disk)
+    note = f"{DIRECTORY}/{NEWEST}"
+    if damage == "flipped":
+        disk.flip(note, 17)
+    else:
+        disk.remove(note)
+        if damage == "cut":
+            disk.create(note).close()
+
+    open_journal(disk, file_bytes=1024).close()
+
+    assert read_newest(disk, note) == 2
+
+
+def test_a_power_cut_at_any_step_of_a_new_file_never_passes_for_a_lost_one() -> None:
+    calls = 0
+    while True:
+        disk = SimulatedFileSystem()
+        journal = open_journal(disk, file_bytes=1024)
+        journal.append([entry(1, b"x" * 300)])
+        disk.stop_after(calls)
+        try:
+            for index in (2, 3, 4):
+                journal.append([entry(index, b"x" * 300)])
+            break
+        except Crashed:
+            for keep in ("nothing", "everything"):
+                assert 1 in indexes(open_journal(disk.crash(keep), file_bytes=1024))
+        calls += 1
+    assert calls > 8
+
+
+# --- little room
+
+
+def test_where_the_disk_is_nearly_full_files_are_smaller_and_half_of_it_stays_free(
+    disk: SimulatedFileSystem,
+) -> None:
+    journal = open_journal(disk, file_bytes=64 << 20, first_file_bytes=1 << 20)
+    journal._dir._next_bytes = 64 << 20
+    disk.size_max = (1 << 20) + (21 << 20)
+
+    journal.make_spare()
+
+    assert max(disk.size_of(f"{DIRECTORY}/{name}") for name in disk.list(DIRECTORY)) == 8 << 20
+
+
+def test_a_file_that_has_to_be_made_at_once_is_smaller_too(disk: SimulatedFileSystem) -> None:
+    journal = open_journal(disk, file_bytes=64 << 20, first_file_bytes=1 << 20)
+    journal._dir._next_bytes = 64 << 20
+    disk.size_max = (1 << 20) + (21 << 20)
+
+    journal.append([entry(1, bytes(1 << 20))])
+
+    assert disk.size_of(first_file(2)) == 8 << 20
+
+
+# --- rolling
+
+
+def test_what_was_written_before_the_next_file_is_on_the_disk_once_that_is_in_use(
+    disk: SimulatedFileSystem,
+) -> None:
+    journal = open_journal(disk, file_bytes=1024)
+    while len(journal_files(disk)) < 2:  # never synced by anybody, as under every_n and interval
+        journal.write([journal.prepare([entry(journal.written + 1, b"x" * 300)])])
+
+    again = open_journal(disk.crash("nothing"), file_bytes=1024)
+
+    assert indexes(again) == list(range(1, journal.written))

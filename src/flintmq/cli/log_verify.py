@@ -17,7 +17,8 @@ from .shared import DIRECTORY, output_option, print_json, said, say, stopped_dir
 def command(directory: Path, output: str) -> int:
     """Check every checksum of journal, segments and manifest. Changes nothing.
 
-    Exit code 1 if anything is damaged; an unfinished write at the journal's end is not.
+    Exit code 1 if anything is damaged; a last write of the journal that is not
+    whole, as after a crash, is noted and is not.
 
     \b
     Examples:

@@ -18,6 +18,7 @@ from ..daemon import RECOVERY
 from ..errors import FlintError
 from ..storage.backup import JOURNAL, LOCK, SEGMENTS
 from ..storage.filesystem import LocalFileSystem
+from ..storage.journal import TORN
 from ..storage.manifest import NAME as MANIFEST
 from ..storage.manifest import read_manifest
 from .findings import Finding, bad, ok, warn
@@ -120,9 +121,9 @@ def _past(path: Path) -> Iterator[Finding]:
         size = sum(file.stat().st_size for file in torn)
         yield warn(
             "torn tails",
-            f"{len(torn)} unfinished writes ({size:,} bytes) were cut off after crashes, the last "
-            f"is {torn[-1].name}",
-            "nothing acknowledged as synced is in them; remove them once nobody needs them",
+            f"{len(torn)} writes that were not whole ({size:,} bytes) were cut off at a start, the "
+            f"last is {torn[-1].name}; {TORN}",
+            "remove them once nobody needs them; look for faults of the disk if no crash was seen",
             count=len(torn),
             bytes=size,
         )

@@ -34,7 +34,7 @@ from ..storage.backup import Progress, back_up, check_empty
 from ..storage.filesystem import FileSystem, LocalFileSystem, Lock
 from ..storage.frames import ENTRY, RESTART, Record
 from ..storage.group_commit import GroupCommit
-from ..storage.journal import FILE_BYTES, FIRST_FILE_BYTES, Journal
+from ..storage.journal import FILE_BYTES, FIRST_FILE_BYTES, TORN, Journal
 from ..storage.manifest import (
     CursorState,
     Manifest,
@@ -219,6 +219,8 @@ class DurableBroker(Broker):
         manifest = read_manifest(self._filesystem)
         if manifest is None:
             check_not_lost(self._filesystem, SEGMENTS, JOURNAL)
+        else:
+            self._check_journal(manifest)
         self._journal = Journal.open(
             self._filesystem,
             JOURNAL,
@@ -283,8 +285,8 @@ class DurableBroker(Broker):
                 _log,
                 logging.WARNING,
                 "journal_cut",
-                "the journal ended in a write that was never finished, as after a crash: it was "
-                "cut off and saved aside; nothing that was acknowledged as synced is in it",
+                "the last write of the journal is not whole: it was cut off and saved aside; "
+                + TORN,
                 file=torn.file,
                 at=torn.offset,
                 bytes=torn.bytes,
@@ -303,17 +305,21 @@ class DurableBroker(Broker):
                 + " missing; restore a backup, or see what `flintmq log repair` can save"
             )
 
+    def _check_journal(self, manifest: Manifest) -> None:
+        """A journal that is gone is told every time, so before a new one is begun."""
+        names = self._filesystem.list(JOURNAL)
+        if manifest.position and not any(name.startswith("journal-") for name in names):
+            raise Corrupt(
+                f"the last checkpoint ends with index {manifest.checkpoint} of a journal that is "
+                "not there: what was acknowledged since is missing; restore a backup, or run "
+                "`flintmq log repair --cut-journal` to go on without it"
+            )
+
     async def _replay(self, pace: _Pace) -> int:
         records = 0
         self._index = self._manifest.checkpoint
         known = self._journal.groups().get(_GROUP)
         if known is None:
-            if self._manifest.position and not self._journal.recovered.files:
-                raise Corrupt(
-                    f"the last checkpoint ends with index {self._index} of a journal that is not "
-                    "there: what was acknowledged since is missing; restore a backup, or see what "
-                    "`flintmq log repair` can save"
-                )
             return 0
         if known.first_index > self._index + 1:
             raise Corrupt(

@@ -15,8 +15,15 @@ from ..errors import Corrupt, FlintError, UnsupportedFormat
 from .backup import JOURNAL, SEGMENTS
 from .filesystem import FileSystem
 from .frames import Frame
-from .journal import FileReader
-from .journal_files import HEADER_BYTES, JournalFile, decode_header
+from .journal import TORN, FileReader
+from .journal_files import (
+    HEADER_BYTES,
+    NEWEST,
+    JournalFile,
+    decode_header,
+    newest_is_lost,
+    read_newest,
+)
 from .manifest import COPY_NAME, NAME, Manifest, read_manifest
 from .segments import HIDDEN_TOPIC, Segment
 
@@ -131,7 +138,28 @@ def scan_journal(filesystem: FileSystem) -> JournalScan:
         due_generation, due_frame = file.place.generation + 1, file.first_frame + len(frames)
         if is_last:
             _look_behind(filesystem, scan, file, end, due_frame)
+    if scan.cut_at is None:
+        _look_for_newest(filesystem, scan)
     return scan
+
+
+def note_missing_journal(scan: JournalScan, manifest: Manifest) -> None:
+    """A checkpoint leaves a journal behind, if only an empty one."""
+    if manifest.position and not scan.files and scan.cut_at is None:
+        what = f"is missing; the checkpoint ends with index {manifest.checkpoint} of it"
+        scan.problems.append(Problem(JOURNAL, None, what))
+        scan.cut_at = (JOURNAL, 0)
+
+
+def _look_for_newest(filesystem: FileSystem, scan: JournalScan) -> None:
+    """Whether the journal ends with the file that was its newest."""
+    noted = read_newest(filesystem, f"{JOURNAL}/{NEWEST}")
+    last = scan.files[-1] if scan.files else None
+    newest = last[0].place.generation if last is not None else 0
+    if noted > newest:
+        name, end = (last[0].name, _end(last)) if last is not None else (JOURNAL, 0)
+        scan.problems.append(Problem(JOURNAL, None, newest_is_lost(noted, newest)))
+        scan.cut_at = (name, end)
 
 
 def _damage(scan: JournalScan, name: str, offset: int, what: str) -> None:
@@ -179,7 +207,7 @@ def _look_behind(
             return
         torn = max(torn, offset + size - end)
     if torn:
-        what = f"an unfinished write of {torn:,} bytes; the next start cuts it off"
+        what = f"a last write of {torn:,} bytes is not whole, the next start cuts it off: {TORN}"
         scan.problems.append(Problem(file.name, end, what, is_damage=False))
 
 
@@ -276,6 +304,7 @@ def verify(filesystem: FileSystem, tell: Callable[[str], object] = lambda _: Non
         if has_manifest and name not in used:
             what = "nothing refers to it; the next start or checkpoint removes it"
             problems.append(Problem(name, None, what, is_damage=False))
+    note_missing_journal(scan, manifest)
     problems += scan.problems
     if scan.first_index is not None and scan.first_index > manifest.checkpoint + 1 and has_manifest:
         what = f"begins with index {scan.first_index}; the checkpoint is {manifest.checkpoint}"

@@ -11,7 +11,8 @@ let n be the number of the frame that is missing or broken, and look at everythi
 - A frame that is whole and says that n had been synced when it was written (its durable mark)
   proves that n was good once: damage. Under `always` any frame behind n says so. The error names
   the file, the place and what to do; nothing is cut, ever.
-- Otherwise n was being written when the power went, and nobody was told that it is safe. The tail
+- Otherwise n was being written when the power went, and nobody was told that it is safe. (Or it was
+  the last, and was damaged later: nothing on the disk tells one from the other.) The tail
   from there on is cut: saved to a file aside, overwritten with zeros so that it cannot come
   back, synced, and reported in `recovered`.
 
@@ -59,9 +60,16 @@ FIRST_FILE_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
 
 
+TORN = (
+    "the broker died while it was writing, or the disk damaged it later, which looks the same; "
+    "only in the first case is nothing in it that was acknowledged as synced"
+)
+"""What is known of a last write that is not whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """An unfinished write that was cut off at the end of the journal."""
+    """A write that is not whole, cut off at the end of the journal."""
 
     file: str
     offset: int
@@ -72,7 +80,7 @@ class TornTail:
     def __str__(self) -> str:
         saved = f"saved as {self.saved_as}" if self.saved_as else "not saved: the disk is full"
         return (
-            f"the unfinished write at byte {self.offset:,} of {self.file} was cut off: "
+            f"the write at byte {self.offset:,} of {self.file} is not whole and was cut off: "
             f"{self.bytes:,} bytes, {saved}"
         )
 

@@ -10,6 +10,8 @@ one of its own size.
                             this name with a broken header is damaged, not half made
     spare-<number>          zeros, or an old file: nothing in it is ever looked at
     torn-<generation>-<at>  a torn tail that was cut off, for whoever wants to look at it
+    newest                  the generation of the newest file, noted once that has its name for
+                            good. A journal that ends with an older one has lost files
 
 The header fills the first 512 bytes, a sector of its own. Numbers are little-endian.
 
@@ -22,6 +24,13 @@ The header fills the first 512 bytes, a sector of its own. Numbers are little-en
 bytes with zeros in its own place. `generation` counts the files of a journal; `first frame` is the
 number of the first frame here, which is one behind the last of the file before; everything in
 the files before was synced when this one came into use. `salt` is random.
+
+`newest` is one sector too, and is written in place: that needs no room on a full disk.
+
+    byte  0            8     12         16           24
+          +------------+-----+----------+------------+
+          | "FMQJNEW\\0" | ver | checksum | generation |    checksum: CRC32C of the generation
+          +------------+-----+----------+------------+
 """
 
 from __future__ import annotations
@@ -29,6 +38,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct
 
@@ -43,6 +53,12 @@ CRC32C = 1
 HEADER = Struct("<4sBBHIIQQQQ")
 HEADER_BYTES = 512
 SPARES_MAX = 2
+SHORT_FILE_BYTES = 4 << 20
+"""How small files get where the disk is nearly full. Below this, publishers are refused: the rest
+of the current file is then for what makes room."""
+NEWEST = "newest"
+_NEWEST = Struct("<8sIIQ")
+_NEWEST_MAGIC = b"FMQJNEW\0"
 
 _ZEROS = bytes(1 << 20)
 _SYNC_EVERY = 8 << 20
@@ -92,6 +108,30 @@ REMEDY = (
     "restore the data directory from a backup, or see what can be saved with "
     "'flintmq log verify' and 'flintmq log repair'"
 )
+
+
+def read_newest(filesystem: FileSystem, path: str) -> int:
+    """The generation that was noted as the newest; 0 where none is, or it cannot be read: then
+    nothing is known, and nothing is lost."""
+    if not filesystem.exists(path):
+        return 0
+    file = filesystem.open(path)
+    try:
+        data = file.pread(_NEWEST.size, 0)
+    finally:
+        file.close()
+    if len(data) < _NEWEST.size:
+        return 0
+    magic, version, checksum, generation = _NEWEST.unpack(data)
+    is_good = magic == _NEWEST_MAGIC and version == VERSION and crc32c(data[16:]) == checksum
+    return int(generation) if is_good else 0
+
+
+def newest_is_lost(noted: int, newest: int) -> str:
+    """What to say where the files end with an older generation than was noted."""
+    return f"lacks its newest file, generation {noted}" + (
+        f"; it ends with generation {newest}" if newest else ", and all others"
+    )
 
 
 class JournalFiles:
@@ -144,8 +184,36 @@ class JournalFiles:
                 filesystem.remove(path)
         if files:
             self._next_bytes = min(max(files[-1].bytes * 2, self._next_bytes), self._file_bytes)
+        noted, newest = self._noted(), files[-1].place.generation if files else 0
+        if noted > newest:
+            raise Corrupt(
+                f"{filesystem.describe(self.directory)} {newest_is_lost(noted, newest)}: what was "
+                f"acknowledged since is missing; {REMEDY}"
+            )
+        if noted < newest:
+            self._note(newest)
         self._drop_spares_of_other_sizes()
         return files
+
+    def _noted(self) -> int:
+        return read_newest(self._filesystem, self.path(NEWEST))
+
+    def _note(self, generation: int) -> None:
+        """Note the newest file, whose name is durable already. Nothing rests on it: where a full
+        disk has no room for it, the next file is noted again."""
+        filesystem, path = self._filesystem, self.path(NEWEST)
+        number = generation.to_bytes(8, "little")
+        data = _NEWEST.pack(_NEWEST_MAGIC, VERSION, crc32c(number), generation)
+        is_new = not filesystem.exists(path)
+        with suppress(StorageFull):
+            file = filesystem.create(path) if is_new else filesystem.open(path, writable=True)
+            try:
+                file.pwritev([data.ljust(HEADER_BYTES, b"\0")], 0)
+                file.sync_all()
+            finally:
+                file.close()
+            if is_new:
+                filesystem.sync_directory(self.directory)
 
     def _read_header(self, path: str) -> JournalFile:
         file = self._filesystem.open(path)
@@ -179,7 +247,7 @@ class JournalFiles:
         if spare is None:
             # Either the background is behind or the frame is larger than a file. A file that
             # grows as it is written is slower to sync, and just as safe.
-            path, size = self.path("spare-growing"), max(self._next_bytes, needed)
+            path, size = self.path("spare-growing"), max(self._bytes_to_make(), needed)
             if filesystem.exists(path):
                 filesystem.remove(path)
             file = filesystem.create(path)
@@ -199,6 +267,7 @@ class JournalFiles:
             if spare is not None and isinstance(error, StorageFull):
                 self._spares.appendleft(spare)
             raise
+        self._note(generation)
         if size <= self._file_bytes:
             self._next_bytes = min(max(self._next_bytes, size * 2), self._file_bytes)
         return JournalFile(name, place, first_frame, size), file
@@ -206,9 +275,18 @@ class JournalFiles:
     def wants_spare(self) -> bool:
         return not self._spares
 
+    def _bytes_to_make(self) -> int:
+        """How large the next file is made: it takes no more than half of what is free, so that
+        there is room for segments too, unless it is one of the smallest."""
+        size = self._next_bytes
+        room = self._filesystem.free_bytes() // 2
+        while size > room and size > SHORT_FILE_BYTES:
+            size = max(size // 2, SHORT_FILE_BYTES)
+        return size
+
     def make_spare(self) -> None:
         """Write a file of zeros for later. Raises StorageFull, having taken back what it took."""
-        filesystem, size = self._filesystem, self._next_bytes
+        filesystem, size = self._filesystem, self._bytes_to_make()
         number, self._next_spare = self._next_spare, self._next_spare + 1
         name = self.path(f"spare-{number:016d}")
         making = name + ".tmp"

@@ -27,7 +27,14 @@ from ..errors import Corrupt, FlintError
 from ..model import TopicOptions
 from .backup import JOURNAL, SEGMENTS
 from .filesystem import FileSystem, copy_file, replace_file
-from .inspect import JournalScan, names_in, scan_journal, verify_segment
+from .inspect import (
+    JournalScan,
+    names_in,
+    note_missing_journal,
+    scan_journal,
+    verify_segment,
+)
+from .journal_files import NEWEST
 from .manifest import COPY_NAME, NAME, Manifest, TopicState, read_manifest, write_manifest
 from .segments import HIDDEN_TOPIC, Section, Segment, SegmentWriter, sections
 
@@ -61,9 +68,12 @@ def plan_repair(filesystem: FileSystem, *, cut_journal: bool) -> Plan:
     for name in sorted((plan.manifest or Manifest()).files() - there):
         plan.bad_segments.append(name)
         plan.steps.append(f"{name} is missing: its topics go on without it")
+    note_missing_journal(scan, plan.manifest or Manifest())
     if scan.cut_at is not None and not plan.puts_journal_aside:
         name, offset = scan.cut_at
         text = f"the journal is damaged in {name} at byte {offset:,}"
+        if name == JOURNAL:
+            text = "the journal is missing"
         if cut_journal:
             plan.cut_at = scan.cut_at
             plan.steps.append(f"{text}: put a copy aside, cut it there")
@@ -171,6 +181,7 @@ def carry_out(
     if plan.bad_segments and not plan.removes_manifest:
         manifest = _around_damage(filesystem, manifest, set(plan.bad_segments), done, tell)
     if plan.puts_journal_aside:
+        _forget_newest(filesystem)
         _remove(filesystem, names_in(filesystem, JOURNAL, "journal-"))
     elif plan.cut_at is not None:
         manifest = msgspec.structs.replace(manifest, position=0)
@@ -194,9 +205,18 @@ def _remove(filesystem: FileSystem, names: list[str]) -> None:
         filesystem.sync_directory(name.rpartition("/")[0])
 
 
+def _forget_newest(filesystem: FileSystem) -> None:
+    """The next start notes which file is the newest: it is not the one it was."""
+    if filesystem.exists(f"{JOURNAL}/{NEWEST}"):
+        _remove(filesystem, [f"{JOURNAL}/{NEWEST}"])
+
+
 def _cut(filesystem: FileSystem, name: str, offset: int) -> None:
     """End the journal at a place. Later files go first, so that a crash leaves no gap."""
+    _forget_newest(filesystem)
     files = names_in(filesystem, JOURNAL, "journal-")
+    if name not in files:
+        return  # all of them are gone
     behind = files[files.index(name) + (1 if offset else 0) :]
     _remove(filesystem, behind)
     if offset:
