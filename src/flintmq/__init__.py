@@ -66,7 +66,7 @@ if TYPE_CHECKING:
         UnsupportedFormat,
     )
     from .group_model import GroupInfo, GroupStats, InFlight
-    from .model import Missed, Receipt, TopicInfo, TopicOptions, TopicStats
+    from .model import Missed, Receipt, TopicInfo, TopicKeywords, TopicOptions, TopicStats
     from .rows import Message, Metadata, Rows
 
 __version__ = "0.1.0"
@@ -95,6 +95,7 @@ __all__ = [
     "Receipt",
     "TopicInfo",
     "TopicOptions",
+    "TopicKeywords",
     "TopicStats",
     "GroupInfo",
     "GroupStats",
@@ -149,7 +150,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
         "client.reader": "Reader",
         "client.subscription": "Subscription",
         "group_model": "GroupInfo GroupStats InFlight",
-        "model": "Missed Receipt TopicInfo TopicOptions TopicStats",
+        "model": "Missed Receipt TopicInfo TopicKeywords TopicOptions TopicStats",
         "rows": "Message Metadata Rows",
     }
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

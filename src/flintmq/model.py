@@ -6,8 +6,9 @@ Plain values without behaviour. Times in the API are seconds or timedelta; insid
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 import msgspec
 
@@ -60,6 +61,30 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.partitions is not None or any(
             getattr(self, name) is not None for name in VALUE_OPTIONS
         )
+
+
+class TopicKeywords(TypedDict, total=False):
+    """The same as keywords of `create_topic` and `configure_topic`, as callers may give them."""
+
+    retention_count: int | None
+    retention_bytes: int | None
+    retention_age: Seconds | None
+    ttl: Seconds | None
+    max_message_bytes: int | None
+    rate_limit: float | None
+    rate_burst: int | None
+    max_deliveries: int | None
+    dead_letter_topic: str | None
+    keep_until_settled: bool
+    overflow: Overflow
+    storage: Storage
+    partitions: int | None
+    format: str | None
+    compression: str | None
+    pre_hooks: Sequence[str] | None
+    post_hooks: Sequence[str] | None
+    magic_header: str | None
+    schema: Any
 
 
 VALUE_OPTIONS = ("format", "compression", "pre_hooks", "post_hooks", "magic_header", "schema")
@@ -173,6 +198,21 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     durability: Durability = "memory"
     parts: tuple[Receipt, ...] = ()
     """Of a batch to a partitioned topic: a receipt for each partition it went to."""
+
+
+if TYPE_CHECKING:
+
+    class StoredReceipt(Receipt, frozen=True):
+        """The receipt of a single publish: a `Receipt`, whose offset is a number.
+
+        It is None in two cases that a program knows of: at QoS 0, and where a full topic with
+        `overflow="drop_new"` dropped the message (`dropped` is 1).
+        """
+
+        offset: int
+
+else:
+    StoredReceipt = Receipt
 
 
 class TopicInfo(msgspec.Struct, frozen=True):

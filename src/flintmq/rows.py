@@ -13,8 +13,10 @@ from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar, get_args, 
 import msgspec
 
 from .batch import HeaderValue, Key, RowSource
-from .errors import InvalidRequest
+from .errors import DecodeFailed, InvalidRequest
 from .model import Missed, TopicOptions
+
+T = TypeVar("T")
 
 
 class Decoder(Protocol):
@@ -70,6 +72,10 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False, repr_omit_default
     def value(self) -> Any:
         return self._source.value(self._row)
 
+    @overload
+    def decode(self, type: type[T]) -> T: ...
+    @overload
+    def decode(self, type: Any = None) -> Any: ...
     def decode(self, type: Any = None) -> Any:
         """The value as the object it was: by what the message says of itself, else by its topic.
 
@@ -232,6 +238,12 @@ class RowsOf(Sequence[M]):
                 self._values = values
         return self._values
 
+    @overload
+    def decode(self, type: type[T], on_error: Literal["raise", "skip"] = "raise") -> list[T]: ...
+    @overload
+    def decode(self, type: type[T], on_error: OnError) -> list[T | DecodeFailed]: ...
+    @overload
+    def decode(self, type: Any = None, on_error: OnError = "raise") -> list[Any]: ...
     def decode(self, type: Any = None, on_error: OnError = "raise") -> list[Any]:
         """The values as the objects they were; see Message.decode.
 

@@ -169,6 +169,7 @@ async def test_a_cancelled_read_has_taken_nothing_at_whatever_turn(mq: flintmq.C
             for _ in range(turns):
                 await asyncio.sleep(0)
             reading.cancel()
+            message: flintmq.Delivery | None
             try:
                 message = await reading
             except asyncio.CancelledError:

@@ -25,7 +25,7 @@ async def test_a_read_cancelled_right_when_a_message_comes_leaves_it_to_be_read(
         reading.cancel()
         await asyncio.wait([reading])
         await publishing
-        got = [] if reading.cancelled() else [reading.result()]
+        got: list[flintmq.Message | None] = [] if reading.cancelled() else [reading.result()]
         got.append(await reader.read(timeout=0))
         assert [message.value for message in got if message is not None] == [b"x"]
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import flintmq
+from flintmq.model import Storage
 from flintmq.storage.filesystem import LocalFile
 from flintmq.testing import ManualClock
 from tests.conftest import Background
@@ -343,7 +344,8 @@ async def test_the_storage_of_a_topic_cannot_be_changed(restarts: Restarts) -> N
     mq = await restarts.start()
     await mq.create_topic("orders")
     await mq.create_topic("memory", storage="memory")
-    for name, storage in (("orders", "memory"), ("memory", "durable")):
+    other: list[tuple[str, Storage]] = [("orders", "memory"), ("memory", "durable")]
+    for name, storage in other:
         with pytest.raises(flintmq.InvalidRequest, match="stays so"):
             await mq.configure_topic(name, storage=storage)
     await mq.configure_topic("orders", storage="durable", retention_count=5)

@@ -59,9 +59,9 @@ async def test_a_feed_reads_in_every_way_a_reader_does(
         assert message is not None
         assert message.value == b"0"
         assert list((await feed.read_batch(3)).values) == [b"1", b"2", b"3"]
-        message = await feed.read(timeout=0)
-        assert message is not None
-        assert message.value == b"4"
+        next_one = await feed.read(timeout=0)
+        assert next_one is not None
+        assert next_one.value == b"4"
         got = []
         async for message in feed:
             got.append(message.value)
@@ -72,7 +72,7 @@ async def test_a_feed_reads_in_every_way_a_reader_does(
 
 async def test_qos_0_is_passed_on_and_not_stored(mq: flintmq.Client) -> None:
     async with mq.live("orders") as feed:
-        receipt = await mq.publish("orders", b"now", qos=0, key="k")
+        receipt: flintmq.Receipt = await mq.publish("orders", b"now", qos=0, key="k")
         assert (receipt.offset, receipt.count) == (None, 1)
         batch = await mq.publish_batch("orders", [b"and", b"then"], qos=0)
         assert (batch.offset, batch.count) == (None, 2)

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 import flintmq
+from flintmq.model import Overflow
 from flintmq.testing import ManualClock
 from tests.conftest import Background
 from tests.contract.conftest import Connect
@@ -35,7 +36,9 @@ async def test_drop_oldest_takes_the_oldest_read_or_not(mq: flintmq.Client) -> N
 
 
 @pytest.mark.parametrize("overflow", REFUSING)
-async def test_what_every_reader_has_passed_makes_room(mq: flintmq.Client, overflow: str) -> None:
+async def test_what_every_reader_has_passed_makes_room(
+    mq: flintmq.Client, overflow: Overflow
+) -> None:
     await mq.create_topic("orders", retention_count=3, overflow=overflow)
     async with mq.reader("orders", name="fast") as fast, mq.reader("orders") as slow:
         await mq.publish_batch("orders", [b"0", b"1", b"2"])
@@ -51,7 +54,7 @@ async def test_what_every_reader_has_passed_makes_room(mq: flintmq.Client, overf
 
 
 @pytest.mark.parametrize("overflow", REFUSING)
-async def test_without_a_reader_nothing_makes_room(mq: flintmq.Client, overflow: str) -> None:
+async def test_without_a_reader_nothing_makes_room(mq: flintmq.Client, overflow: Overflow) -> None:
     await mq.create_topic("orders", retention_count=2, overflow=overflow)
     async with mq.reader("orders") as passing:
         await mq.publish_batch("orders", [b"0", b"1"])
@@ -66,7 +69,7 @@ async def test_without_a_reader_nothing_makes_room(mq: flintmq.Client, overflow:
 
 @pytest.mark.parametrize("overflow", REFUSING)
 async def test_a_name_that_is_known_holds_its_messages_while_nobody_has_it_open(
-    mq: flintmq.Client, overflow: str
+    mq: flintmq.Client, overflow: Overflow
 ) -> None:
     await mq.create_topic("orders", retention_count=2, overflow=overflow)
     await mq.publish_batch("orders", [b"0", b"1"])
@@ -84,7 +87,7 @@ async def test_a_name_that_is_known_holds_its_messages_while_nobody_has_it_open(
 
 
 @pytest.mark.parametrize("overflow", REFUSING)
-async def test_bytes_are_a_limit_like_any_other(mq: flintmq.Client, overflow: str) -> None:
+async def test_bytes_are_a_limit_like_any_other(mq: flintmq.Client, overflow: Overflow) -> None:
     await mq.create_topic("orders", retention_bytes=10, overflow=overflow)
     async with mq.reader("orders") as reader:
         await mq.publish_batch("orders", [b"aaaa", b"bbbb"])
@@ -96,7 +99,7 @@ async def test_bytes_are_a_limit_like_any_other(mq: flintmq.Client, overflow: st
 
 @pytest.mark.parametrize("overflow", REFUSING)
 async def test_a_reader_ahead_of_the_end_does_not_move_it(
-    mq: flintmq.Client, overflow: str
+    mq: flintmq.Client, overflow: Overflow
 ) -> None:
     await mq.create_topic("orders", retention_count=2, overflow=overflow)
     async with mq.reader("orders", start=100):
@@ -109,7 +112,7 @@ async def test_a_reader_ahead_of_the_end_does_not_move_it(
 
 @pytest.mark.parametrize("overflow", REFUSING)
 async def test_a_large_batch_for_a_nearly_full_topic_takes_no_long_sums(
-    mq: flintmq.Client, overflow: str
+    mq: flintmq.Client, overflow: Overflow
 ) -> None:
     """How many fit is searched for by halves; one by one this would be 10 billion additions."""
     await mq.create_topic("orders", retention_bytes=100_000, overflow=overflow)
@@ -132,7 +135,7 @@ async def test_drop_new_keeps_what_is_there_and_says_what_it_dropped(mq: flintmq
 
     part = await mq.publish_batch("orders", [b"2", b"3", b"4"], key=["a", "b", "c"])
     assert (part.offset, part.count, part.dropped) == (2, 1, 2)
-    none = await mq.publish("orders", b"5")
+    none: flintmq.Receipt = await mq.publish("orders", b"5")
     assert (none.offset, none.count, none.dropped) == (None, 0, 1)
 
     assert await _values(mq) == [b"0", b"1", b"2"]
@@ -325,7 +328,7 @@ async def test_one_that_times_out_lets_the_next_in_line_go_on(
 
 @pytest.mark.parametrize("overflow", ["block", "reject"])
 async def test_a_batch_that_can_never_fit_is_refused_at_once(
-    mq: flintmq.Client, background: Background, overflow: str
+    mq: flintmq.Client, background: Background, overflow: Overflow
 ) -> None:
     await mq.create_topic("orders", retention_count=3, retention_bytes=100, overflow=overflow)
     with pytest.raises(flintmq.TopicFull, match=r"retention_count=3.* never fit"):

@@ -12,7 +12,7 @@ import flintmq
 
 @pytest.mark.parametrize("limits", [{"retention_count": 10}, {"retention_bytes": 64}], ids=str)
 async def test_a_publisher_splits_its_batches_for_a_topic_that_is_smaller(
-    mq: flintmq.Client, limits: dict[str, int]
+    mq: flintmq.Client, limits: Any
 ) -> None:
     await mq.create_topic("orders", overflow="block", **limits)
     got: list[bytes] = []

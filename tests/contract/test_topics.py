@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import flintmq
+from flintmq.model import Overflow
 from flintmq.testing import ManualClock
 from tests.conftest import Background
 from tests.contract.conftest import Connect
@@ -140,7 +141,7 @@ async def test_a_lower_limit_takes_effect_at_once(mq: flintmq.Client) -> None:
 
 @pytest.mark.parametrize("overflow", ["block", "reject", "drop_new"])
 async def test_a_lower_limit_takes_nothing_unread_where_the_oldest_are_not_to_be_dropped(
-    mq: flintmq.Client, overflow: str
+    mq: flintmq.Client, overflow: Overflow
 ) -> None:
     await mq.create_topic("orders", overflow=overflow)
     await mq.publish_batch("orders", [b"%d" % n for n in range(10)])

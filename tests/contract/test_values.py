@@ -101,6 +101,7 @@ async def test_objects_come_back_as_the_type_that_is_asked_for(
     assert rows[0].decode(Order) == Order(1, "x")
     assert rows[0].decode(OrderStruct) == OrderStruct(1, "x")
     assert rows[0].decode(OrderDict) == {"id": 1, "note": "x"}
+    assert rows[0].decode(dict[str, object]) == {"id": 1, "note": "x"}
     assert rows.decode(OrderModel) == [OrderModel(id=1, note="x")]
     assert rows.decode(Order) == [Order(1, "x")]
 
@@ -335,7 +336,7 @@ async def test_a_batch_with_one_bad_message_hands_out_the_others(mq: flintmq.Cli
     assert rows.decode(on_error="skip") == [0, 2]
     assert list(rows.values) == values
     with pytest.raises(flintmq.InvalidRequest, match="on_error"):
-        rows.decode(on_error="ignore")  # type: ignore[arg-type]
+        rows.decode(on_error="ignore")  # type: ignore[call-overload]
 
 
 async def test_a_batch_of_messages_of_an_unknown_format_fails_one_by_one(

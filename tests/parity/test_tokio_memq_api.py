@@ -24,7 +24,7 @@ A test is named by its section and its line. Lines without a test here, and wher
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -265,7 +265,7 @@ async def test_1_4_message_ttl_is_skipped_on_read_and_removed_on_time(
 @pytest.mark.parametrize("option", ["lru_enabled", "idle_timeout", "consume_idle_timeout"])
 async def test_1_4_options_that_do_nothing_are_refused(mq: flintmq.Client, option: str) -> None:
     with pytest.raises(flintmq.InvalidRequest, match="unknown topic option"):
-        await mq.create_topic("t", **{option: True})
+        await mq.create_topic("t", **cast(Any, {option: True}))
 
 
 async def test_1_4_options_are_not_frozen_by_who_came_first(mq: flintmq.Client) -> None:

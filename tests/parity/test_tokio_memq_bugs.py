@@ -9,6 +9,7 @@ import asyncio
 import gc
 import random
 import weakref
+from typing import Any, cast
 
 import pytest
 
@@ -201,8 +202,8 @@ async def test_bug_09_a_limit_of_0_is_refused_and_hangs_nothing(
     mq: flintmq.Client, option: str
 ) -> None:
     with pytest.raises(flintmq.InvalidRequest, match=option):
-        await mq.create_topic("t", **{option: 0})
-    await mq.create_topic("u", **{option: 1})
+        await mq.create_topic("t", **cast(Any, {option: 0}))
+    await mq.create_topic("u", **cast(Any, {option: 1}))
     await mq.publish("u", b"x")
 
 

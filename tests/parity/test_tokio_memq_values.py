@@ -70,7 +70,7 @@ async def test_2_1_settings_that_would_be_ignored_are_errors(mq: flintmq.Client)
     with pytest.raises(TypeError):
         await mq.publish("orders", 1, format="json", struct_map=True)  # type: ignore[call-arg]
     with pytest.raises(flintmq.InvalidRequest, match="unknown topic option"):
-        await mq.create_topic("orders", pretty=True)
+        await mq.create_topic("orders", pretty=True)  # type: ignore[call-arg]
     with pytest.raises(flintmq.InvalidRequest, match="schema goes with"):
         await mq.publish("orders", 1, format="json", schema={"type": "int"})
 

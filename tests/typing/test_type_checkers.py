@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 
 import flintmq
+from flintmq.model import OPTION_NAMES, TopicKeywords
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 PYRIGHT = Path(sys.executable).with_name("basedpyright")
 
 
@@ -35,6 +38,15 @@ def pyright(directory: Path, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+def errors_of(directory: Path) -> list[tuple[str, str]]:
+    """What pyright finds wrong there: file and message."""
+    return [
+        (Path(one["file"]).name, one["message"].splitlines()[0])
+        for one in pyright(directory)["generalDiagnostics"]
+        if one["severity"] == "error"
+    ]
+
+
 @pytest.mark.slow
 def test_what_users_write_is_understood_by_pyright_and_mistakes_are_found(tmp_path: Path) -> None:
     right = (HERE / "user_code.py").read_text()
@@ -46,15 +58,35 @@ def test_what_users_write_is_understood_by_pyright_and_mistakes_are_found(tmp_pa
     # As pyright itself is set, not by the stricter rules of its fork.
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
 
-    errors = [
-        (Path(one["file"]).name, one["message"].splitlines()[0])
-        for one in pyright(tmp_path)["generalDiagnostics"]
-        if one["severity"] == "error"
-    ]
+    errors = errors_of(tmp_path)
     assert [message for name, message in errors if name == "right.py"] == []
     mistakes = [message for name, message in errors if name == "wrong.py"]
     assert any("on_full" in message for message in mistakes)
     assert any('"cap"' in message for message in mistakes)
+
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.slow
+def test_the_programs_of_the_documents_pass_mypy_strict_and_pyright(tmp_path: Path) -> None:
+    """Whole programs are marked `python`; pieces of one are `py`, and are not looked at here."""
+    for document in DOCUMENTS:
+        name = re.sub(r"\W", "_", str(document.relative_to(ROOT)))
+        programs = re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)
+        for number, program in enumerate(programs):
+            (tmp_path / f"{name}_{number}.py").write_text(program)
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
+
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "."],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout
+    assert errors_of(tmp_path) == []
 
 
 @pytest.mark.slow
@@ -79,3 +111,7 @@ def test_no_type_of_a_public_name_is_unknown(tmp_path: Path) -> None:
         if not symbol["isTypeKnown"] and not symbol["isTypeAmbiguous"]
     ]
     assert unknown == []
+
+
+def test_the_keywords_of_a_topic_are_its_options() -> None:
+    assert tuple(TopicKeywords.__annotations__) == OPTION_NAMES

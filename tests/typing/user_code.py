@@ -15,10 +15,10 @@ class Order(TypedDict):
 
 async def publish(mq: flintmq.Client) -> None:
     receipt = await mq.publish("orders", {"id": 42}, key="42", priority=3, ttl=60, delay=5)
-    assert_type(receipt, flintmq.Receipt)
-    assert_type(receipt.offset, int | None)
+    assert_type(receipt.offset, int)
     batch = await mq.publish_batch("orders", [b"a", b"b"], headers={"region": "eu"})
     assert_type(batch, flintmq.Receipt)
+    assert_type(batch.offset, int | None)
     await mq.publish_many([("orders", b"a"), ("bills", "b")])
     async with mq.publisher("orders", linger=timedelta(milliseconds=2)) as publisher:
         assert_type(publisher, flintmq.Publisher)
@@ -31,13 +31,20 @@ async def read(mq: flintmq.Client) -> None:
         message = await reader.read(timeout=1)
         assert_type(message, flintmq.Message | None)
         rows = await reader.read_batch(1000, timeout=0.5)
+        assert_type(rows.decode(Order), list[Order])
+        assert_type(rows.decode(Order, on_error="return"), list[Order | flintmq.DecodeFailed])
+        for row in rows:
+            assert_type(row.decode(Order), Order)
+            assert_type(row.decode(dict[str, object]), dict[str, object])
+            assert_type(row.decode(list[int]), list[int])
+        assert_type(await reader.read(), flintmq.Message)
         values: Sequence[object] = rows.values
         print(values)
         async for one in reader:
             assert_type(one, flintmq.Message)
             break
     async with mq.live("orders.>", capacity=512, overflow="drop_oldest") as feed:
-        assert_type(await feed.read(), flintmq.Message | None)
+        assert_type(await feed.read(), flintmq.Message)
 
 
 async def work(mq: flintmq.Client) -> None:
@@ -74,8 +81,10 @@ async def connect() -> None:
 
 def blocking() -> None:
     with flintmq.connect_sync("flint://localhost:7600") as mq:
-        assert_type(mq.publish("orders", b"x"), flintmq.Receipt)
+        assert_type(mq.publish("orders", b"x").offset, int)
         with mq.reader("orders") as reader:
+            assert_type(reader.read(), flintmq.Message)
             message = reader.read(timeout=1)
+            assert_type(message, flintmq.Message | None)
             if message is not None:
                 print(message.value)

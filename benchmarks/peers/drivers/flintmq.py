@@ -6,6 +6,7 @@ import asyncio
 from time import monotonic
 
 import flintmq
+from flintmq.model import Storage
 
 from ..driving import LIVE_BURST, Driver, Ears, Figures, Pace, in_flight
 from ..job import BATCH, BATCHES_AT_ONCE, LOOPS, POLL, REST_SECONDS, check, latencies
@@ -22,7 +23,7 @@ class FlintDriver(Driver):
         return f"flint://{self.job.address}"
 
     async def _topic(self, mq: flintmq.Client) -> str:
-        storage = "memory" if self.job.durability == "none" else "durable"
+        storage: Storage = "memory" if self.job.durability == "none" else "durable"
         await mq.create_topic(self.job.topic, storage=storage)
         return self.job.topic
 

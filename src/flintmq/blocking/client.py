@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from ..api import File, OnFull, connect
 from ..batch import BatchBuilder, HeaderValue, Key
@@ -20,7 +20,16 @@ from ..client.connection_state import OnDisconnect, OnReconnect
 from ..client.routing import Route
 from ..client.values import Value, When
 from ..clock import Clock
-from ..model import Overflow, Receipt, Seconds, Start, TopicInfo, TopicStats
+from ..model import (
+    Overflow,
+    Receipt,
+    Seconds,
+    Start,
+    StoredReceipt,
+    TopicInfo,
+    TopicKeywords,
+    TopicStats,
+)
 from ..serde.codec import DECODED_BYTES_MAX
 from .consuming import BlockingFeed, BlockingReader
 from .loop_thread import LoopThread
@@ -117,7 +126,7 @@ class BlockingClient(BlockingQueueVerbs):
         qos: int = 1,
         timeout: Seconds | None = None,
         auto_create: bool | None = None,
-    ) -> Receipt:
+    ) -> StoredReceipt:
         """Publish one message. Returns once it is as safe as the receipt says, or raises."""
         return self._thread.wait_for(
             self._client.publish,
@@ -351,11 +360,11 @@ class BlockingClient(BlockingQueueVerbs):
 
     # --- topics
 
-    def create_topic(self, name: str, **options: Any) -> TopicInfo:
+    def create_topic(self, name: str, **options: Unpack[TopicKeywords]) -> TopicInfo:
         """Make a topic. One that is there already is fine, unless options named here differ."""
         return self._thread.wait_for(self._client.create_topic, name, **options)
 
-    def configure_topic(self, name: str, **options: Any) -> TopicInfo:
+    def configure_topic(self, name: str, **options: Unpack[TopicKeywords]) -> TopicInfo:
         """Change options of a topic; those not named stay as they are."""
         return self._thread.wait_for(self._client.configure_topic, name, **options)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 from ..batch import RecordBatch
 from ..client.consuming import AnyConsumer, M, R
@@ -51,8 +51,15 @@ class BlockingConsumer(Iterator[M], Generic[Inner, M, R]):
 
         return self._take(take)[0]
 
+    @overload
+    def read(self, timeout: None = None) -> M: ...
+    @overload
+    def read(self, timeout: Seconds | None) -> M | None: ...
     def read(self, timeout: Seconds | None = None) -> M | None:
-        """The next message; waits for one, and returns None once `timeout` seconds have passed."""
+        """The next message; waits for one, and returns None once `timeout` seconds have passed.
+
+        Without a timeout it waits as long as it takes, and never returns None.
+        """
 
         async def take() -> tuple[R, M | None]:
             return _with_first(await self._read_batch(1, timeout))
@@ -98,13 +105,11 @@ class BlockingConsumer(Iterator[M], Generic[Inner, M, R]):
         if self._has_ended():
             raise StopIteration
         try:
-            message = self.read()
+            return self.read()
         except Closed:
             if self._has_ended():
                 raise StopIteration from None
             raise
-        assert message is not None, "without a timeout a read returns a message"
-        return message
 
     def open(self) -> Self:
         """Begin to read; what `with` does. Closing it is up to you then."""

@@ -164,7 +164,7 @@ class Run:
             began = perf_counter_ns()
             value = self.value(began)[: self.plan.size]
             if count == 1:
-                receipt = await mq.publish(topic, value, qos=qos)
+                receipt: Receipt = await mq.publish(topic, value, qos=qos)
             else:
                 receipt = await mq.publish_batch(topic, [value] * count, qos=qos)
             side.times.add(perf_counter_ns() - began, count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from ..broker_api import FeedApi, ReaderApi
 from ..clock import Clock
@@ -75,8 +75,15 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
             rows = stream.take(max)  # a filter looks at so many at a time
         return rows
 
+    @overload
+    async def read(self, timeout: None = None) -> M: ...
+    @overload
+    async def read(self, timeout: Seconds | None) -> M | None: ...
     async def read(self, timeout: Seconds | None = None) -> M | None:
-        """The next message; waits for one, and returns None once `timeout` seconds have passed."""
+        """The next message; waits for one, and returns None once `timeout` seconds have passed.
+
+        Without a timeout it waits as long as it takes, and never returns None.
+        """
         self._turns.left -= 1
         if self._turns.left <= 0:
             await self._turns.pause()

@@ -305,6 +305,11 @@ class Granted(Message, frozen=True, gc=False, eq=False):
     _grip: Grip
 
     @property
+    def offset(self) -> int:
+        """Its place in the topic."""
+        return self._source.base_offset + self._row
+
+    @property
     def delivery_count(self) -> int:
         """How often it was handed out, this time included."""
         return self._grip.counts.get(self._source.base_offset + self._row, 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..batch import BatchBuilder, HeaderValue
-from ..model import Receipt
+from ..model import Receipt, StoredReceipt
 from ..tracing import Publishing, Tracing
 from .client import Client
 from .values import Value, pair_list, value_list
@@ -25,7 +25,7 @@ class TracedClient(Client):
         *,
         headers: Mapping[str, HeaderValue] | None = None,
         **options: Any,
-    ) -> Receipt:
+    ) -> StoredReceipt:
         publishing = self._tracing.publishing(topic)
         try:
             stamped = publishing.headers(headers)

@@ -52,6 +52,8 @@ def _packable(value: Any) -> Any:
 
 def _validated(type: Any, value: Any) -> Any:
     """What msgspec does not know: pydantic models within other types validate plain data."""
+    if type is object:
+        return value
     if hasattr(type, "model_validate"):
         return type.model_validate(value)
     raise TypeError(f"{type!r} is no type that can be decoded to")
