@@ -260,9 +260,8 @@ class FilterFailed(FlintError):
     """A filter raised on one message, which was passed over; the next read goes on behind it."""
 
     def __init__(self, topic: str, offset: int | None, cause: BaseException) -> None:
-        super().__init__(
-            f"the filter raised {type(cause).__name__} on {topic!r} offset {offset}: {cause}"
-        )
+        place = f"{topic!r}" if offset is None else f"{topic!r} offset {offset}"
+        super().__init__(f"the filter raised {type(cause).__name__} on {place}: {cause}")
         self.topic, self.offset = topic, offset
 
 

@@ -142,3 +142,16 @@ async def test_a_filtered_reader_is_told_of_gaps(mq: flintmq.Client) -> None:
         rows = await reader.read_batch()
         assert list(rows.values) == [b"6", b"8"]
         assert rows.missed == 6
+
+
+@pytest.mark.parametrize("text", ["size % 2 == 0", "size - 1 > 0", "4 // size < 4"])
+async def test_a_filter_reckons_with_the_size_for_readers_feeds_and_groups(
+    mq: flintmq.Client, text: str
+) -> None:
+    await mq.create_topic("orders")
+    async with mq.live("orders", filter=text) as feed:
+        await mq.publish_batch("orders", [b"a", b"bb"])
+        assert list((await feed.read_batch()).values) == [b"bb"]
+    async with mq.reader("orders", filter=text) as reader:
+        assert list((await reader.read_batch()).values) == [b"bb"]
+    assert [delivery.value for delivery in await mq.poll("orders", "g", filter=text)] == [b"bb"]

@@ -14,8 +14,8 @@ from flintmq.engine import lanes_of_topic
 from flintmq.engine.broker import Broker
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.engine.member import Member
-from flintmq.errors import GroupExists, LeaseLost, StorageFailed
-from flintmq.group_model import Ranges
+from flintmq.errors import FilterFailed, GroupExists, LeaseLost, StorageFailed
+from flintmq.group_model import Order, Ranges
 from flintmq.serde.filters import compile_filter
 from flintmq.testing import ManualClock, SimulatedFileSystem
 from tests.engine.stepping import small_sizes
@@ -905,3 +905,77 @@ async def test_a_backlog_with_priorities_is_taken_in_by_steps(
     assert (await waiting).rows.values == [b"7"]
     assert sum(steps) == 2000
     assert max(steps) < 100 + 1024
+
+
+# --- a pick that goes wrong
+
+
+@pytest.mark.parametrize("order", ["log", "priority", "key"])
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_failed_read_of_the_disk_is_told_to_the_taker_and_strands_nothing(
+    desk: Desk, order: Order, waits: bool
+) -> None:
+    await desk.run(desk.broker.create_topic("t", {"rate_limit": 1, "rate_burst": 100}))
+    member = await desk.join(order=order)
+    topic = desk.broker._topics["t"]
+    queue = topic.queues["g"].queue
+
+    def fail(offset: int) -> Any:
+        raise StorageFailed("read", "segments/7", "I/O error")
+
+    await desk.run(desk.broker.pause_group("t", "g", True))
+    task = desk.later(member.take(100, 30.0, None)) if waits else None
+    for key in "aab":
+        await desk.publish("t", key.encode(), key=key)
+    await desk.run(desk.broker.group_stats("t", "g"))  # it knows what there is by now
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(topic.log, "locate", fail)
+        await desk.run(desk.broker.pause_group("t", "g", False))
+        with pytest.raises(StorageFailed):
+            await desk.run(member.take(100, 30.0, 0) if task is None else task)
+
+    queue.check()
+    expected = [b"a", b"b"] if order == "key" else [b"a", b"a", b"b"]
+    assert await desk.values(member, 100) == expected
+    queue.check()
+
+
+class Defective:
+    """An expression that the broker runs wrongly."""
+
+    text = "size % 2 == 0"
+
+    def pick(self, *_: object) -> list[int]:
+        raise TypeError("size() takes 2 arguments")
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_an_expression_that_raises_fails_its_taker_and_gives_no_message_up(
+    desk: Desk, waits: bool
+) -> None:
+    member = await desk.join(filter=compile_filter(Defective.text))
+    group = desk.broker._topics["t"].queues["g"]
+    sound, group.filter = group.filter, Defective()
+    task = desk.later(member.take(10, 30.0, None)) if waits else None
+    await desk.publish("t", b"a", b"bb", b"cccc")
+
+    with pytest.raises(FilterFailed, match="TypeError"):
+        await desk.run(member.take(10, 30.0, 0) if task is None else task)
+
+    group.filter = sound
+    assert await desk.values(member) == [b"bb", b"cccc"]
+    assert (await desk.run(desk.broker.group_stats("t", "g"))).dead_letters == 0
+
+
+async def test_a_fault_of_our_own_is_told_to_whoever_waits(desk: Desk) -> None:
+    member = await desk.join()
+    task = desk.later(member.take(10, 30.0, None))
+    await desk.clock.settle()
+    group = desk.broker._topics["t"].queues["g"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group, "_pick", lambda wanted: 1 / 0)
+        await desk.publish("t", b"a")
+        assert task.done(), "it would wait for ever"
+    with pytest.raises(ZeroDivisionError):
+        await task
+    assert await desk.values(member) == [b"a"]

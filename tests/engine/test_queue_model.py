@@ -475,6 +475,14 @@ class EngineModel(RuleBasedStateMachine):
         return dict(found)
 
     @invariant()
+    def every_message_is_in_one_place(self) -> None:
+        topic = self.desk.broker._topics["t"]
+        for group in topic.queues.values():
+            scheduled = topic._delays._all_offsets().ranges()
+            group.queue.check({o for start, stop in scheduled for o in range(start, stop)})
+            assert not group.queue._selected, "what is selected is dealt with in the same step"
+
+    @invariant()
     def what_is_dead_is_dead(self) -> None:
         if self.naive.rows:
             assert self.dead_letters() == dict(self.naive.dead)

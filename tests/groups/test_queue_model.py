@@ -324,6 +324,7 @@ class QueueModel(RuleBasedStateMachine):
 
     @invariant()
     def check(self) -> None:
+        self.queue.check({offset for _, offset, _ in self.schedule.items()})
         self.figures_agree()
         self.the_next_moments_agree()
         self.a_peek_shows_what_is_ready()

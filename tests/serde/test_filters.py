@@ -145,6 +145,19 @@ def test_what_cannot_be_reckoned_is_missing() -> None:
     assert passes("value.n * 2 == 9223372036854775808", value)
 
 
+@pytest.mark.parametrize("sign", ["+", "-", "*", "/", "//", "%"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_can_be_reckoned_with_on_either_side(name: str, sign: str) -> None:
+    for source, decoded in sources([{"decoded": 3, "priority": 5, "key": "k"}], 5):
+        for text in f"{name} {sign} 2 == 1", f"9 {sign} {name} > 1", f"{name} {sign} {name} >= 0":
+            rows = range(source.row_count)
+            assert compile_filter(text).pick(source, rows, ORIGIN, lambda *_: 3) == [
+                row
+                for row in rows
+                if Reference(Message(source, row, ORIGIN), decoded[row]).holds(text)
+            ]
+
+
 def test_a_value_that_does_not_decode_is_missing() -> None:
     def broken(source: RowSource, row: int) -> object:
         raise RuntimeError("not JSON")
@@ -681,6 +694,11 @@ paths = joined("value", st.lists(steps, max_size=3).map("".join)) | st.sampled_f
     ["headers.a", "headers.b", 'headers["c"]', *NAMES]
 )
 relations = st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "in", "not in"])
+signs = st.sampled_from([" + ", " - ", " * ", " / ", " // ", " % "])
+numbers = st.integers(-9, 9) | st.sampled_from([0.5, 2.0, 2**32, 2**32 + 1, 2**63, True])
+reckoned = joined("(", st.sampled_from(NAMES), signs, numbers.map(repr), ")") | joined(
+    "(", numbers.map(repr), signs, st.sampled_from(NAMES), ")"
+)
 
 
 def bigger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -693,9 +711,8 @@ def bigger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         joined("(", constants, " ", relations, " ", paths, " ", relations, " ", paths, ")"),
         joined("(", inner, st.sampled_from([" and ", " or "]), inner, ")"),
         joined("(", paths, st.sampled_from([" and ", " or "]), things, " or ", things, ")"),
-        joined(
-            "(", things, st.sampled_from([" + ", " - ", " * ", " / ", " // ", " % "]), things, ")"
-        ),
+        joined("(", things, signs, things, ")"),
+        joined("(", reckoned, " ", relations, " ", reckoned | constants, ")"),
         joined("(not ", things, ")"),
         joined("(- ", paths, ")"),
         joined("(", paths, st.sampled_from([" is None", " is not None"]), ")"),
@@ -704,7 +721,7 @@ def bigger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-expressions = st.recursive(paths, bigger, max_leaves=8)
+expressions = st.recursive(paths | reckoned, bigger, max_leaves=8)
 
 
 def sources(

@@ -210,7 +210,7 @@ class QueueGroup:
                 continue
             try:
                 taker.handed = self._hand_out(taker)
-            except FlintError as error:  # of the disk: whoever asks next hears it again
+            except Exception as error:  # of the disk, mostly: whoever asks next hears it again
                 self._takers.popleft()
                 taker.woken.set_exception(error)
                 continue
@@ -246,10 +246,16 @@ class QueueGroup:
             wanted = bucket.take(wanted, now)
             if not wanted:
                 return None
-        if self._suspects and not taker.auto_ack:
-            ranges, runs = self._pick_apart(wanted)
-        else:
-            ranges, runs = self._pick(wanted)
+        try:
+            if self._suspects and not taker.auto_ack:
+                ranges, runs = self._pick_apart(wanted)
+            else:
+                ranges, runs = self._pick(wanted)
+        except BaseException:  # of the disk, or of the filter: nobody got anything
+            queue.put_back_all()
+            if bucket is not None:
+                bucket.refund(wanted)
+            raise
         count = sum(run.row_count for run in runs)
         if bucket is not None and count < wanted:
             bucket.refund(wanted - count)
@@ -259,7 +265,7 @@ class QueueGroup:
         topic.was_read(count)
         if taker.auto_ack:
             self._counter["acked"] += count
-            return _Handed(Grant(0, Rows(runs), {}), ranges, topic.keeper.settle(self.name, ranges))
+            return _Handed(Grant(0, Rows(runs), {}), ranges, self._settle_selected(ranges))
         token = queue.grant(ranges, taker.holder, now=now, seconds=taker.lease_seconds)
         counts = queue.counts(ranges)
         self._counter["redelivered"] += len(counts)
@@ -374,6 +380,10 @@ class QueueGroup:
         """Rows that pass the filter, and rows on which it raises: they go to the dead letters."""
         topic = self.topic
         assert self.filter is not None
+        if not callable(self.filter):
+            # An expression does not raise, whatever the message: if it does, that is our fault, and
+            # no reason to give messages up.
+            return topic.pick(self.filter, run.source, rows), []
         try:
             return topic.pick(self.filter, run.source, rows), []
         except FilterFailed:
@@ -397,7 +407,15 @@ class QueueGroup:
         if len(kept) < len(rows):
             base, known = run.source.base_offset, set(kept)
             gone = merged([base + row for row in rows if row not in known])
-            self.topic.keeper.settle(self.name, gone, reason)
+            self._settle_selected(gone, reason)
+
+    def _settle_selected(self, ranges: Ranges, reason: str = "") -> Done:
+        self.queue.set_aside(ranges)
+        try:
+            return self.topic.keeper.settle(self.name, ranges, reason)
+        except BaseException:  # the journal has stopped
+            self.queue.unfinish(ranges)
+            raise
 
     # --- settling
 

@@ -569,12 +569,19 @@ class Topic:
         if callable(wants):
             return [row for row in rows if self._passes(wants, Message(source, row, origin))]
         decoder = origin.decoder
-        if decoder is None:
-            return wants.pick(source, rows, origin, None, limit)
-        decode_row = decoder.decode_row
-        return wants.pick(
-            source, rows, origin, lambda source, row: decode_row(source, row, origin, None), limit
-        )
+        decode = None
+        if decoder is not None:
+            decode_row = decoder.decode_row
+
+            def decode(source: RowSource, row: int) -> object:
+                return decode_row(source, row, origin, None)
+
+        try:
+            return wants.pick(source, rows, origin, decode, limit)
+        except FlintError:
+            raise  # of the disk
+        except Exception as error:
+            raise FilterFailed(self._base, None, error) from error
 
     def _arm_delays(self, now_ms: int) -> None:
         if self._delay_timer is not None:

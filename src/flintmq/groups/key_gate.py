@@ -120,6 +120,15 @@ class KeyGate:
             self._promised[first] = key
         return first
 
+    def parked(self) -> list[tuple[int, int]]:
+        """Those that wait behind another of their key, as ranges of one each."""
+        return [
+            (offset, offset + 1)
+            for row in self._keys.values()
+            for offset in row.parked[row.place :]
+            if offset not in self._promised
+        ]
+
     def turns_in(self, start: int, stop: int) -> list[int]:
         """Those of a range that own a key or are next."""
         owners = [owner for owner in self._key_of if start <= owner < stop]

@@ -7,7 +7,7 @@ From `floor` on, an offset is in one of these places:
 
     ahead       in the lanes, not passed by this queue's cursors; costs nothing
     returned    ready again (or for the first time, if it was delayed), in a set per priority
-    selected    picked by `select`, until it is granted, settled or put back
+    selected    picked by `select`, until it is granted, set aside or put back: within one step
     leased      granted
     limbo       finished, until `apply_settle` says that this is durable
     delayed     nacked with a delay
@@ -23,7 +23,7 @@ bounds them: what the lanes have below it is looked at first, and what is ready 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -79,9 +79,9 @@ class LeaseInfo(NamedTuple):
 class Queue:
     """See the top of this file for the places of an offset.
 
-    The caller's turns: `select`, then `grant`, `apply_settle` or `put_back` for all that was
-    selected; `finish`, then `apply_settle`, or `unfinish` if that came to nothing. After anything
-    that gives back or settles, `has_ready` may have become true.
+    The caller's turns: `select`, then `grant`, `set_aside` or `put_back` for all that was selected,
+    within the same step; `finish`, then `apply_settle`, or `unfinish` if that came to nothing.
+    After anything that gives back or settles, `has_ready` may have become true.
     """
 
     def __init__(self, index: LaneIndex, *, order: Order, floor: int, first_token: int = 1) -> None:
@@ -299,6 +299,10 @@ class Queue:
                 ranges = without(ranges, ranges_of(sorted(exhausted)))
         return Selection(ranges, exhausted, is_cut)
 
+    def put_back_all(self) -> None:
+        """Something went wrong behind `select`: whatever is selected still is ready again."""
+        self.put_back(self._selected.ranges())
+
     def put_back(self, ranges: Ranges) -> None:
         """What was selected and not granted is ready again, in its place."""
         ranges = self._selected.take_ranges(ranges)
@@ -378,10 +382,16 @@ class Queue:
                 ranges = cursors.take(LOG, room, END if first is None else first)
             else:
                 break
-            for start, stop in ranges:
+            for number, (start, stop) in enumerate(ranges):
                 looked += stop - start
                 known = gate.key_of(start) if stop - start == 1 else None
-                keys = key_hashes(start, stop) if known is None else (known,)
+                try:
+                    keys = key_hashes(start, stop) if known is None else (known,)
+                except BaseException:  # of the disk: nothing was drawn
+                    self._ready.add(LOG, ranges[number:])
+                    self._selected.add_many(picked)
+                    self.put_back_all()
+                    raise
                 for offset, key in zip(range(start, stop), keys, strict=True):
                     if gate.admit(offset, key) and offset not in self._delayed:
                         picked.append(offset)
@@ -693,6 +703,48 @@ class Queue:
             self._table.forget_if_done(lease)
         mine, late = ranges_of(sorted(running)), ranges_of(sorted(over))
         return mine, late, without(ranges, _both(mine, late))
+
+    # --- for tests
+
+    def check(self, scheduled: Collection[int] = ()) -> None:
+        """Assert that every offset from the floor on is in exactly one place, and that leases and
+        delays are of what is there. It looks at each of them, so only tests call it.
+
+        `scheduled` are those that were published with a delay and are not due.
+        """
+        lanes = self._ready.lanes()
+        parked = OffsetSet() if self._gate is None else OffsetSet(self._gate.parked())
+        for offset in range(self.floor, self._ready.index.end):
+            is_known = offset in self.settled or offset in self._delayed
+            ahead = any(self._ready.is_ahead(lane, offset) for lane in lanes)
+            if offset < self._unknown_until and is_known:
+                ahead = False  # it will be found out when it is looked at
+            returned = sum(offset in self._ready.returned[lane] for lane in lanes)
+            is_parked = offset in parked
+            if self._gate is not None and is_known:
+                # A delayed one takes its place in the line of its key as well, and one that is
+                # settled leaves it when its turn comes.
+                returned, is_parked = 0, False
+            places = {
+                "ahead": ahead,
+                "returned": returned,
+                "selected": offset in self._selected,
+                "leased": offset in self._leased,
+                "limbo": offset in self._limbo,
+                "delayed": offset in self._delayed,
+                "parked": is_parked,
+                "settled": offset in self.settled,
+            }
+            found = {place: count for place, count in places.items() if count}
+            is_due_later = not found and offset in scheduled
+            assert sum(found.values()) == 1 or is_due_later, f"offset {offset} is in {found}"
+        held = [offset for lease in self._table for offset in offsets_in(lease.outstanding())]
+        assert sorted(held) == list(offsets_in(self._leased.ranges())), "leases are of the leased"
+        waiting = {offset for _, offset, _ in self._wheel.items()} | self._replayed_delays.keys()
+        assert waiting >= set(offsets_in(self._delayed.ranges())), "a delay that never ends"
+        for offset in self._late:
+            assert any(offset in returned for returned in self._ready.returned), f"{offset} is late"
+        assert all(offset in self._selected for offset in self._late_selected)
 
     # --- forgetting
 

@@ -1148,10 +1148,10 @@ class _Writer:
             case _Bool(is_and, parts):
                 return self._either(is_and, parts, sure)
             case _Call(function, arguments):
-                given = ", ".join([self._value(argument, sure) for argument in arguments])
+                given = [self._value(argument, sure) for argument in arguments]
                 if (sign := _in_line(node)) is not None:
-                    return f"({given.replace(', ', f' {sign} ')})"
-                return f"call_{function}({given})"
+                    return f"({f' {sign} '.join(given)})"
+                return f"call_{function}({', '.join(given)})"
             case _:
                 return self._test(node, sure)
 

@@ -105,7 +105,7 @@ class Stream:
         request, max_rows = self._waiting
         try:
             rows = self._taken(max_rows)
-        except FlintError as error:
+        except Exception as error:  # a fault of ours too: nobody waits for ever
             self._ended(request)
             self._session.fail(request, error)
             return
@@ -190,7 +190,7 @@ class Stream:
         session = self._session
         try:
             infos, batches = session.server.encoder.encode(rows.runs)
-        except FlintError as error:
+        except Exception as error:
             session.fail(request, error)
             return
         gap = rows.gap

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...batch import key_hash
 from ...broker_api import FeedApi, MemberApi, ReaderApi
-from ...errors import FlintError, GroupNotFound, TopicNotFound
+from ...errors import GroupNotFound, TopicNotFound
 from ...logs import limited
 from ...rows import Rows, Run
 from ...wire.blip import Subscribe, encode_deliver
@@ -107,10 +107,10 @@ class PushedSubscription:
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except FlintError as error:
+        except Exception as error:
             self.end(error)
 
-    def end(self, error: FlintError) -> None:
+    def end(self, error: Exception) -> None:
         """A subscription that is dead must not look idle: its connection ends."""
         limited(
             _log,
@@ -239,7 +239,7 @@ class SharedFeed:
                     continue
                 await self._deal_out(rows, portions)
                 await asyncio.sleep(0)
-        except FlintError as error:
+        except Exception as error:
             for member in list(self._members):
                 member.end(error)
 
