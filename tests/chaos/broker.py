@@ -1,0 +1,96 @@
+"""The broker of a chaos run: one address, many lives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+from tests.patience import PATIENCE_SECONDS, free_port
+
+SMALL = (
+    *("--checkpoint-bytes", "256KiB"),
+    *("--journal-file-bytes", "256KiB"),
+    *("--grace-seconds", "2"),
+)
+"""So that a short run has many journal files, checkpoints and segments behind it."""
+
+
+class BrokerFailed(Exception):
+    """It did not start, or ended by itself where nothing was done to it."""
+
+
+class ChaosBroker:
+    def __init__(self, directory: Path, log: Path) -> None:
+        self.directory = directory
+        self.address = ("127.0.0.1", free_port())
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+        self.slowest_start_seconds = 0.0
+
+    @property
+    def url(self) -> str:
+        return "flint://{}:{}".format(*self.address)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def is_up(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        began = time.monotonic()
+        output = self.launch()
+        line = output.readline()  # it ends with the process
+        if b"ready at" not in line:
+            last = self._log.read_text().strip().rpartition("\n")[2]
+            raise BrokerFailed(f"the broker did not start: {last[:500]}")
+        self.slowest_start_seconds = max(self.slowest_start_seconds, time.monotonic() - began)
+
+    def launch(self) -> IO[bytes]:
+        """Begin to start it; what it says on stdout."""
+        self._close_output()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(self.directory),
+                 "--listen", "{}:{}".format(*self.address), *SMALL],
+                stdout=subprocess.PIPE, stderr=log,
+            )  # fmt: skip
+        self.starts += 1
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(PATIENCE_SECONDS)
+
+    def stop(self) -> int:
+        """In good order; its exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(PATIENCE_SECONDS)
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def leave(self) -> None:
+        if self._process is not None:
+            if self.is_up():
+                self.go_on()
+                self.kill()
+            self._close_output()
+
+    def _close_output(self) -> None:
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()

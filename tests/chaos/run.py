@@ -1,0 +1,328 @@
+"""A standing chaos run: a real broker under every verb, with faults, judged by its clients' logs.
+
+    python -m tests.chaos.run --seconds 600 --seed 7
+    python -m tests.chaos.run --seconds 30 --without power-cut,skew --output json
+
+Client processes tell what they do and see; a checker that shares no code with the broker reads that
+at the end. The exit code is 1 if a rule was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from tests.integration.loop_disk import CannotMount, LoopDisk, loop_disk
+from tests.patience import until
+from tests.remote.proxy import Proxy
+
+from .broker import ChaosBroker
+from .checker import Verdict, check
+from .clients.common import BRIEF, EVENTS, GROUPS, LEDGERS, ONCE, RING, RING_COUNT, VAULT, connected
+from .clients.last_look import drain, tell_everything
+from .clients.process import live
+from .faults import FAULTS, Harm
+from .story import Story
+
+NURSERY = multiprocessing.get_context("forkserver")
+"""Clients are forked from a process that has imported all they need: quick, and easy to replace."""
+NURSERY.set_forkserver_preload([f"{__package__}.clients.process"])
+STOP_SECONDS = 60
+DISK_MEBIBYTES = 768
+
+
+@dataclass
+class Cast:
+    """One client process: what it does, and through what."""
+
+    role: str
+    name: str
+    is_proxied: bool = False
+    skew: float = 0.0
+    life: int = 0
+    process: ForkServerProcess | None = None
+
+    @property
+    def worker(self) -> str:
+        return f"{self.name}.{self.life}"
+
+
+@dataclass
+class Options:
+    seconds: float
+    seed: int
+    without: frozenset[str] = frozenset()
+
+
+@dataclass
+class Report:
+    seed: int
+    seconds: float
+    faults: dict[str, int]
+    left_out: dict[str, str]
+    starts: int
+    slowest_start_seconds: float
+    verdict: Verdict
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        return self.verdict.is_good and not self.complaints
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "seconds": round(self.seconds, 1),
+            "good": self.is_good,
+            "verbs": self.verdict.verbs,
+            "faults": self.faults,
+            "left_out": self.left_out,
+            "broker_starts": self.starts,
+            "slowest_start_seconds": round(self.slowest_start_seconds, 2),
+            "checks": [
+                {"name": one.name, "judged": one.judged, "failures": one.failures}
+                for one in self.verdict.checks
+            ],
+            "complaints": self.complaints,
+        }
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}, {self.seconds:.0f} s, {self.starts} starts of the broker, "
+                 f"the slowest took {self.slowest_start_seconds:.2f} s", ""]  # fmt: skip
+        lines += _table(
+            ("verb", "done", "failed"),
+            [
+                (verb, counts["done"], counts["failed"])
+                for verb, counts in self.verdict.verbs.items()
+            ],
+        )
+        lines += _table(("fault", "times"), sorted(self.faults.items()))
+        lines += _table(
+            ("check", "judged", "failures"),
+            [(one.name, one.judged, len(one.failures)) for one in self.verdict.checks],
+        )
+        lines += [f"NOT TRIED: {kind}: {why}" for kind, why in self.left_out.items()]
+        lines += [f"COMPLAINT: {text}" for text in self.complaints]
+        for one in self.verdict.checks:
+            lines += [f"FAILED: {one.name}: {text}" for text in one.failures[:5]]
+        lines.append("nothing was found" if self.is_good else "RULES WERE BROKEN")
+        return "\n".join(lines)
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> list[str]:
+    cells = [head, *(tuple(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row)
+                     for row in rows)]  # fmt: skip
+    widths = [max(len(row[at]) for row in cells) for at in range(len(head))]
+    lines = []
+    for row in cells:
+        first, *rest = (
+            cell.ljust(width) if not at else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join((first, *rest)).rstrip())
+    return [*lines, ""]
+
+
+class ChaosRun:
+    def __init__(self, place: Path, options: Options) -> None:
+        self._place, self._options = place, options
+        self._chance = random.Random(options.seed)
+        self._stories = place / "stories"
+        self._stories.mkdir()
+        self._story = Story(self._stories / "run", "run")
+        self._casts: list[Cast] = []
+        self._complaints: list[str] = []
+
+    async def run(self) -> Report:
+        began = time.monotonic()
+        with ExitStack() as until_the_end:
+            disk, no_disk_because = self._disk(until_the_end)
+            directory = disk.path if disk is not None else self._place
+            broker = ChaosBroker(directory / "data", self._place / "broker.log")
+            until_the_end.callback(broker.leave)
+            broker.start()
+            until_the_end.callback(self._kill_clients)
+            proxy = Proxy(broker.address)
+            proxy_address = await proxy.start()
+            proxied_url = "flint://{}:{}".format(*proxy_address)
+            self._urls = (broker.url, proxied_url)
+            await make_topics(broker.url)
+            self._start_clients()
+            harm = Harm(
+                broker,
+                proxy,
+                [cast.name for cast in self._casts if cast.is_proxied],
+                disk,
+                no_disk_because,
+                self._chance,
+                self._story,
+                self._kill_one,
+                self._pause_one,
+            )
+            kinds = [kind for kind in FAULTS if kind not in self._options.without]
+            left_out = dict.fromkeys(self._options.without, "left out by the caller")
+            if disk is None:
+                left_out["power-cut, full-disk"] = no_disk_because
+            await self._do_harm(harm, kinds)
+            await asyncio.to_thread(self._stop_clients)
+            for look in range(2):
+                if look == 0:
+                    await drain(broker.url, Story(self._stories / "drain", "drain"))
+                await tell_everything(broker.url, self._story, look)
+                broker.kill()
+                await asyncio.to_thread(broker.start)
+            code = broker.stop()
+            if code:
+                self._complaints.append(f"the broker ended with {code}")
+            await proxy.close()
+        verdict = check(self._stories)
+        return Report(
+            seed=self._options.seed,
+            seconds=time.monotonic() - began,
+            faults=harm.counts,
+            left_out=left_out,
+            starts=broker.starts,
+            slowest_start_seconds=broker.slowest_start_seconds,
+            verdict=verdict,
+            complaints=self._complaints,
+        )
+
+    def _disk(self, until_the_end: ExitStack) -> tuple[LoopDisk | None, str]:
+        if {"power-cut", "full-disk"} <= self._options.without:
+            return None, "left out by the caller"
+        try:
+            return until_the_end.enter_context(loop_disk(self._place, mebibytes=DISK_MEBIBYTES)), ""
+        except CannotMount as reason:
+            return None, str(reason)
+
+    # --- clients
+
+    def _start_clients(self) -> None:
+        for at in range(2):
+            for role in ("publish", "queue", "read"):
+                self._casts.append(Cast(role, f"{role}{at}", is_proxied=at == 1))
+        self._casts.append(Cast("manage", "manage0"))
+        if "skew" not in self._options.without:
+            self._casts.append(Cast("publish", "late", skew=-60.0))
+            self._casts.append(Cast("publish", "early", skew=60.0))
+        for cast in self._casts:
+            self._start(cast)
+
+    def _start(self, cast: Cast) -> None:
+        cast.life += 1
+        url = self._urls[cast.is_proxied]
+        facts = (cast.role, url, self._stories, cast.worker, self._options.seed, cast.skew)
+        cast.process = NURSERY.Process(target=live, args=facts, daemon=True)
+        cast.process.start()
+
+    def _kill_one(self) -> str:
+        cast = self._chance.choice(self._casts)
+        worker = cast.worker
+        assert cast.process is not None
+        cast.process.kill()
+        cast.process.join()
+        self._start(cast)
+        return worker
+
+    async def _pause_one(self, seconds: float) -> str:
+        cast = self._chance.choice(self._casts)
+        assert cast.process is not None
+        assert cast.process.pid is not None
+        os.kill(cast.process.pid, signal.SIGSTOP)
+        await asyncio.sleep(seconds)
+        os.kill(cast.process.pid, signal.SIGCONT)
+        return cast.worker
+
+    def _stop_clients(self) -> None:
+        for cast in self._casts:
+            assert cast.process is not None
+            cast.process.terminate()
+        give_up = time.monotonic() + STOP_SECONDS
+        for cast in self._casts:
+            assert cast.process is not None
+            cast.process.join(max(0.1, give_up - time.monotonic()))
+            code = cast.process.exitcode
+            if code is None:
+                self._complaints.append(f"{cast.worker} did not end within {STOP_SECONDS} s")
+                cast.process.kill()
+                cast.process.join()
+            elif code:
+                said = (self._place / f"{cast.worker}.err").read_text().strip()
+                self._complaints.append(f"{cast.worker} ended with {code}: {said[-1500:]}")
+
+    def _kill_clients(self) -> None:
+        for cast in self._casts:
+            if cast.process is not None and cast.process.is_alive():
+                cast.process.kill()
+                cast.process.join()
+
+    # --- faults
+
+    async def _do_harm(self, harm: Harm, kinds: list[str]) -> None:
+        await until(
+            lambda: all((self._stories / cast.worker).exists() for cast in self._casts),
+            "not all clients came up",
+        )
+        end = time.monotonic() + self._options.seconds
+        await asyncio.sleep(min(2.0, self._options.seconds / 4))
+        todo: list[str] = []
+        while time.monotonic() < end:
+            if not todo:  # each kind before any comes again
+                todo = list(kinds)
+                self._chance.shuffle(todo)
+            if todo:
+                await harm.do(todo.pop())
+            await asyncio.sleep(0.3 + self._chance.random() * 1.5)
+
+
+async def make_topics(url: str) -> None:
+    async with connected(url) as mq:
+        for topic in (EVENTS, VAULT, ONCE, BRIEF, *LEDGERS, *GROUPS):
+            await mq.create_topic(topic, retention_bytes=None)
+        await mq.create_topic(RING, retention_bytes=None, retention_count=RING_COUNT)
+        for topic, group in GROUPS.items():
+            await mq.poll(topic, group, order="key" if topic == "keyed" else "priority")
+
+
+def run(options: Options, keep: Path | None = None) -> Report:
+    """One run in a directory that is gone afterwards, unless it is to be kept."""
+    if keep is not None:
+        keep.mkdir(parents=True)
+        return asyncio.run(ChaosRun(keep, options).run())
+    with tempfile.TemporaryDirectory() as place:
+        return asyncio.run(ChaosRun(Path(place), options).run())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--without", default="", help="faults to leave out, with commas between")
+    parser.add_argument("--output", choices=("table", "json"), default="table")
+    parser.add_argument("--keep", type=Path, help="a new directory for logs and data")
+    options = parser.parse_args()
+    without = frozenset(filter(None, options.without.split(",")))
+    if unknown := without - {*FAULTS, "skew"}:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(FAULTS)}, skew")
+    if options.output == "table":
+        print(f"seed {options.seed}", flush=True)
+    report = run(Options(options.seconds, options.seed, without), options.keep)
+    print(json.dumps(report.as_json()) if options.output == "json" else report)
+    return 0 if report.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
