@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -34,7 +35,7 @@ from .checker import Verdict, check
 from .clients.common import BRIEF, EVENTS, GROUPS, LEDGERS, ONCE, RING, RING_COUNT, VAULT, connected
 from .clients.last_look import drain, tell_everything
 from .clients.process import live
-from .faults import FAULTS, Harm
+from .faults import FAULTS, NEED_DISK, NEED_STRACE, Harm
 from .story import Story
 
 NURSERY = multiprocessing.get_context("forkserver")
@@ -166,17 +167,17 @@ class ChaosRun:
                 proxy,
                 [cast.name for cast in self._casts if cast.is_proxied],
                 disk,
-                no_disk_because,
                 self._chance,
                 self._story,
                 self._kill_one,
                 self._pause_one,
             )
-            kinds = [kind for kind in FAULTS if kind not in self._options.without]
-            left_out = dict.fromkeys(self._options.without, "left out by the caller")
+            left_out = dict.fromkeys(sorted(self._options.without), "left out by the caller")
             if disk is None:
-                left_out["power-cut, full-disk"] = no_disk_because
-            await self._do_harm(harm, kinds)
+                left_out |= dict.fromkeys(NEED_DISK, no_disk_because)
+            if shutil.which("strace") is None:
+                left_out |= dict.fromkeys(NEED_STRACE, "there is no strace: install it")
+            await self._do_harm(harm, [kind for kind in FAULTS if kind not in left_out])
             await asyncio.to_thread(self._stop_clients)
             for look in range(2):
                 if look == 0:
@@ -201,7 +202,7 @@ class ChaosRun:
         )
 
     def _disk(self, until_the_end: ExitStack) -> tuple[LoopDisk | None, str]:
-        if {"power-cut", "full-disk"} <= self._options.without:
+        if self._options.without.issuperset(NEED_DISK) and "failing-sync" in self._options.without:
             return None, "left out by the caller"
         try:
             return until_the_end.enter_context(loop_disk(self._place, mebibytes=DISK_MEBIBYTES)), ""

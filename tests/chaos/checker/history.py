@@ -14,6 +14,7 @@ SECOND = 1_000_000_000
 EVERYBODY = "*"
 CHURN, DEAD = "churn.", "dead."
 """How the names of topics begin that come and go, and of those for dead letters."""
+POWER_FAULTS = ("power-cut", "failing-sync")
 RECOVERY_NS = SECOND
 """How long after a fault its effects may be felt."""
 
@@ -91,6 +92,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class Settle:
+    worker: str
     begun: int
     fate: str
     token: int
@@ -281,10 +283,15 @@ class History:
             for offset, token in facts["rows"]:
                 self.settles[facts["topic"], facts["group"], offset].append(
                     Settle(
-                        call.begun, facts["fate"], token, round(facts["delay"] * SECOND),
-                        call.ended, offset in lost,
+                        call.worker,
+                        call.begun,
+                        facts["fate"],
+                        token,
+                        round(facts["delay"] * SECOND),
+                        call.ended,
+                        offset in lost,
                     )
-                )  # fmt: skip
+                )
         elif kind in ("stage", "commit", "abort"):
             self._account_staged(call)
 
@@ -347,6 +354,13 @@ class History:
         names = {EVERYBODY, *workers, *(worker.partition(".")[0] for worker in workers)}
         return not any(
             fault.begun <= ended and begun <= fault.ended and fault.targets & names
+            for fault in self.faults
+        )
+
+    def lost_power(self, begun: int, ended: int) -> bool:
+        """Whether what was written and not synced may have gone in that time."""
+        return any(
+            fault.kind in POWER_FAULTS and fault.begun <= ended and begun <= fault.ended
             for fault in self.faults
         )
 
