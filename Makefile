@@ -1,5 +1,5 @@
 # Thin wrappers: everything happens in scripts/, which also works where make is missing.
-.PHONY: help run test test-spark-cluster check bench build kills spark-kills pipeline-kills setup clean mutate-raft
+.PHONY: help run test test-spark-cluster check bench build kills spark-kills pipeline-kills chaos setup clean mutate-raft
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -27,6 +27,9 @@ spark-kills: ## kill drivers and brokers under a Spark query, and count what cam
 
 pipeline-kills: ## kill running pipelines, and compare what came out with undisturbed runs
 	@scripts/pipeline-kills $(ARGS)
+
+chaos: ## a broker under every verb and many faults, judged by a checker of its own
+	@scripts/chaos $(ARGS)
 
 build: ## wheel, sdist and the single file flintmq.pyz, into dist/
 	@scripts/build

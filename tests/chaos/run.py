@@ -42,6 +42,11 @@ NURSERY = multiprocessing.get_context("forkserver")
 """Clients are forked from a process that has imported all they need: quick, and easy to replace."""
 NURSERY.set_forkserver_preload([f"{__package__}.clients.process"])
 STOP_SECONDS = 60
+NOT_READY = frozenset({"damage", "skew", "reader-kill"})
+"""Faults that the broker is not ready for; they have to be asked for."""
+KINDS = (*FAULTS, "skew", "reader-kill")
+"""Every fault by name. Two are none by themselves: clients with skewed clocks, and that client-kill
+may hit readers."""
 DISK_MEBIBYTES = 768
 
 
@@ -65,7 +70,7 @@ class Cast:
 class Options:
     seconds: float
     seed: int
-    without: frozenset[str] = frozenset()
+    without: frozenset[str] = NOT_READY
 
 
 @dataclass
@@ -230,7 +235,8 @@ class ChaosRun:
         cast.process.start()
 
     def _kill_one(self) -> str:
-        cast = self._chance.choice(self._casts)
+        spared = "read" if "reader-kill" in self._options.without else ""
+        cast = self._chance.choice([cast for cast in self._casts if cast.role != spared])
         worker = cast.worker
         assert cast.process is not None
         cast.process.kill()
@@ -311,13 +317,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    parser.add_argument("--without", default="", help="faults to leave out, with commas between")
+    parser.add_argument(
+        "--without",
+        default=",".join(sorted(NOT_READY)),
+        help=f"faults to leave out, with commas between; there are {', '.join(KINDS)}",
+    )
     parser.add_argument("--output", choices=("table", "json"), default="table")
     parser.add_argument("--keep", type=Path, help="a new directory for logs and data")
     options = parser.parse_args()
     without = frozenset(filter(None, options.without.split(",")))
-    if unknown := without - {*FAULTS, "skew"}:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(FAULTS)}, skew")
+    if unknown := without.difference(KINDS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(KINDS)}")
     if options.output == "table":
         print(f"seed {options.seed}", flush=True)
     report = run(Options(options.seconds, options.seed, without), options.keep)

@@ -16,7 +16,18 @@ TTLS = (None, None, 0.5, 1.0, 3600.0)
 
 async def run(worker: Worker) -> None:
     async with asyncio.TaskGroup() as tasks:
-        for task in (singles, batches, through_publisher, jobs, keyed, once, ring, brief, vault):
+        for task in (
+            singles,
+            hasty,
+            batches,
+            through_publisher,
+            jobs,
+            keyed,
+            once,
+            ring,
+            brief,
+            vault,
+        ):
             tasks.create_task(task(worker))
         tasks.create_task(staged(worker))
 
@@ -31,6 +42,17 @@ async def singles(worker: Worker) -> None:
             *(worker.publish(EVENTS, worker.names(1), one, how="single") for _ in range(many))
         )
         await worker.pause(0.02)
+
+
+async def hasty(worker: Worker) -> None:
+    """Gives up soon, so that some are refused and of some nobody knows."""
+
+    async def one(values: list[bytes]) -> flintmq.Receipt:
+        return await worker.mq.publish(EVENTS, values[0], timeout=0.2)
+
+    while not worker.done.is_set():
+        await worker.publish(EVENTS, worker.names(1), one, how="hasty")
+        await worker.pause(0.05)
 
 
 async def batches(worker: Worker) -> None:

@@ -1,0 +1,22 @@
+"""Half a minute of chaos: a real broker, every verb, every fault that this machine allows."""
+
+from __future__ import annotations
+
+import pytest
+
+from .run import Options, run
+
+SECONDS = 20.0
+"""What is around it (starting, draining, reading back, judging) takes another ten."""
+
+
+@pytest.mark.slow
+def test_half_a_minute_of_chaos_breaks_no_rule() -> None:
+    report = run(Options(SECONDS, seed=7))
+
+    print(report)
+    assert report.is_good, str(report)
+    judged = {one.name: one.judged for one in report.verdict.checks}
+    assert judged["what has a receipt is where the receipt says"] > 500
+    assert judged["what is settled is never delivered again"] > 20
+    assert sum(report.faults.values()) >= 3
