@@ -13,9 +13,12 @@ from flintmq.broker_api import Grant
 from flintmq.engine import lanes_of_topic
 from flintmq.engine.broker import Broker
 from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.durable_topic import DurableTopic
 from flintmq.engine.member import Member
+from flintmq.engine.readers import Reader
 from flintmq.errors import FilterFailed, GroupExists, LeaseLost, StorageFailed
 from flintmq.group_model import Order, Ranges
+from flintmq.model import Start
 from flintmq.serde.filters import compile_filter
 from flintmq.testing import ManualClock, SimulatedFileSystem
 from tests.engine.stepping import small_sizes
@@ -979,3 +982,61 @@ async def test_a_fault_of_our_own_is_told_to_whoever_waits(desk: Desk) -> None:
     with pytest.raises(ZeroDivisionError):
         await task
     assert await desk.values(member) == [b"a"]
+
+
+async def test_what_retention_took_of_a_group_does_not_come_back_after_a_kill(
+    durable: Desk,
+) -> None:
+    options = {"retention_count": 5, "keep_until_settled": True}
+    await durable.run(durable.broker.create_topic("t", options))
+    member = await durable.join()
+    await durable.publish("t", *[b"x"] * 20)
+    await durable.run(durable.broker.purge_topic("t", 10))
+    grant = await durable.take(member, 5)
+    assert grant is not None
+    await durable.run(member.ack([(grant.token, whole(grant))]))
+    assert durable.broker._topics["t"].log.first_offset == 15
+
+    await durable.crash()
+
+    assert durable.broker._topics["t"].log.first_offset == 15
+
+
+async def test_a_name_that_is_opened_while_it_is_deleted_begins_anew(durable: Desk) -> None:
+    broker = durable.broker
+    await durable.publish("t", *[b"x"] * 4)
+
+    async def opened(start: Start) -> Reader:
+        return await broker.open_reader("t", name="r", start=start, filter=None, auto_create=False)
+
+    reader = await durable.run(opened("earliest"))
+    await durable.run(reader.commit(3))
+    await reader.close()
+    deleting = durable.later(broker.delete_group("t", "r"))
+    opening = durable.later(opened(1))
+    await durable.clock.settle()
+
+    assert deleting.exception() is None
+    assert await opening.result().position() == 1
+    await durable.crash()
+    topic = durable.broker._topics["t"]
+    assert isinstance(topic, DurableTopic)
+    assert topic.cursor_states() == [("r", 1, None)]
+
+
+async def test_a_group_that_is_joined_while_it_is_deleted_is_made_anew(durable: Desk) -> None:
+    await durable.publish("t", b"0")
+    assert await durable.values(await durable.join()) == [b"0"]
+    deleting = durable.later(durable.broker.delete_group("t", "g"))
+    member = await durable.join()
+
+    assert deleting.exception() is None
+    assert await durable.values(member) == [b"0"]
+
+
+async def test_the_lag_of_a_group_leaves_out_what_retention_took(desk: Desk) -> None:
+    await desk.run(desk.broker.create_topic("t", {"retention_count": 3}))
+    await desk.join()
+    await desk.publish("t", *[b"x"] * 10)
+
+    assert (await desk.broker.topic_stats("t")).lag == {"g": 3}

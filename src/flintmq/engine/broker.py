@@ -365,7 +365,7 @@ class Broker(QueueVerbs):
         names: set[str] = set()
         if wanted.partitions != ours.partitions:
             self._check_growth(name, ours.partitions, wanted.partitions)
-            names = set.intersection(*(_reader_names(topic) for topic in row))
+            names = set.intersection(*(topic.reader_names() for topic in row))
             added = self._numbered(
                 f"{name}/{n}" for n in range(ours.partitions or 0, wanted.partitions or 0)
             )
@@ -397,14 +397,19 @@ class Broker(QueueVerbs):
 
     async def _introduce_groups(self, row: list[Topic], topic: Topic) -> None:
         """Groups of the whole row miss nothing of an added partition."""
-        for group in row[0].queues.values():
+        groups = list(row[0].queues.values())
+        topic.claimed.update(group.name for group in groups)
+        for group in groups:
             command = CreateGroup(
                 topic.id, group.name, group.order, group.filter_text, group.start, 0
             )
             done = topic.keeper.change(command)
             if done is not None:
                 await asyncio.shield(done)
-            topic.queues[group.name].filter = group.filter
+            made = topic.queues.get(group.name)
+            if made is None:  # a reader of that name was faster
+                continue
+            made.filter = group.filter
             if group.paused:
                 await self.pause_group(topic.name, group.name, True)
 
@@ -687,10 +692,6 @@ class Broker(QueueVerbs):
                 "this connection belongs to another event loop; connect in each of them, or use "
                 "connect_sync, which serves every thread"
             )
-
-
-def _reader_names(topic: Topic) -> set[str]:
-    return {name for name, _, _ in topic.cursor_states()}
 
 
 def _check_dead_letters(name: str, options: TopicOptions) -> None:

@@ -734,7 +734,9 @@ class DurableBroker(Broker):
     ) -> Reader:
         if name is not None:
             check_name(name, "reader")
-        found = await self._obtain(topic, auto_create)
+            found = await self._obtain_for(name, topic, auto_create)
+        else:
+            found = await self._obtain(topic, auto_create)
         is_new = name is not None and name not in found.queues and not found.has_cursor(name)
         reader = found.open_reader(name, start, filter)
         if is_new:

@@ -1,7 +1,7 @@
 """A topic whose messages go through the journal before anybody sees them.
 
 Deciding looks at the view: what is stored, and what was proposed and is still on its way. Applying
-looks at nothing but the command.
+looks at nothing but the command and what was applied before it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class DurableTopic(Topic):
         self._last_time = log.last_time
         self._flying_bytes = 0
         self._expected: deque[tuple[int, int, Feed]] = deque()  # offset, count, who expects them
-        self._lasting: set[str] = set()
+        self._lasting: dict[str, tuple[int, int | None]] = {}
+        """The reader names that are applied: where they began, and what they committed. Open are
+        those in `_cursors`, which may be on their way still."""
         self._flying_sequences: Flying[Pending] = Flying()
         self._gathered: BatchBuilder | None = None
         self._gatherers: list[Pending] = []
@@ -271,8 +273,7 @@ class DurableTopic(Topic):
 
     def _apply_delete_group(self, name: str) -> None:
         super()._apply_delete_group(name)
-        if name not in self._cursors:
-            self._lasting.discard(name)
+        self._lasting.pop(name, None)
 
     def group_states(self) -> list[GroupState]:
         return [
@@ -305,8 +306,14 @@ class DurableTopic(Topic):
     def has_cursor(self, name: str) -> bool:
         return name in self._lasting
 
+    def cursor_states(self) -> list[tuple[str, int, int | None]]:
+        """Names, where they began, and what they committed, as far as that is applied."""
+        return [(name, *state) for name, state in self._lasting.items()]
+
     def apply_cursor(self, name: str, began: int, committed: int | None) -> None:
-        self._lasting.add(name)
+        if name in self.queues:
+            return  # a group was faster
+        self._lasting[name] = (began, committed)
         cursor = self._cursors.get(name)
         if cursor is None:
             cursor = self._cursors[name] = Cursor(name, name, began, None)

@@ -118,6 +118,12 @@ class QueueGroup:
             paused=self.paused,
         )
 
+    @property
+    def floor(self) -> int:
+        """The first offset that is there and not settled. The queue's own is behind it from when
+        the log drops messages until somebody looks: who takes does, a follower never."""
+        return self.queue.floor_from(self.topic.log.first_offset)
+
     # --- taking
 
     def is_ready(self) -> bool:
@@ -305,6 +311,11 @@ class QueueGroup:
         """Take note of what has come, and of what retention took; whether of all of it."""
         topic, queue = self.topic, self.queue
         is_all = queue.index.end >= topic.log.next_offset or topic.lanes.fill(queue.index)
+        self._pass_dropped()
+        return is_all
+
+    def _pass_dropped(self) -> None:
+        topic, queue = self.topic, self.queue
         first = topic.log.first_offset
         if queue.floor < first:
             floor = queue.floor
@@ -314,7 +325,6 @@ class QueueGroup:
             expired = min(lost, first - floor - topic.missed_between(floor, first))
             self._drops["expired"] += expired
             self._drops["retention"] += lost - expired
-        return is_all
 
     def _pick(self, wanted: int) -> tuple[Ranges, list[Run]]:
         """Up to `wanted` messages that may be delivered. What may not is settled or buried."""
@@ -717,6 +727,7 @@ class QueueGroup:
 
     def unsettled(self) -> int:
         """How many messages are not settled yet."""
+        self._pass_dropped()
         queue = self.queue
         return max(0, self.topic.log.next_offset - queue.floor - queue.settled_above)
 
@@ -773,8 +784,6 @@ class QueueGroup:
 
     def figures(self) -> GroupFigures:
         topic, queue, counter = self.topic, self.queue, self._counter
-        if queue.floor < topic.log.first_offset:
-            self._look()
         lag = self.unsettled()
         delayed = queue.delayed_count + topic.delayed_from(queue.floor)
         oldest = 0.0

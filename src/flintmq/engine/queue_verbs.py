@@ -28,7 +28,6 @@ from ..rows import Message, Rows, Run
 from .commands import (
     Cancel,
     CreateGroup,
-    DeleteGroup,
     Move,
     PauseGroup,
     ResetGroup,
@@ -111,7 +110,7 @@ class QueueVerbs:
                 "'earliest', 'latest', an offset or a datetime"
             )
         epoch = await self._epoch()
-        found = await self._obtain(topic, auto_create)
+        found = await self._obtain_for(group, topic, auto_create)
         known = found.queues.get(group)
         if known is None:
             known = await self._create_group(found, group, order, filter, start)
@@ -120,6 +119,14 @@ class QueueVerbs:
         self._holders += 1
         label = holder if holder not in known.members else f"{holder}#{self._holders}"
         return Member(known, label)
+
+    async def _obtain_for(self, name: str, topic: str, auto_create: bool) -> Topic:
+        """A topic, once none of this name is about to be deleted there."""
+        found = await self._obtain(topic, auto_create)
+        while (leaving := found.leaving.get(name)) is not None:
+            await asyncio.wait([leaving])
+            found = await self._obtain(topic, auto_create)
+        return found
 
     async def _create_group(
         self,
@@ -263,7 +270,7 @@ class QueueVerbs:
                 raise InvalidRequest(f"reader name {group!r} of {topic!r} is open; close it first")
             if part.has_reader_name(group) or group in part.queues:
                 known = True
-                await _done(part.keeper.change(DeleteGroup(part.id, group)))
+                await _done(part.delete_group(group))
                 self._functions.pop((part.id, group), None)
         if not known:
             raise GroupNotFound(topic, group)

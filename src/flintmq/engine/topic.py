@@ -140,6 +140,8 @@ class Topic:
         self._ended: FlintError | None = None
         self.claimed: set[str] = set()
         """Names of groups that are being made."""
+        self.leaving: dict[str, asyncio.Future[None]] = {}
+        """Names of groups and readers whose deletion is on its way, and when it is done."""
         self._first_token = 1
         self.options = TopicOptions()
         self._take_options(options)
@@ -367,7 +369,7 @@ class Topic:
     def _passed_by_all(self) -> int | None:
         """The offset that every named cursor and every open reader has passed; None without any."""
         positions = [cursor.position for cursor in self._cursors.values()]
-        positions += [group.queue.floor for group in self.queues.values()]
+        positions += [group.floor for group in self.queues.values()]
         return min(*positions, self.log.next_offset) if positions else None
 
     def _limit(self, count: int) -> str:
@@ -379,8 +381,8 @@ class Topic:
 
     def _full(self, count: int, waited: float | None = None) -> TopicFull:
         slowest = min(self._cursors.values(), key=lambda c: c.position, default=None)
-        holding = min(self.queues.values(), key=lambda g: g.queue.floor, default=None)
-        if holding is not None and (slowest is None or holding.queue.floor < slowest.position):
+        holding = min(self.queues.values(), key=lambda g: g.floor, default=None)
+        if holding is not None and (slowest is None or holding.floor < slowest.position):
             why = f"group {holding.name!r} still has {holding.unsettled():,} messages to settle"
         elif slowest is None:
             why = "nobody reads it; open a reader, or choose overflow='drop_oldest'"
@@ -627,7 +629,7 @@ class Topic:
         settled."""
         if not self.options.keep_until_settled or not self.queues:
             return offset
-        return min(offset, min(group.queue.floor for group in self.queues.values()))
+        return min(offset, min(group.floor for group in self.queues.values()))
 
     def purge(self, before: int | None) -> tuple[int, Done]:
         """Decide to drop what lies before an offset, or all of it, whoever still wants it: how many
@@ -787,6 +789,7 @@ class Topic:
         return known
 
     def has_cursor(self, name: str) -> bool:
+        """Whether it is applied that readers go by this name."""
         return name in self._cursors
 
     def has_reader_name(self, name: str) -> bool:
@@ -798,13 +801,8 @@ class Topic:
         cursor = self._cursors.get(name)
         return cursor is not None and cursor.members > 0
 
-    def cursor_states(self) -> list[tuple[str, int, int | None]]:
-        """Names, where they began, and what they committed."""
-        return [
-            (cursor.name, cursor.began, cursor.committed)
-            for cursor in self._cursors.values()
-            if cursor.name is not None
-        ]
+    def reader_names(self) -> set[str]:
+        return {cursor.name for cursor in self._cursors.values() if cursor.name is not None}
 
     async def begin_cursor(self, cursor: Cursor) -> None:
         """A new name has begun; make that last."""
@@ -895,7 +893,7 @@ class Topic:
 
     def _apply_create_group(self, command: CreateGroup) -> None:
         self.claimed.discard(command.group)
-        if command.group not in self.queues and command.group not in self._cursors:
+        if command.group not in self.queues and not self.has_cursor(command.group):
             text = command.filter
             group = self.queues[command.group] = QueueGroup(
                 self,
@@ -908,6 +906,14 @@ class Topic:
             )
             group.queue.begin_tokens(self._first_token)
             group.pass_cancelled()
+
+    def delete_group(self, name: str) -> Done:
+        """Decide to forget a group or a reader name that nobody has open."""
+        done = self.keeper.change(DeleteGroup(self.id, name))
+        if done is not None:
+            self.leaving[name] = done
+            done.add_done_callback(lambda _: self.leaving.pop(name, None))
+        return done
 
     def _apply_delete_group(self, name: str) -> None:
         group = self.queues.pop(name, None)

@@ -193,6 +193,12 @@ class Queue:
         self.floor = floor
         self._begin(index)
 
+    def floor_from(self, first: int) -> int:
+        """What the floor is once everything before `first` is dropped; nothing changes."""
+        if first <= self.floor:
+            return self.floor
+        return self.settled.first_missing(first) if self.settled else first
+
     def drop_before(self, offset: int) -> int:
         """The log has dropped these; how many of them were not settled."""
         floor = self.floor
@@ -212,10 +218,8 @@ class Queue:
             self._counts.forget(floor, offset)
         if self._priority_of:
             self._forget_priorities(gone)
-        self.floor = offset
-        if self.settled:
-            self.floor = self.settled.first_missing(offset)
-            self.settled.discard_before(self.floor)
+        self.floor = self.floor_from(offset)
+        self.settled.discard_before(self.floor)
         self._ready.cursors.floor = self.floor
         self._unknown_until = max(self._unknown_until, self.floor)
         if self._gate is not None:

@@ -1,0 +1,351 @@
+"""What is applied follows from what was applied before, and from the command: from nothing else.
+
+A leader decides all verbs. Two replicas are fed with its commands as bytes; one of them has another
+clock and other checkpoints. After every command all three hold the same, and so does a broker that
+is opened again from what the leader has on its disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from flintmq.batch import BatchBuilder
+from flintmq.broker_api import Grant
+from flintmq.engine.commands import Command, decode_command, encode_command
+from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.durable_topic import DurableTopic
+from flintmq.engine.member import Member
+from flintmq.engine.queue_group import QueueGroup
+from flintmq.engine.readers import Reader
+from flintmq.errors import FlintError
+from flintmq.group_model import Lease, Ranges
+from flintmq.model import Start
+from flintmq.testing import ManualClock, SimulatedFileSystem
+from tests.engine.stepping import JOURNAL_FILE_BYTES, small_sizes
+
+NAMES = ("a", "b", "c")
+TOPICS = ("orders", "bills", "jobs")
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"retention_count": 6},
+    {"retention_count": 6, "keep_until_settled": True},
+    {"retention_bytes": 60, "keep_until_settled": True},
+    {"retention_age": 5, "keep_until_settled": True, "retention_count": 9},
+    {"ttl": 4, "keep_until_settled": True, "retention_count": 4},
+    {"retention_count": 8, "overflow": "block"},
+    {"partitions": 2, "retention_count": 7, "keep_until_settled": True},
+    {"max_deliveries": 2},
+)
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"keep_until_settled": True, "retention_count": 5},
+    {"keep_until_settled": False},
+    {"retention_count": 3},
+    {"retention_count": None, "retention_bytes": 80},
+    {"partitions": 3},
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sizes() -> Iterator[None]:
+    with small_sizes():
+        yield
+
+
+def digest(broker: DurableBroker) -> dict[str, Any]:
+    """All that is applied, as plain values."""
+    staging = broker._staging
+    return {
+        "ids": (broker._last_topic_id, broker._epoch_number),
+        "topics": {name: digest_of(topic) for name, topic in broker._topics.items()},
+        "staged": {
+            name: (
+                writer.last,
+                writer.places,
+                [(number, list(parts)) for number, parts in writer.parts.items()],
+            )
+            for name, writer in staging.writers.items()
+        },
+    }
+
+
+def digest_of(topic: Any) -> dict[str, Any]:
+    if not isinstance(topic, DurableTopic):
+        return {"options": topic.options}
+    log = topic.log
+    return {
+        "id": topic.id,
+        "options": topic.options,
+        "log": (log.first_offset, log.next_offset, log.byte_count, log.last_time),
+        "names": sorted(topic.cursor_states()),
+        "producers": topic.producers.snapshot(),
+        "groups": {name: digest_of_group(group) for name, group in topic.queues.items()},
+        "cancelled": topic.lanes.cancelled.ranges(),
+    }
+
+
+def digest_of_group(group: QueueGroup) -> tuple[Any, ...]:
+    floor = group.floor
+    settled = group.queue.settled.present(floor, 1 << 40)
+    return group.order, group.filter_text, group.start, group.paused, floor, settled
+
+
+class Replicas:
+    """A leader, and who follows it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.clock = ManualClock()
+        self.clock.wait_also_for(self._step)
+        self.leader = broker_on(SimulatedFileSystem(), self.clock)
+        self.disk = self.leader._filesystem
+        self.followers = [
+            broker_on(SimulatedFileSystem(), ManualClock()),
+            broker_on(SimulatedFileSystem(), ManualClock(start_ms=9_000)),
+        ]
+        self.commands: list[Command] = []
+        self.members: list[Member] = []
+        self.held: list[tuple[Member, Grant]] = []
+        self.readers: list[Reader] = []
+        self.sequence = 0
+        self.difference: str | None = None
+
+    async def _step(self) -> bool:
+        return self.leader.step()
+
+    async def open(self) -> Replicas:
+        await self.leader.open(threaded=False)
+        for follower in self.followers:
+            await follower.open(threaded=False)
+            follower._proposer.is_recovering = True
+        self.leader._proposer._apply = self.lead
+        return self
+
+    def lead(self, command: Command) -> None:
+        """Apply a command here and there, and compare."""
+        payload = b"".join(encode_command(command))
+        self.leader.apply(command)
+        self.commands.append(command)
+        ours = digest(self.leader)
+        for follower in self.followers:
+            follower._proposer.propose(decode_command(payload))
+            while follower.step():
+                pass
+            theirs = digest(follower)
+            if theirs != ours and self.difference is None:
+                self.difference = f"after {command!r}: {ours} and {theirs}"
+
+    async def reopened(self) -> DurableBroker:
+        """The leader as it is after a kill: a broker over all that was written."""
+        assert isinstance(self.disk, SimulatedFileSystem)
+        again = broker_on(self.disk.crash("everything"), ManualClock(self.clock.now_ms()))
+        await again.open(threaded=False)
+        return again
+
+    # --- what is done
+
+    async def run(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.random.random() < 0.1:
+                await self.clock.advance(self.random.choice([0.1, 1.0, 3.0, 31.0]))
+            if self.random.random() < 0.06:
+                await self.checkpoint(self.random.choice([self.leader, self.followers[1]]))
+            # Some at once: what is decided before another is applied.
+            works = [self.one() for _ in range(self.random.choice([1, 1, 2, 3]))]
+            tasks = [asyncio.ensure_future(work) for work in works]
+            await self.clock.settle()
+            for task in tasks:
+                task.cancel()
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(result, BaseException) and not isinstance(
+                    result, FlintError | asyncio.CancelledError
+                ):
+                    raise result
+            assert self.difference is None, self.difference
+            assert self.leader._proposer.failure is None
+
+    async def checkpoint(self, broker: DurableBroker) -> None:
+        task = asyncio.ensure_future(broker.checkpoint())
+        await self.clock.settle()
+        await task
+
+    def one(self) -> Awaitable[object]:
+        """Something, drawn by lot."""
+        verbs: list[tuple[int, Callable[[], Awaitable[object]]]] = [
+            (30, self.publish), (4, self.create), (1, self.delete), (4, self.configure),
+            (4, self.purge), (8, self.join), (12, self.take), (14, self.settle), (3, self.redrive),
+            (3, self.cancel), (2, self.pause), (2, self.reset), (3, self.settle_before),
+            (5, self.delete_group), (8, self.open_reader), (8, self.read), (5, self.close_one),
+            (4, self.stage), (4, self.commit_or_abort),
+        ]  # fmt: skip
+        weights = [weight for weight, _ in verbs]
+        (chosen,) = self.random.choices([verb for _, verb in verbs], weights)
+        return chosen()
+
+    def topic(self) -> str:
+        return self.random.choice(TOPICS)
+
+    def plain(self) -> str:
+        return self.random.choice(list(self.leader._topics) or TOPICS)
+
+    def rows(self) -> BatchBuilder:
+        rows, random, now_ms = BatchBuilder(), self.random, self.clock.now_ms()
+        for _ in range(random.choice([1, 1, 2, 5])):
+            rows.append_row(
+                b"x" * random.randrange(20),
+                priority=random.choice([0, 0, 3]),
+                deliver_at=random.choice([0, 0, 0, now_ms + 2000]),
+                expiry=random.choice([0, 0, 0, now_ms + 1500]),
+            )
+        return rows
+
+    async def publish(self) -> None:
+        rows: Any = self.rows()
+        if self.random.random() < 0.3:
+            self.sequence += self.random.choice([0, 5])
+            producer = self.random.choice(["p", "q"])
+            rows = rows.seal(producer=producer, base_sequence=self.sequence)
+        await self.leader.publish(self.plain(), rows, qos=1, auto_create=True, timeout=None)
+
+    async def create(self) -> None:
+        await self.leader.create_topic(self.topic(), dict(self.random.choice(OPTIONS)))
+
+    async def delete(self) -> None:
+        await self.leader.delete_topic(self.topic())
+
+    async def configure(self) -> None:
+        await self.leader.configure_topic(self.topic(), dict(self.random.choice(CHANGES)))
+
+    async def purge(self) -> None:
+        name = self.plain()
+        before = None
+        if self.random.random() < 0.8 and name in self.leader._topics:
+            log = self.leader._topics[name].log
+            before = self.random.randint(log.first_offset, log.next_offset)
+        await self.leader.purge_topic(name, before)
+
+    async def join(self) -> None:
+        self.members.append(
+            await self.leader.join_group(
+                self.plain(),
+                self.random.choice(NAMES),
+                order=self.random.choice([None, "log", "key"]),
+                filter=None,
+                start=self.random.choice([None, "latest", 2]),
+                holder="me",
+                auto_create=True,
+            )
+        )
+
+    async def take(self) -> None:
+        if self.members:
+            member = self.random.choice(self.members)
+            auto_ack = self.random.random() < 0.2
+            grant = await member.take(self.random.randint(1, 6), 30.0, 0, auto_ack=auto_ack)
+            if grant is not None and not auto_ack:
+                self.held.append((member, grant))
+
+    async def settle(self) -> None:
+        if not self.held:
+            return
+        member, grant = self.held.pop(self.random.randrange(len(self.held)))
+        offsets = [offset for offset in grant.rows.offsets if offset is not None]
+        offsets = self.random.sample(offsets, self.random.randint(1, len(offsets)))
+        ranges: Ranges = [(offset, offset + 1) for offset in sorted(offsets)]
+        leases: list[Lease] = [(grant.token, ranges)]
+        how = self.random.choice(["ack", "ack", "ack", "nack", "delay", "reject", "release"])
+        if how == "ack":
+            await member.ack(leases)
+        elif how == "reject":
+            await member.reject(leases, "a test")
+        elif how == "release":
+            await member.release(leases)
+        else:
+            await member.nack(leases, 2.0 if how == "delay" else 0)
+
+    async def redrive(self) -> None:
+        verb = self.random.choice([self.leader.redrive, self.leader.discard])
+        await verb(self.topic(), self.random.choice(NAMES), None, None)
+
+    async def cancel(self) -> None:
+        name = self.plain()
+        if name in self.leader._topics:
+            end = self.leader._topics[name].log.next_offset
+            await self.leader.cancel(name, [(max(0, end - 3), end)])
+
+    async def pause(self) -> None:
+        paused = self.random.random() < 0.4
+        await self.leader.pause_group(self.topic(), self.random.choice(NAMES), paused)
+
+    async def reset(self) -> None:
+        starts: list[Start] = ["earliest", "latest", 3]
+        to = self.random.choice(starts)
+        await self.leader.reset_group(self.plain(), self.random.choice(NAMES), to)
+
+    async def settle_before(self) -> None:
+        await self.leader.settle_before(
+            self.plain(), self.random.choice(NAMES), self.random.randrange(40)
+        )
+
+    async def delete_group(self) -> None:
+        await self.leader.delete_group(self.topic(), self.random.choice(NAMES))
+
+    async def open_reader(self) -> None:
+        self.readers.append(
+            await self.leader.open_reader(
+                self.plain(),
+                name=self.random.choice([*NAMES, None]),
+                start=None,
+                filter=None,
+                auto_create=True,
+            )
+        )
+
+    async def read(self) -> None:
+        if self.readers:
+            reader = self.random.choice(self.readers)
+            reader.take(self.random.randint(1, 6))
+            await reader.commit(None)
+
+    async def close_one(self) -> None:
+        held: list[Any] = self.random.choice([self.readers, self.members])
+        if held:
+            await held.pop(self.random.randrange(len(held))).close()
+
+    async def stage(self) -> None:
+        batches: list[tuple[str, Any]] = [(self.plain(), self.rows())]
+        number = self.random.randrange(6)
+        part = self.random.choice(["0", "1"])
+        await self.leader.stage("job", number, part, batches, auto_create=True)
+
+    async def commit_or_abort(self) -> None:
+        number = self.random.randrange(6)
+        if self.random.random() < 0.3:
+            await self.leader.abort("job", number)
+        else:
+            await self.leader.commit("job", number, ["0"])
+
+
+def broker_on(disk: SimulatedFileSystem, clock: ManualClock) -> DurableBroker:
+    return DurableBroker(disk, clock=clock, journal_file_bytes=JOURNAL_FILE_BYTES)
+
+
+async def told_by(seed: int, steps: int) -> None:
+    replicas = await Replicas(seed).open()
+    await replicas.run(steps)
+    assert digest(await replicas.reopened()) == digest(replicas.leader)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_replicas_fed_with_commands_hold_what_the_leader_holds(seed: int) -> None:
+    await told_by(seed, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 140))
+async def test_replicas_hold_the_same_after_longer_stories(seed: int) -> None:
+    await told_by(seed, 220)
