@@ -2,9 +2,9 @@
 
 Needs the `arrow` extra; pyarrow is imported when first used. Nothing is copied that the batch
 holds as a column: offsets and data of values, keys, headers and content types, times, expiries
-and priorities are the body itself (of a compressed batch, the payload it was opened into). What
-the batch does not hold as a column (offsets, one time for all, which rows have no key) is made
-here. The arrays keep the memory alive.
+(but for durations) and priorities are the body itself (of a compressed batch, the payload it was
+opened into). What the batch does not hold as a column (offsets, one time for all, which rows have
+no key) is made here. The arrays keep the memory alive.
 
 Every batch has every column, so that the tables of a topic always fit together:
 
@@ -14,7 +14,8 @@ Every batch has every column, so that the tables of a topic always fit together:
     headers       map<string, binary>        empty where there are none; text is UTF-8
     priority      uint8
     expires_at    timestamp[ms, UTC]         null for never; a ttl of the topic is not counted
-    deliver_at    timestamp[ms, UTC]         null for at once
+    deliver_at    timestamp[ms, UTC]         null for at once; a ttl or delay that counts from an
+                                             append that has not been is null as well
     content_type  dictionary<int32, string>  null where there is none
     timestamp     timestamp[ms, UTC]         when the broker took it in
 """
@@ -35,6 +36,7 @@ from .batch import (
     HEADERS,
     KEYS,
     PRIORITY,
+    RELATIVE,
     TIMES,
     UNSTAMPED,
     BatchBuilder,
@@ -188,8 +190,19 @@ class ColumnView:
         if not self._batch.columns & column:
             return pa.nulls(rows, time)
         at = self._batch.control_offset(column)
-        never = self._bitmap(self._fixed(pa.int64(), self._body, at, rows), 0)
-        return self._fixed(time, self._body, at, rows, never)
+        entries = self._fixed(pa.int64(), self._body, at, rows)
+        if self._batch.columns & RELATIVE:
+            return self._counted(entries).cast(time)
+        return self._fixed(time, self._body, at, rows, self._bitmap(entries, 0))
+
+    def _counted(self, entries: Any) -> Any:
+        """Times in place of durations, which count from the append; null while there was none."""
+        pa, compute = self._pa, self._compute
+        append_time = self._batch.append_time or None
+        later = compute.subtract(pa.scalar(append_time, pa.int64()), entries)
+        never = pa.scalar(None, pa.int64())
+        times = compute.if_else(compute.less(entries, 0), later, entries)
+        return compute.if_else(compute.equal(entries, 0), never, times)
 
     def content_types(self) -> Any:
         pa, layout, rows = self._pa, self._layout, self._rows

@@ -7,7 +7,7 @@ must hold.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 
 from crc32c import crc32c
@@ -90,6 +90,17 @@ def rows_of(source: RowSource) -> list[Row]:
         )
         for row in range(source.row_count)
     ]
+
+
+def meant(row: Row, append_time: int) -> Row:
+    """What a row says once it is appended: durations are times then."""
+    if not append_time:
+        return row
+    times = {
+        name: append_time - entry if (entry := getattr(row, name)) < 0 else entry
+        for name in ("expiry", "deliver_at")
+    }
+    return replace(row, **times)
 
 
 def times_of(source: RowSource) -> list[int]:

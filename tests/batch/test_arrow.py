@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from flintmq import arrow
 from flintmq.arrow import arrow_schema, to_arrow
-from flintmq.batch import BatchBuilder, RecordBatch
+from flintmq.batch import UNSTAMPED, BatchBuilder, RecordBatch
 from flintmq.batch.format import HEADER_BYTES
 from flintmq.errors import Corrupt, FlintError, MissingExtra
 from tests.batch.samples import (
@@ -144,6 +144,22 @@ def test_the_columns_lie_in_the_memory_of_the_batch() -> None:
     assert inside(table["content_type"].indices) == [False, True]
     assert inside(table["content_type"].dictionary) == [True, True]
     assert inside(table["timestamp"]) == [True]
+
+
+def test_durations_are_times_that_count_from_the_append() -> None:
+    rows = [
+        Row(b"never"),
+        Row(b"soon", expiry=-30_000, deliver_at=-1),
+        Row(b"at a time", expiry=NOW + 5, deliver_at=NOW + 6),
+    ]
+    batch = built(rows).seal()
+    batch.stamp(3, NOW)
+
+    assert to_arrow(batch).to_pylist() == expected(batch)
+    batch.stamp(UNSTAMPED, 0)
+    table = to_arrow(batch)
+    assert table["expires_at"].to_pylist() == [None, None, moment(NOW + 5)]
+    assert table["deliver_at"].to_pylist() == [None, None, moment(NOW + 6)]
 
 
 def test_a_sealed_batch_is_not_copied_either() -> None:

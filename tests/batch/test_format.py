@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.batch import UNSTAMPED, BatchBuilder, RecordBatch, decode_all
+from flintmq.batch import (
+    DELIVER_AT,
+    EXPIRY,
+    PRODUCER,
+    RELATIVE,
+    UNSTAMPED,
+    BatchBuilder,
+    RecordBatch,
+    decode_all,
+)
 from flintmq.batch.format import HEADER_BYTES, KNOWN_COLUMNS
 from flintmq.errors import Corrupt, InvalidRequest, MessageTooLarge, UnsupportedFormat
 from tests.batch.samples import (
@@ -21,6 +30,7 @@ from tests.batch.samples import (
     Row,
     built,
     every_column,
+    meant,
     resealed,
     rows_of,
     times_of,
@@ -39,6 +49,11 @@ class Sample:
     base_offset: int = UNSTAMPED
     append_time: int = 0
 
+    @property
+    def meaning(self) -> list[Row]:
+        """The rows with times in place of durations, if they have an append time."""
+        return [meant(row, self.append_time) for row in self.rows]
+
     def batch(self) -> RecordBatch:
         batch = built(self.rows, self.times).seal(
             compression=self.compression, producer=self.producer, base_sequence=self.base_sequence
@@ -48,6 +63,12 @@ class Sample:
 
 
 TIMES = [NOW + 10 * row for row in range(len(EVERY_COLUMN))]
+DURATIONS = [
+    Row(b"at once, for ever"),
+    Row(b"gone in half a minute", expiry=-30_000),
+    Row(b"gone at a time, due in a second", expiry=NOW + 60_000, deliver_at=-1_000),
+    Row(b"due at a time", deliver_at=NOW + 5_000),
+]
 EVERYTHING = Sample(
     EVERY_COLUMN,
     times=TIMES,
@@ -72,6 +93,8 @@ SAMPLES = {
         append_time=NOW,
     ),
     "priorities": Sample([Row(b"low"), Row(b"high", priority=7)], base_offset=0, append_time=NOW),
+    "durations-unstamped": Sample(DURATIONS, producer="producer-1", base_sequence=5),
+    "durations-stamped": Sample(DURATIONS, base_offset=40, append_time=NOW),
     "every-column": EVERYTHING,
     "every-column-lz4": Sample(**(vars(EVERYTHING) | {"compression": "lz4"})),
     "every-column-zstd": Sample(**(vars(EVERYTHING) | {"compression": "zstd"})),
@@ -89,7 +112,7 @@ def test_a_batch_written_long_ago_decodes_to_the_same_rows(name: str) -> None:
 
     batch = RecordBatch.decode(golden(name))
 
-    assert rows_of(batch) == sample.rows
+    assert rows_of(batch) == sample.meaning
     assert list(batch.values()) == [row.value for row in sample.rows]
     assert times_of(batch) == (sample.times or [sample.append_time] * len(sample.rows))
     assert batch.base_offset == sample.base_offset
@@ -115,7 +138,8 @@ def test_a_decoded_batch_encodes_to_the_bytes_it_came_from(name: str) -> None:
 def test_the_samples_use_every_column_and_every_flag() -> None:
     batches = [RecordBatch.decode(golden(name)) for name in SAMPLES]
 
-    assert RecordBatch.decode(golden("every-column")).columns == KNOWN_COLUMNS
+    assert RecordBatch.decode(golden("every-column")).columns == KNOWN_COLUMNS & ~RELATIVE
+    assert any(batch.columns & RELATIVE for batch in batches)
     assert {batch.compression for batch in batches} == {0, 1, 2}
     assert {batch.base_offset == UNSTAMPED for batch in batches} == {True, False}
 
@@ -135,6 +159,23 @@ def test_the_smallest_batch_is_as_drawn() -> None:
         crc32c_by_the_book(data[:28] + data[32:40] + data[64:]),
     )
     assert struct.unpack_from("<I", data, 60) == (crc32c_by_the_book(data[:60]),)
+
+
+def test_durations_are_below_zero_and_no_stamp_changes_them() -> None:
+    for name in ("durations-unstamped", "durations-stamped"):
+        data = golden(name)
+        assert struct.unpack_from("<I", data, 8)[0] & ~PRODUCER == EXPIRY | DELIVER_AT | RELATIVE
+        assert struct.unpack_from("<8q", data, HEADER_BYTES) == (
+            *(0, -30_000, NOW + 60_000, 0),
+            *(0, 0, -1_000, NOW + 5_000),
+        )
+
+
+def test_durations_beside_rows_of_several_append_times_are_refused() -> None:
+    data = every_column().encode()
+
+    with pytest.raises(Corrupt, match="more than one time"):
+        RecordBatch.decode(resealed(data, columns=KNOWN_COLUMNS))
 
 
 def crc32c_by_the_book(data: bytes) -> int:
@@ -183,7 +224,7 @@ def test_batches_one_behind_the_other_are_decoded_one_by_one() -> None:
 
     found = list(decode_all(data))
 
-    assert [rows_of(batch) for batch in found] == [SAMPLES[name].rows for name in names]
+    assert [rows_of(batch) for batch in found] == [SAMPLES[name].meaning for name in names]
     assert list(decode_all(b"")) == []
 
 

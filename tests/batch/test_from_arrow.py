@@ -140,6 +140,39 @@ def test_times_are_kept_to_the_millisecond() -> None:
     assert [batch.expiry(row) for row in range(3)] == [1_700_000_000_123, 0, 1]
 
 
+def test_durations_count_from_the_append() -> None:
+    batch = again(
+        from_arrow(
+            batch_of(
+                value=values(b"", b"", b""),
+                ttl=pa.array([30_000_000, None, 0], pa.duration("us")),
+                delay=pa.array([None, 1_500, 0], pa.duration("ms")),
+            )
+        )
+    )
+
+    assert [batch.expiry(row) for row in range(3)] == [-30_000, 0, -1]
+    assert [batch.deliver_at(row) for row in range(3)] == [0, -1_500, 0]
+    batch.stamp(0, 1_000_000)
+    assert [batch.expiry(row) for row in range(3)] == [1_030_000, 0, 1_000_001]
+    assert [batch.deliver_at(row) for row in range(3)] == [0, 1_001_500, 0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"ttl": pa.array([-1], pa.duration("s"))}, "ttl is not negative"),
+        (
+            {"ttl": pa.array([1], pa.duration("s")), "expires_at": pa.array([1], TIME)},
+            "say the same",
+        ),
+    ],
+)
+def test_durations_that_make_no_sense_are_refused(columns: dict[str, Any], said: str) -> None:
+    with pytest.raises(flintmq.InvalidRequest, match=said):
+        from_arrow(batch_of(value=values(b""), **columns))
+
+
 def test_a_producer_and_its_sequence_are_in_the_batch() -> None:
     batch = again(from_arrow(batch_of(value=values(b"a")), producer="spark", base_sequence=7))
 

@@ -9,20 +9,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.batch import (
+    RELATIVE,
     TIMES,
     UNSTAMPED,
     BatchBuilder,
     RecordBatch,
+    absolute,
     concat,
     key_hash,
     slice_batch,
 )
 from flintmq.errors import InvalidRequest
-from tests.batch.samples import EVERY_COLUMN, NOW, Row, built, every_column, rows_of, times_of
+from tests.batch.samples import (
+    EVERY_COLUMN,
+    NOW,
+    Row,
+    built,
+    every_column,
+    meant,
+    rows_of,
+    times_of,
+)
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 text_or_bytes = text | st.binary(max_size=8)
 times_ms = st.integers(NOW, NOW + 3)
+moments = st.just(0) | st.integers(1, 2**62) | st.integers(-(2**60), -1)
+"""When a row expires or is due: never, at a time, or so long after its append."""
 values = st.binary(max_size=12) | st.binary(min_size=4, max_size=4)
 any_row = st.builds(
     Row,
@@ -30,8 +43,8 @@ any_row = st.builds(
     key=st.none() | text_or_bytes,
     headers=st.dictionaries(text, text_or_bytes, max_size=3),
     priority=st.integers(0, 7),
-    expiry=st.just(0) | st.integers(1, 2**62),
-    deliver_at=st.just(0) | st.integers(1, 2**62),
+    expiry=moments,
+    deliver_at=moments,
     content_type=st.none() | st.sampled_from(["text/plain", "application/json", "ö"]),
 )
 plain_row = st.builds(Row, value=values)
@@ -49,11 +62,15 @@ compressions = st.sampled_from(["none", "lz4", "zstd"])
 
 @dataclass(frozen=True)
 class Model:
-    """A batch, and what it must hold."""
+    """A batch, and what it must hold: the rows as they were said, and when each was appended."""
 
-    rows: list[Row]
+    said: list[Row]
     times: list[int]
     batch: RecordBatch
+
+    @property
+    def rows(self) -> list[Row]:
+        return [meant(row, time) for row, time in zip(self.said, self.times, strict=True)]
 
     def check(self, batch: RecordBatch) -> None:
         assert rows_of(batch) == self.rows
@@ -69,11 +86,13 @@ def models(draw: st.DrawFn, base_offset: int | None = None) -> Model:
         times = [draw(times_ms)] * len(items)
     else:
         times = draw(st.lists(times_ms, min_size=len(items), max_size=len(items)))
-    batch = built(items, times).seal(
+    stamped_last = uniform and draw(st.booleans())
+    batch = built(items, None if stamped_last else times).seal(
         compression=draw(compressions),
         producer=draw(st.none() | text),
         base_sequence=draw(st.integers(0, 2**64 - 1)),
     )
+    batch.append_time = times[0]
     if base_offset is None:
         base_offset = draw(st.just(UNSTAMPED) | st.integers(0, 2**50))
     batch.base_offset = base_offset
@@ -135,7 +154,7 @@ def test_a_slice_is_a_slice_of_the_list(model: Model, data: st.DataObject) -> No
 
     part = RecordBatch.decode(slice_batch(batch, start, stop).encode())
 
-    Model(model.rows[start:stop], model.times[start:stop], batch).check(part)
+    Model(model.said[start:stop], model.times[start:stop], batch).check(part)
     assert part.compression == batch.compression
     assert part.producer == batch.producer
     assert part.base_sequence == (batch.base_sequence + start) % 2**64
@@ -154,7 +173,7 @@ def test_concat_is_the_lists_one_behind_the_other(parts: list[Model], compressio
 
     whole = RecordBatch.decode(concat([part.batch for part in parts], compression).encode())
 
-    joined = [row for part in parts for row in part.rows]
+    joined = [row for part in parts for row in part.said]
     Model(joined, [time for part in parts for time in part.times], whole).check(whole)
     assert whole.base_offset == 500
     assert whole.producer is None
@@ -171,6 +190,49 @@ def test_a_batch_cut_in_two_and_joined_again_is_the_same(model: Model, data: st.
 
     model.check(whole)
     assert whole.base_offset == 40
+
+
+@given(rows, compressions, st.data())
+def test_durations_stay_durations_until_there_is_an_append_time(
+    items: list[Row], compression: str, data: st.DataObject
+) -> None:
+    start, stop = draw_range(data, len(items))
+    sent = RecordBatch.decode(built(items).seal(compression=compression).encode())
+    part = RecordBatch.decode(slice_batch(sent, start, stop).encode())
+    both = RecordBatch.decode(concat([sent, part], compression).encode())
+
+    assert rows_of(sent) == items
+    assert rows_of(part) == items[start:stop]
+    assert rows_of(both) == items + items[start:stop]
+    for batch, said in ((sent, items), (part, items[start:stop])):
+        batch.stamp(7, NOW)
+        assert rows_of(batch) == [meant(row, NOW) for row in said]
+
+
+@given(models())
+def test_times_in_place_of_durations_mean_the_same(model: Model) -> None:
+    batch = RecordBatch.decode(absolute(model.batch, model.batch.append_time).encode())
+
+    assert not batch.columns & RELATIVE
+    model.check(batch)
+    assert batch.byte_length == model.batch.byte_length
+    assert (batch.producer, batch.base_sequence) == (
+        model.batch.producer,
+        model.batch.base_sequence,
+    )
+
+
+@given(rows, st.integers(1, 2**40), st.integers(1, 2**40))
+def test_the_bytes_of_a_producer_do_not_change_with_the_stamp(
+    items: list[Row], first: int, second: int
+) -> None:
+    batch = built(items).seal(producer="me", base_sequence=3)
+    batch.stamp(5, first)
+    body, checksum = bytes(batch.body), batch.body_checksum
+    batch.stamp(9, second)
+
+    assert (bytes(batch.body), batch._checksum_of_body()) == (body, checksum)
+    assert rows_of(batch) == [meant(row, second) for row in items]
 
 
 @given(rows)
@@ -209,8 +271,8 @@ class Appended:
         self.times += model.times[middle:]
 
     def extend_at(self, model: Model) -> None:
-        self.builder.extend_at(built(model.rows), NOW + 2)
-        self.rows += model.rows
+        self.builder.extend_at(built(model.said), NOW + 2)
+        self.rows += [meant(row, NOW + 2) for row in model.said]
         self.times += [NOW + 2] * len(model.rows)
 
 
@@ -246,7 +308,7 @@ def test_sealing_leaves_the_builder_as_it_was(items: list[Row], time: int) -> No
 
     assert builder.seal().encode() == first
     builder.extend_at(built(items), time + 1)
-    assert rows_of(builder.seal()) == items + items
+    assert rows_of(builder.seal()) == [meant(row, at) for at in (time, time + 1) for row in items]
     assert times_of(builder.seal()) == [time] * len(items) + [time + 1] * len(items)
 
 

@@ -55,6 +55,15 @@ def test_envelopes_are_copied_from_topic_to_topic(shell: Shell) -> None:
     }
 
 
+def test_a_message_that_is_passed_on_ends_when_it_would_have_ended(shell: Shell) -> None:
+    shell("pub", "orders", "a", "--ttl", "1h")
+    lines = shell("sub", "orders", "-J")[1]
+    shell("pub", "copy", "-J", stdin=lines)
+
+    copied = json.loads(shell("sub", "copy", "-J")[1])
+    assert copied["expires_at"] == json.loads(lines)["expires_at"]
+
+
 def test_the_number_of_a_message_is_put_in(shell: Shell) -> None:
     shell("pub", "orders", "--count", "3", "order {{n}}")
     assert shell("sub", "orders")[1] == b"order 1\norder 2\norder 3\n"

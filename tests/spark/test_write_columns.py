@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import flintmq
+from flintmq.batch.from_arrow import from_arrow
 from flintmq.spark.write_columns import COLUMNS, check_columns, rows_of
 
 pa = pytest.importorskip("pyarrow")
@@ -70,23 +71,29 @@ def test_every_column_that_can_be_written_says_what_types_it_may_be_of(name: str
         check_columns([(name, "void")], "orders")
 
 
-def times(column: str, items: Any, now_ms: int = 1_000) -> list[int | None]:
-    batch = pa.RecordBatch.from_arrays([pa.array([b""] * len(items)), items], ["value", column])
-    rows = rows_of(batch, ["value", column], now_ms)
-    name = "expires_at" if column == "ttl" else "deliver_at"
-    found: list[int | None] = rows.columns.column(name).cast(pa.int64()).to_pylist()
-    return found
+def sent(column: str, items: Any, name: str) -> list[int]:
+    """What a record batch says of each row, before a broker has taken it in."""
+    arrow = pa.RecordBatch.from_arrays([pa.array([b""] * len(items)), items], ["value", column])
+    batch = from_arrow(rows_of(arrow, ["value", column]).columns)
+    return [getattr(batch, name)(row) for row in range(batch.row_count)]
 
 
-def test_seconds_are_counted_from_now() -> None:
-    assert times("ttl", pa.array([1.5, None, 0])) == [2_500, None, 1_000]
-    assert times("delay", pa.array([2, None], pa.int32())) == [3_000, None]
-    assert times("ttl", pa.array([2_000_000], pa.duration("us"))) == [3_000]
+def test_seconds_go_out_as_durations() -> None:
+    assert sent("ttl", pa.array([1.5, None, 0]), "expiry") == [-1_500, 0, -1]
+    assert sent("delay", pa.array([2, None, 0], pa.int32()), "deliver_at") == [-2_000, 0, 0]
+    assert sent("ttl", pa.array([2_000_000], pa.duration("us")), "expiry") == [-2_000]
+
+
+def test_times_go_out_as_times() -> None:
+    times = pa.array([5_000, None], pa.timestamp("ms", "UTC"))
+
+    assert sent("expires_at", times, "expiry") == [5_000, 0]
+    assert sent("deliver_at", times, "deliver_at") == [5_000, 0]
 
 
 def test_seconds_before_now_are_refused() -> None:
     with pytest.raises(flintmq.InvalidRequest, match="not -1"):
-        times("ttl", pa.array([-1]))
+        sent("ttl", pa.array([-1]), "expiry")
 
 
 def test_wide_offsets_are_made_narrow() -> None:
@@ -94,7 +101,7 @@ def test_wide_offsets_are_made_narrow() -> None:
         [pa.array([b"v"], pa.large_binary()), pa.array(["t"], pa.large_string())],
         ["value", "topic"],
     )
-    rows = rows_of(batch, ["value", "topic"], 0)
+    rows = rows_of(batch, ["value", "topic"])
 
     assert rows.columns.column("value").type == pa.binary()
     assert rows.topics is not None

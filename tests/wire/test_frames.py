@@ -45,7 +45,7 @@ def test_the_first_frames_of_a_session_are_these() -> None:
     rows.append(b"hello")
     batch = rows.seal(producer="me", base_sequence=3)
 
-    assert client_hello().hex() == "464c4e54010100000000000000000000"
+    assert client_hello().hex() == "464c4e54010100000100000000000000"
     assert encode(Open()).hex() == "95c000c0a0c2"
     assert encode(Open(b"\x01\x02", 5, None, "me", True)).hex() == "95c402010205c0a26d65c3"
     assert encode(Publish("orders", 1, True, None, None)).hex() == "95a66f726465727301c3c0c0"

@@ -20,7 +20,9 @@ SAMPLES: list[Control] = [
     RUN,
     ops.Open(b"0123456789abcdef", 7, None, "host/1", True),
     ops.KnownTopic("orders", {"partitions": 4}, True, 5000),
-    ops.Opened(b"0123456789abcdef", True, 3, 65536, 4096, 120.0, 5.0, "flintmq", []),
+    ops.Opened(
+        b"0123456789abcdef", True, 3, 65536, 4096, 120.0, 5.0, "flintmq", [], 1_700_000_000_000
+    ),
     ops.Publish("orders/2", 1, False, 1.5, [1, 2]),
     ops.Stage("w", 1, "p", ["orders"], True),
     ops.CommitStage("w", 1, ["p", 2]),
@@ -85,6 +87,15 @@ def test_a_field_that_is_missing_takes_its_default_and_one_too_many_is_ignored()
     )
 
     assert short == long == ops.Publish("orders", 1, True, None, None)
+
+
+def test_a_broker_of_before_tells_no_time() -> None:
+    said = (
+        "99c41030313233343536373839616263646566c303ce00010000cd1000cb405e000000000000"
+        "cb4014000000000000a7666c696e746d7190"
+    )
+
+    assert msgspec.msgpack.decode(bytes.fromhex(said), type=ops.Opened).now_ms == 0
 
 
 def test_every_operation_is_in_the_documentation() -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .builder import BatchBuilder, concat, slice_batch
+from .builder import BatchBuilder, absolute, concat, slice_batch
 from .compression import check_compression
 from .format import (
     CONTENT_TYPES,
@@ -18,6 +18,7 @@ from .format import (
     OBJECTS,
     PRIORITY,
     PRODUCER,
+    RELATIVE,
     TIMES,
     UNSTAMPED,
     HeaderValue,
@@ -32,6 +33,7 @@ __all__ = [
     "RecordBatch",
     "RowSource",
     "DecodeCache",
+    "absolute",
     "concat",
     "slice_batch",
     "decode_all",
@@ -45,6 +47,7 @@ __all__ = [
     "DELIVER_AT",
     "KEY_HASH",
     "PRODUCER",
+    "RELATIVE",
     "KEYS",
     "HEADERS",
     "CONTENT_TYPES",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, repeat
 from typing import Any
@@ -26,6 +26,7 @@ from .format import (
     OBJECTS,
     PRIORITY,
     PRODUCER,
+    RELATIVE,
     TIMES,
     TYPES_VARY,
     U32,
@@ -35,6 +36,7 @@ from .format import (
     Key,
     RowSource,
     key_hash,
+    moment,
     pad,
 )
 from .record_batch import RecordBatch
@@ -135,7 +137,8 @@ class BatchBuilder:
         deliver_at: int = 0,
         content_type: str | None = None,
     ) -> None:
-        """Add one message. Expiry and deliver-at are milliseconds since 1970."""
+        """Add one message. Expiry and deliver-at are milliseconds since 1970; below 0, so many
+        milliseconds after the append."""
         # What can fail comes first: a row that is refused leaves nothing behind.
         size = 0 if self.columns & OBJECTS else len(value)
         if key is not None:
@@ -162,6 +165,8 @@ class BatchBuilder:
         if deliver_at:
             extras.deliver_ats[row] = deliver_at
             self.columns |= DELIVER_AT
+        if expiry < 0 or deliver_at < 0:
+            self.columns |= RELATIVE
         if content_type != self._common_type:
             self._note_type(row, content_type)
         self._values.append(value)
@@ -198,6 +203,9 @@ class BatchBuilder:
         ):
             if column:
                 self.columns |= bits
+        for times in (extras.expiries, extras.deliver_ats):
+            if times and min(times.values()) < 0:
+                self.columns |= RELATIVE
 
     def set_content_types(self, types: Sequence[str | None]) -> None:
         """Give all rows at once their content types."""
@@ -205,7 +213,9 @@ class BatchBuilder:
             self._note_type(row, content_type)
 
     def extend(self, rows: RowSource, start: int, stop: int) -> None:
-        """Add a range of rows of another batch, with the times they have there."""
+        """Add a range of rows of another batch, with the times they have there.
+
+        Where they have an append time, their expiry and deliver-at are times from now on."""
         if start >= stop:
             return
         at = len(self._values)
@@ -232,7 +242,7 @@ class BatchBuilder:
             )
 
     def extend_at(self, rows: BatchBuilder, time: int) -> None:
-        """Add all rows of another builder as appended at `time`."""
+        """Add all rows of another builder as appended at `time`; 0 is not yet."""
         values = self._values
         at = len(values)
         count = len(rows._values)
@@ -247,11 +257,15 @@ class BatchBuilder:
                 self._note_type(at + row, rows._common_type)
         self._values.extend(rows._values)
         self.byte_count += rows.byte_count
-        self.columns |= rows.columns & ~TIMES
+        columns = rows.columns & ~TIMES
         if rows._extras is not None:
             if self._extras is None:
                 self._extras = _Extras()
             self._extras.extend(rows._extras, at)
+            if columns & RELATIVE and time:
+                self._extras.count_from(range(at, at + count), lambda row: time)
+                columns &= ~RELATIVE
+        self.columns |= columns
 
     def append_at(self, value: bytes, time: int) -> None:
         """Add one message that is nothing but its value, as appended at `time`."""
@@ -311,10 +325,10 @@ class BatchBuilder:
         return self._extras.priorities.get(row, 0) if self._extras else 0
 
     def expiry(self, row: int) -> int:
-        return self._extras.expiries.get(row, 0) if self._extras else 0
+        return moment(self._extras.expiries.get(row, 0), self.time(row)) if self._extras else 0
 
     def deliver_at(self, row: int) -> int:
-        return self._extras.deliver_ats.get(row, 0) if self._extras else 0
+        return moment(self._extras.deliver_ats.get(row, 0), self.time(row)) if self._extras else 0
 
     def key_hash(self, row: int) -> int:
         key = self.key(row)
@@ -341,6 +355,15 @@ class BatchBuilder:
             raise InvalidRequest("a record batch needs at least one row")
         if self.columns & OBJECTS:
             raise InvalidRequest("objects have no bytes; they exist in memory only")
+        times = None if self.times is None else self._times_until(rows)
+        if times is not None and times.count(self.append_time) == rows:
+            times = None
+        if times is not None and self.columns & RELATIVE:
+            if not all(times):
+                raise InvalidRequest("rows with and without an append time do not go together")
+            assert self._extras is not None
+            self._extras.count_from(range(rows), times.__getitem__)
+            self.columns &= ~RELATIVE
         columns = self.columns & ~TIMES
         control = b""
         payload = binary_parts(self._values)
@@ -351,11 +374,9 @@ class BatchBuilder:
         if producer is not None:
             control += producer_column(producer)
             columns |= PRODUCER
-        if self.times is not None:
-            times = self._times_until(rows)
-            if times.count(self.append_time) != rows:
-                payload.append(array("q", times).tobytes())
-                columns |= TIMES
+        if times is not None:
+            payload.append(array("q", times).tobytes())
+            columns |= TIMES
         if compression == "none":
             body = b"".join((control, *payload))
             raw_length = payload_length = len(body) - len(control)
@@ -396,6 +417,13 @@ class _Extras:
             column = getattr(other, name)
             if column:
                 getattr(self, name).update((at + row, item) for row, item in column.items())
+
+    def count_from(self, rows: range, time_of: Callable[[int], int]) -> None:
+        """Durations of these rows become times."""
+        for column in (self.expiries, self.deliver_ats):
+            for row in rows:
+                if (entry := column.get(row, 0)) < 0:
+                    column[row] = moment(entry, time_of(row))
 
     def size(self, start: int, stop: int) -> int:
         rows = range(start, stop)
@@ -460,6 +488,8 @@ def producer_column(producer: str) -> bytes:
 def concat(batches: Sequence[RecordBatch], compression: str = "none") -> RecordBatch:
     """One batch of all the rows, in order. Stamped batches must follow each other without a gap.
 
+    Durations of stamped batches become times: each counts from the append of its own batch.
+
     Producer ids and sequences are not kept: they have done their work when rows are joined.
     """
     if not batches:
@@ -479,7 +509,10 @@ def concat(batches: Sequence[RecordBatch], compression: str = "none") -> RecordB
 
 
 def slice_batch(batch: RecordBatch, start: int, stop: int) -> RecordBatch:
-    """A batch of the rows `start` to `stop`, with the offsets and sequences they have here."""
+    """A batch of the rows `start` to `stop`, with the offsets and sequences they have here.
+
+    When they expire and are due stays the same: of a stamped batch as times, else as it was said.
+    """
     if not 0 <= start < stop <= batch.row_count:
         raise InvalidRequest(f"slice {start}:{stop} of a batch of {batch.row_count} rows")
     if stop - start == batch.row_count:
@@ -496,3 +529,32 @@ def slice_batch(batch: RecordBatch, start: int, stop: int) -> RecordBatch:
     if not part.columns & TIMES and not batch.columns & TIMES:
         part.append_time = batch.append_time
     return part
+
+
+def absolute(batch: RecordBatch, append_time: int) -> RecordBatch:
+    """The same rows with times in place of durations, for who does not know of RELATIVE.
+
+    The payload stays as it is.
+    """
+    if not batch.columns & RELATIVE:
+        return batch
+    length = batch.control_length
+    control = bytearray(batch.body[:length])
+    for column in (EXPIRY, DELIVER_AT):
+        if batch.columns & column:
+            at = batch.control_offset(column)
+            entries = batch.control_column(column).cast("q").tolist()
+            times = array("q", (moment(entry, append_time) for entry in entries))
+            control[at : at + 8 * len(times)] = times.tobytes()
+    return RecordBatch(
+        columns=batch.columns & ~RELATIVE,
+        row_count=batch.row_count,
+        body=b"".join((control, batch.body[length:])),
+        control_length=length,
+        payload_length=batch.payload_length,
+        raw_length=batch.raw_length,
+        compression=batch.compression,
+        base_sequence=batch.base_sequence,
+        base_offset=batch.base_offset,
+        append_time=batch.append_time,
+    )

@@ -30,8 +30,8 @@ between. An i32 offsets column has one entry more than it has items and begins w
 `binary` layout); `text kinds` say of each item 0 absent, 1 bytes, 2 text.
 
     control   PRIORITY       u8 per row
-              EXPIRY         i64 per row, ms since 1970; 0 is never
-              DELIVER_AT     i64 per row, ms since 1970; 0 is at once
+              EXPIRY         i64 per row, ms since 1970; 0 is never (see RELATIVE)
+              DELIVER_AT     i64 per row, ms since 1970; 0 is at once (see RELATIVE)
               KEY_HASH       u32 per row; 0 is no key (see `key_hash`)
               PRODUCER       u32 length, then the producer's id in UTF-8
     payload   (always)       values: i32 offsets, data
@@ -42,6 +42,13 @@ between. An i32 offsets column has one entry more than it has items and begins w
                              TYPES_VARY an i32 per row into them where entry 0 is "" for none,
                              else one type holds for every row
               TIMES          i64 per row, ms since 1970, where rows differ from the append time
+
+RELATIVE is a flag among the bits, without a column: entries of EXPIRY and DELIVER_AT that are below
+0 count from the append time, -30000 for 30 s after it. So a duration means the same whatever the
+producer's clock says, and the bytes under the body checksum are the same each time they are sent.
+Entries above 0 are times in every batch, and both kinds may be side by side. A batch with RELATIVE
+has no TIMES: where rows of several append times are joined, durations become times. A batch without
+the flag has no entry below 0; those of older producers are of this kind.
 """
 
 from __future__ import annotations
@@ -79,6 +86,7 @@ EXPIRY = 1 << 1
 DELIVER_AT = 1 << 2
 KEY_HASH = 1 << 3
 PRODUCER = 1 << 4
+RELATIVE = 1 << 5
 # columns of the payload section, and what qualifies them
 KEYS = 1 << 8
 KEY_KINDS = 1 << 9
@@ -87,7 +95,7 @@ HEADER_KINDS = 1 << 11
 CONTENT_TYPES = 1 << 12
 TYPES_VARY = 1 << 13
 TIMES = 1 << 14
-KNOWN_COLUMNS = 0b0111_1111_0001_1111
+KNOWN_COLUMNS = 0b0111_1111_0011_1111
 NOT_PLAIN = PRIORITY | EXPIRY | DELIVER_AT
 
 ABSENT, BYTES, TEXT = 0, 1, 2
@@ -132,11 +140,23 @@ class RowSource(Protocol):
         ...
 
     def priority(self, row: int) -> int: ...
-    def expiry(self, row: int) -> int: ...
-    def deliver_at(self, row: int) -> int: ...
+    def expiry(self, row: int) -> int:
+        """When a row expires, in ms since 1970; 0 is never. Of rows that have no append time yet,
+        a duration is still one: below 0, so many ms after the append."""
+        ...
+
+    def deliver_at(self, row: int) -> int:
+        """When a row is due, in the same way; 0 is at once."""
+        ...
+
     def key_hash(self, row: int) -> int: ...
     def time(self, row: int) -> int: ...
     def size(self, start: int, stop: int) -> int: ...
+
+
+def moment(entry: int, append_time: int) -> int:
+    """What an entry of EXPIRY or DELIVER_AT means for a row appended at that time; 0 is not yet."""
+    return append_time - entry if entry < 0 and append_time else entry
 
 
 def padded(length: int) -> int:

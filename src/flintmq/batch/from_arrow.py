@@ -8,7 +8,9 @@ The other direction is `flintmq.arrow`; what that gives is taken here. Columns t
                   is an empty one
     priority      any integer, 0 to 7; null is 0
     expires_at    timestamp; null is never
+    ttl           the same as a duration from the append on; one of the two
     deliver_at    timestamp; null is at once
+    delay         the same as a duration from the append on; one of the two
     content_type  string, as it is or as a dictionary; null or empty is none
     key_hash      uint32, as `key_hashes` gives it, for who has it already
 
@@ -40,6 +42,7 @@ from .format import (
     KEYS,
     PRIORITY,
     PRODUCER,
+    RELATIVE,
     TYPES_VARY,
     U32,
     U32_PAIR,
@@ -135,11 +138,16 @@ def _control(found: dict[str, Any], parts: list[Part]) -> int:
         if highest:
             _add_fixed(parts, compute.fill_null(priority, 0).cast(pa.uint8()))
             columns |= PRIORITY
-    for name, bit in (("expires_at", EXPIRY), ("deliver_at", DELIVER_AT)):
-        times = found.get(name)
+    for name, other, bit in (("expires_at", "ttl", EXPIRY), ("deliver_at", "delay", DELIVER_AT)):
+        times, durations = found.get(name), found.get(other)
+        if times is not None and durations is not None:
+            raise InvalidRequest(f"{name} and {other} say the same; give one of them")
         if times is not None and times.null_count < len(times):
             _add_fixed(parts, _milliseconds(times))
             columns |= bit
+        if durations is not None and durations.null_count < len(durations):
+            _add_fixed(parts, _below_zero(durations, other))
+            columns |= bit | RELATIVE
     keys = found.get("key")
     if keys is not None and keys.null_count < len(keys):
         hashes = found.get("key_hash")
@@ -228,6 +236,18 @@ def _milliseconds(times: Any) -> Any:
     whole = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64())
     # 0 means that there is none; a time of long ago is still one.
     return compute.fill_null(compute.max_element_wise(whole, 1, skip_nulls=False), 0)
+
+
+def _below_zero(durations: Any, name: str) -> Any:
+    """Durations as they are in a batch: negative, 0 for none."""
+    pa, compute = _pyarrow()
+    whole = durations.cast(pa.duration("ms"), safe=False).cast(pa.int64())
+    shortest = compute.min(whole).as_py()
+    if shortest < 0:
+        raise InvalidRequest(f"{name} is not negative; {shortest / 1000:g} s is")
+    if name == "ttl":
+        whole = compute.max_element_wise(whole, 1, skip_nulls=False)  # 0 would be for ever
+    return compute.fill_null(compute.negate(whole), 0)
 
 
 def _zeros(count: int, kind: Any) -> Any:

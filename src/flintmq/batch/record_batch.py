@@ -42,6 +42,7 @@ from .format import (
     PRODUCER,
     PRODUCER_DECIDES,
     RAW_BYTES_MAX,
+    RELATIVE,
     TIMES,
     TYPES_VARY,
     U32,
@@ -52,6 +53,7 @@ from .format import (
     Key,
     control_size,
     control_width,
+    moment,
     padded,
 )
 
@@ -260,10 +262,14 @@ class RecordBatch:
         return self.body[row] if self.columns & PRIORITY else 0
 
     def expiry(self, row: int) -> int:
-        return self._control_i64(EXPIRY)[row] if self.columns & EXPIRY else 0
+        if not self.columns & EXPIRY:
+            return 0
+        return moment(self._control_i64(EXPIRY)[row], self.append_time)
 
     def deliver_at(self, row: int) -> int:
-        return self._control_i64(DELIVER_AT)[row] if self.columns & DELIVER_AT else 0
+        if not self.columns & DELIVER_AT:
+            return 0
+        return moment(self._control_i64(DELIVER_AT)[row], self.append_time)
 
     def key_hash(self, row: int) -> int:
         if not self.columns & KEY_HASH:
@@ -461,6 +467,8 @@ def _check_lengths(
         raise Corrupt(f"a record batch of {rows:,} rows cannot begin at offset {base_offset}")
     if not compression and raw != payload:
         raise Corrupt(f"an uncompressed payload is {payload:,} bytes and claims {raw:,}")
+    if columns & RELATIVE and columns & TIMES:
+        raise Corrupt("a record batch has durations, and more than one time they may count from")
     if control & 7 or control < control_size(columns, rows) or raw < 4 * (rows + 1):
         raise Corrupt(f"a record batch of {rows:,} rows does not fit its sections")
     if compression == COMPRESSIONS["lz4"] and raw > 255 * payload + 64:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from itertools import groupby, islice
 from operator import attrgetter
-from time import monotonic, time
+from time import monotonic
 from typing import Any, BinaryIO, NamedTuple
 
 import click
@@ -297,11 +298,10 @@ async def _send(
         default = 0 if name == "priority" else said_of.get(name)
         keywords[name] = [message.keywords.get(name, default) for message in lot]
     if any(message.expires_at is not None for message in lot):
-        now = time()
         keywords["ttl"] = [
             said_of.get("ttl")
             if message.expires_at is None
-            else max(0.001, message.expires_at - now)
+            else datetime.fromtimestamp(message.expires_at, UTC)
             for message in lot
         ]
     try:

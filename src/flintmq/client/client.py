@@ -128,11 +128,11 @@ class Client(QueueVerbs):
         """Publish one message. Returns once it is as safe as the receipt says, or raises.
 
         The value is bytes, str, or any object the format can write; without a format, objects are
-        written as JSON. `ttl` seconds after now nobody is handed it any more; `delay` seconds from
-        now it is due, or at the time `at` (a datetime, or seconds since 1970; one that has passed
-        means now). `qos=0` reaches live feeds only and is not stored. `partition` chooses among the
-        partitions of a topic that has them. Cancelled or timed out while waiting, nothing was
-        published.
+        written as JSON. `ttl` seconds after the broker took it in nobody is handed it any more;
+        `delay` seconds after that it is due, or at the time `at` by the broker's clock (a datetime,
+        or seconds since 1970; one that has passed means now). `qos=0` reaches live feeds only and
+        is not stored. `partition` chooses among the partitions of a topic that has them. Cancelled
+        or timed out while waiting, nothing was published.
 
         With a `producer` (any str) and a `sequence` (any u64) of its own, the same publish may be
         repeated: if it is there already, the receipt is that of the first time and says so. A topic

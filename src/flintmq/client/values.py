@@ -27,7 +27,7 @@ class RowOptions(NamedTuple):
     key: Key | None = None
     headers: Mapping[str, HeaderValue] | None = None
     priority: int = 0
-    ttl: Seconds | None = None
+    ttl: Seconds | datetime | None = None
     delay: Seconds | None = None
     content_type: str | None = None
     at: When | None = None
@@ -168,7 +168,7 @@ class Encoder:
 
 def _append(rows: BatchBuilder, value: Any, options: RowOptions, now_ms: int) -> None:
     key, headers, priority, ttl, delay, content_type, at = options
-    deliver_at = 0 if delay is None else _deliver_at(delay, now_ms)
+    deliver_at = 0 if delay is None else _deliver_at(delay)
     if at is not None:
         _check_one_time(delay)
         deliver_at = _deliver_at_time(at, now_ms)
@@ -177,22 +177,26 @@ def _append(rows: BatchBuilder, value: Any, options: RowOptions, now_ms: int) ->
         key=None if key is None else _checked_text(key, "key"),
         headers=None if headers is None else _checked_headers(headers),
         priority=check_priority(priority),
-        expiry=0 if ttl is None else _expiry(ttl, now_ms),
+        expiry=0 if ttl is None else _expiry(ttl),
         deliver_at=deliver_at,
         content_type=content_type,
     )
 
 
-def _expiry(ttl: Seconds, now_ms: int) -> int:
-    return now_ms + _milliseconds(ttl, "ttl", positive=True)
+def _expiry(ttl: Seconds | datetime) -> int:
+    """Below 0: a duration, which the broker counts from when it takes the message in. Our own clock
+    may be wrong. A datetime is the end itself, as of a message that is passed on."""
+    if isinstance(ttl, datetime):
+        return max(1, round(ttl.timestamp() * 1000))
+    return -_milliseconds(ttl, "ttl", positive=True)
 
 
-def _deliver_at(delay: Seconds, now_ms: int) -> int:
-    return now_ms + _milliseconds(delay, "delay") if delay else 0
+def _deliver_at(delay: Seconds) -> int:
+    return -_milliseconds(delay, "delay") if delay else 0
 
 
 def _deliver_at_time(at: When, now_ms: int) -> int:
-    """A time in milliseconds; 0, which is at once, for one that has passed."""
+    """A time in milliseconds. Whether it has passed is for the broker to say."""
     if isinstance(at, datetime):
         try:
             at = at.timestamp()
@@ -203,7 +207,7 @@ def _deliver_at_time(at: When, now_ms: int) -> int:
     due = -int(-at * 1000 // 1)  # never early
     if due - now_ms > SECONDS_MAX * 1000:
         raise InvalidRequest(f"at is at most {SECONDS_MAX:,} seconds from now, not {at!r}")
-    return due if due > now_ms else 0
+    return max(1, due)
 
 
 def _check_one_time(delay: object) -> None:
@@ -337,8 +341,8 @@ _CHECKS: dict[str, Callable[[Any, int], Any]] = {
     "key": lambda key, now_ms: _checked_text(key, "key"),
     "headers": lambda headers, now_ms: _checked_headers(headers),
     "priority": lambda priority, now_ms: check_priority(priority),
-    "ttl": _expiry,
-    "delay": _deliver_at,
+    "ttl": lambda ttl, now_ms: _expiry(ttl),
+    "delay": lambda delay, now_ms: _deliver_at(delay),
     "at": _deliver_at_time,
     "content_type": lambda content_type, now_ms: _checked_content_type(content_type),
 }

@@ -497,7 +497,7 @@ class Topic:
         except Exception:
             return 0  # publishing tells the feed
         finally:
-            rows.base_offset = UNSTAMPED
+            rows.base_offset, rows.append_time = UNSTAMPED, 0
 
     def _fan_out(self, rows: BatchBuilder | RecordBatch, now_ms: int, offset: int | None) -> None:
         """Hand rows to the live feeds: at once, or when they are due."""

@@ -108,6 +108,7 @@ class RemoteBroker:
         self._options: dict[str, TopicOptions] = {}
         self._origins: dict[tuple[str, int], Origin] = {}
         self.has_ttl = False
+        self._their_ms, self._met_at = 0, 0.0
         self._closed = False
         self._opened = False
         self._on_changed: list[ConnectionChanged] = []
@@ -127,6 +128,7 @@ class RemoteBroker:
         self._outbox = Outbox(
             self.link,
             f"{name}/{secrets.token_hex(6)}",
+            self.clock,
             is_careful=self._is_careful,
             bytes_max=send_bytes_max,
             blocks=on_full == "block",
@@ -166,6 +168,7 @@ class RemoteBroker:
 
     def _take_up(self, opened: Opened) -> None:
         self._outbox.bound(opened.in_flight_bytes_max)
+        self._their_ms, self._met_at = opened.now_ms, self.clock.monotonic()
         known = {topic.name for topic in opened.topics}
         for name in [name for name in self._known if name not in known]:
             self._learn(KnownTopic(name, None))
@@ -322,6 +325,13 @@ class RemoteBroker:
             self._origins[topic, partition] = found
         return found
 
+    def _broker_ms(self) -> int:
+        """The broker's time, late by the time its word took to us. One that does not tell it is
+        believed to have ours."""
+        if not self._their_ms:
+            return self.clock.now_ms()
+        return self._their_ms + round((self.clock.monotonic() - self._met_at) * 1000)
+
     def alive(self, run: Run) -> Run | None:
         """What of a run that was held here has not expired meanwhile."""
         source = run.source
@@ -329,7 +339,7 @@ class RemoteBroker:
         ttl_ms = None if known is None else known.ttl_ms
         if not source.columns & EXPIRY and ttl_ms is None:
             return run
-        now_ms = self.clock.now_ms()
+        now_ms = self._broker_ms()
         rows = run.rows()
         picks = [row for row in rows if _end_of_life(run, row, ttl_ms) > now_ms]
         if len(picks) == len(rows):
@@ -394,8 +404,10 @@ class RemoteBroker:
             for topic, rows in batches
         ]
         parts: list[Buffer] = []
+        now_ms = self.clock.now_ms()
         for _, batch in sealed:
-            parts += (batch.header(), batch.body)
+            fitted = self.link.fitted(batch, now_ms)
+            parts += (fitted.header(), fitted.body)
         control = Stage(writer, number, part, [topic for topic, _ in sealed], auto_create)
         await self._asked(Op.STAGE, control, batches=parts)
 

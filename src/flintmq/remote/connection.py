@@ -27,6 +27,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(FRAME_BYTES_MAX)
         self._hello: bytes | None = b""
+        self.features = 0
         self._transport: asyncio.Transport | None = None
         self._out: list[Buffer] = []
         self._flushing = False
@@ -127,7 +128,9 @@ class Connection(asyncio.Protocol):
                 if len(whole) < HELLO_BYTES:
                     self._hello = whole
                     return
-                check_server_hello(parse_hello(whole[:HELLO_BYTES]))
+                answer = parse_hello(whole[:HELLO_BYTES])
+                check_server_hello(answer)
+                self.features = answer.features
                 self._hello = None
                 data = whole[HELLO_BYTES:]
             frames = self._decoder.feed(data)

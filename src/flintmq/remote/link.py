@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ..batch import RecordBatch, absolute
 from ..broker_api import ConnectionChanged
 from ..errors import (
     Closed,
@@ -34,6 +35,7 @@ from ..errors import (
 from ..logs import event
 from ..wire.faults import error_of
 from ..wire.frames import Buffer, Frame, encode_frame
+from ..wire.hello import DURATIONS
 from ..wire.operations import Fault, Op, Open, Opened, encode
 from .address import Address, shown
 from .connection import Connection, connect
@@ -165,6 +167,7 @@ class Link:
         self._pinged = False
         self._goodbye: asyncio.Future[None] | None = None
         self.frame_bytes_max = 0
+        self._features = 0
         self.failure: TlsFailed | None = None
         """Why we have stopped trying to connect."""
         self.refusal: NotAuthenticated | None = None
@@ -232,12 +235,18 @@ class Link:
             connection.abort()
             raise
 
+    def fitted(self, batch: RecordBatch, now_ms: int) -> RecordBatch:
+        """A batch as this broker knows it: one that does not know of durations gets times, by our
+        own clock."""
+        return batch if self._features & DURATIONS else absolute(batch, now_ms)
+
     def _take_up(self, connection: Connection, opened: Opened) -> None:
         self._connection = connection
         self._up_since = self.loop.time()
         self.failure = None
         connection.frame_bytes_max = opened.frame_bytes_max + FRAME_SLACK_BYTES
         self.frame_bytes_max = opened.frame_bytes_max
+        self._features = connection.features
         self._ping_seconds = opened.ping_seconds
         self._pinged = False
         self._late.clear()

@@ -15,6 +15,7 @@ import msgspec
 
 from ..batch import OBJECTS, PRODUCER, BatchBuilder, RecordBatch
 from ..batch.builder import producer_column
+from ..clock import Clock
 from ..errors import (
     Closed,
     Disconnected,
@@ -190,6 +191,7 @@ class Outbox:
         self,
         link: Link,
         producer: str,
+        clock: Clock,
         *,
         is_careful: Callable[[str], bool],
         bytes_max: int,
@@ -199,7 +201,7 @@ class Outbox:
         self.again: list[Lot] = []
         """Lots that have to be sent again once there is a session."""
         self.overdue_seconds = OVERDUE_SECONDS
-        self._producer = producer
+        self._producer, self._clock = producer, clock
         self._is_careful = is_careful
         self._bytes_max = self._wanted_bytes_max = bytes_max
         self._blocks = blocks
@@ -334,6 +336,7 @@ class Outbox:
 
     def _transmit(self, lot: Lot) -> None:
         assert lot.batch is not None
+        lot.batch = self.link.fitted(lot.batch, self._clock.now_ms())  # once: then it has none left
         counts = lot.counts if len(lot.counts) > 1 else None
         control = Publish(lot.topic, lot.qos, lot.auto_create, lot.timeout, counts)
         lot.was_sent += 1

@@ -21,6 +21,7 @@ from ..tls.sentences import in_short
 from ..wire.faults import fault_of
 from ..wire.frames import Buffer, FrameDecoder, encode_frame
 from ..wire.hello import (
+    FEATURES,
     HELLO_BYTES,
     MAGIC,
     VERSION,
@@ -55,6 +56,8 @@ class Connection(Peer):
         self.since_ms = server.broker.clock.now_ms()
         self._decoder = FrameDecoder(OPEN_FRAME_BYTES_MAX)
         self._hello: bytes | None = b""
+        self.features = 0
+        """What both sides know of beyond the version of the protocol."""
         self._out: list[Buffer] = []
         self._flushing = False
         self.session: Session | None = None
@@ -211,7 +214,9 @@ class Connection(Peer):
                 parse_hello(whole)
             self._hello = whole
             return b""
-        answer, is_understood = server_hello(parse_hello(whole[:HELLO_BYTES]))
+        theirs = parse_hello(whole[:HELLO_BYTES])
+        answer, is_understood = server_hello(theirs)
+        self.features = theirs.features & FEATURES
         self._hello = None
         self.write([answer])
         if not is_understood:

@@ -200,6 +200,7 @@ class NativeServer(Listener[Connection]):
             limits.grace_seconds,
             self.name,
             [topic for topic in self.known.values() if session.access.sees(topic.name)],
+            self.broker.clock.now_ms(),
         )
         connection.opened(session)
         connection.idle_seconds = limits.idle_seconds

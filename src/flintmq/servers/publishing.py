@@ -11,9 +11,9 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..batch import DELIVER_AT, EXPIRY, PRIORITY, TIMES, RecordBatch, slice_batch
+from ..batch import DELIVER_AT, EXPIRY, PRIORITY, RELATIVE, TIMES, RecordBatch, slice_batch
 from ..errors import FlintError, InvalidRequest, MalformedFrame, QueueFull
-from ..model import PRIORITY_MAX, Receipt
+from ..model import PRIORITY_MAX, SECONDS_MAX, Receipt
 from ..wire.frames import Frame
 from ..wire.operations import Op, Publish, encode
 from ..wire.values import receipt_fields
@@ -32,6 +32,7 @@ FRAME_COST = 512
 """What a publish is counted for beside its bytes."""
 
 _TIME_MAX = 1 << 62
+_DURATION_MAX = SECONDS_MAX * 1000
 
 
 class Draining(FlintError):
@@ -250,11 +251,14 @@ def checked_batch(buffer: memoryview) -> RecordBatch:
         raise InvalidRequest("the times of messages are the broker's to give")
     if columns & PRIORITY and max(batch.control_column(PRIORITY)) > PRIORITY_MAX:
         raise InvalidRequest(f"priority is 0 to {PRIORITY_MAX} (7 goes first)")
+    lowest = -_DURATION_MAX if columns & RELATIVE else 0
     for column in (EXPIRY, DELIVER_AT):
         if columns & column:
             times = batch.control_column(column).cast("q")
-            if min(times) < 0 or max(times) > _TIME_MAX:
-                raise InvalidRequest("a time is milliseconds since 1970")
+            if min(times) < lowest or max(times) > _TIME_MAX:
+                raise InvalidRequest(
+                    f"a time is milliseconds since 1970, a duration at most {SECONDS_MAX:,} seconds"
+                )
     if not batch.compression:
         batch.size(0, batch.row_count)  # walks every column
     batch.stamp(-1, 0)

@@ -342,7 +342,7 @@ async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:
         await session.server.broker.wait_beyond({c.topic: c.offset}, c.timeout)
     wanted = FetchRange(c.topic, c.offset, None, c.max_rows, 0)
     rows, position, _ = await _fetched(session, wanted)
-    infos, batches = session.server.encoder.encode(rows.runs)
+    infos, batches = session.encode_runs(rows.runs)
     return WithBatches(Taken(infos, _gap(rows), rows.missed, position), batches)
 
 
@@ -354,7 +354,7 @@ async def fetch_range(session: Session, c: FetchRange, frame: Frame) -> WithBatc
         if found != c.topic_id:
             raise TopicReplaced(c.topic, c.topic_id, found)
     rows, position, next_offset = await _fetched(session, c)
-    infos, batches = server.encoder.encode(rows.runs, keep=False)
+    infos, batches = session.encode_runs(rows.runs, keep=False)
     return WithBatches(FetchedRange(infos, _gap(rows), position, next_offset), batches)
 
 
@@ -450,7 +450,7 @@ async def take_leased(session: Session, c: TakeLeased, frame: Frame) -> Any:
         await member.api.release([(grant.token, _ranges(rest))])
     elif rest:
         runs = list(grant.rows.runs)
-    infos, batches = session.server.encoder.encode(runs)
+    infos, batches = session.encode_runs(runs)
     return WithBatches(Granted(grant.token, infos, dict(grant.counts)), batches)
 
 
@@ -512,7 +512,7 @@ async def peek(session: Session, c: GroupName, frame: Frame) -> WithBatches:
 def _some_of(session: Session, rows: Rows) -> WithBatches:
     """As many as a reply may carry."""
     runs, _, _ = cut(rows.runs, len(rows), session.server.limits.delivery_bytes)
-    infos, batches = session.server.encoder.encode(runs)
+    infos, batches = session.encode_runs(runs)
     return WithBatches(Taken(infos), batches)
 
 

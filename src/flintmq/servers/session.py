@@ -26,9 +26,11 @@ from ..errors import (
     QueueFull,
 )
 from ..logs import event, limited
+from ..rows import Run
 from ..wire.faults import fault_of
 from ..wire.frames import Buffer, Frame, encode_frame
-from ..wire.operations import CancelPiece, Control, Fault, Op, Open, encode
+from ..wire.hello import DURATIONS
+from ..wire.operations import CancelPiece, Control, Fault, Op, Open, RunInfo, encode
 from . import requests
 from .connection import Connection
 from .publishing import Publishes
@@ -70,12 +72,20 @@ class Session:
         self._grace: asyncio.TimerHandle | None = None
         self._ended = False
         self._is_silent = False
+        self._knows_durations = False
+
+    def encode_runs(
+        self, runs: Sequence[Run], *, keep: bool = True
+    ) -> tuple[list[RunInfo], list[Buffer]]:
+        """Rows as they go out to this client."""
+        return self.server.encoder.encode(runs, keep=keep, durations=self._knows_durations)
 
     # --- the connection
 
     def attach(self, connection: Connection) -> None:
         self.server.is_back(self)
         before, self.connection = self.connection, connection
+        self._knows_durations = bool(connection.features & DURATIONS)
         if before is not None and before is not connection:
             before.session = None
             before.abort()  # the client has given it up; we have not heard of that yet

@@ -189,7 +189,7 @@ class Stream:
         self._ended(request)
         session = self._session
         try:
-            infos, batches = session.server.encoder.encode(rows.runs)
+            infos, batches = session.encode_runs(rows.runs)
         except Exception as error:
             session.fail(request, error)
             return

@@ -91,7 +91,7 @@ class Rows(NamedTuple):
         return Rows(*(None if part is None else part.slice(start, count) for part in self))
 
 
-def rows_of(batch: pyarrow.RecordBatch, names: list[str], now_ms: int) -> Rows:
+def rows_of(batch: pyarrow.RecordBatch, names: list[str]) -> Rows:
     """What Spark hands over, as the columns of a record batch."""
     import pyarrow as pa
 
@@ -103,7 +103,7 @@ def rows_of(batch: pyarrow.RecordBatch, names: list[str], now_ms: int) -> Rows:
         elif name == "partition":
             partitions = column.cast(pa.int64())
         elif name in ("ttl", "delay"):
-            kept["expires_at" if name == "ttl" else "deliver_at"] = _in(pa, column, now_ms)
+            kept[name] = _duration(pa, column)
         else:
             kept[name] = _narrow(pa, column)
     return Rows(pa.RecordBatch.from_arrays(list(kept.values()), list(kept)), topics, partitions)
@@ -118,8 +118,8 @@ def _narrow(pa: Any, column: Any) -> Any:
     return column
 
 
-def _in(pa: Any, seconds: Any, now_ms: int) -> Any:
-    """So many seconds from now, as a time; null stays null."""
+def _duration(pa: Any, seconds: Any) -> Any:
+    """So many seconds from when the broker takes the row in; null stays null."""
     import pyarrow.compute as compute
 
     if pa.types.is_duration(seconds.type):
@@ -130,4 +130,4 @@ def _in(pa: Any, seconds: Any, now_ms: int) -> Any:
     lowest = compute.min(ms).as_py()
     if lowest is not None and lowest < 0:
         raise InvalidRequest(f"ttl and delay are seconds from now on, not {lowest / 1000:g}")
-    return compute.add(ms, now_ms).cast(pa.timestamp("ms", "UTC"))
+    return ms.cast(pa.duration("ms"))

@@ -6,7 +6,6 @@ Runs in a Python worker of an executor; nothing here knows whether it is a batch
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -65,8 +64,7 @@ def write_rows(
             if not batch.num_rows:
                 continue
             rows += batch.num_rows
-            now_ms = time.time_ns() // 1_000_000
-            for topic, some in spreader.spread(rows_of(batch, names, now_ms)):
+            for topic, some in spreader.spread(rows_of(batch, names)):
                 for cut_topic, cut in gatherer.add(topic, some):
                     _send(delivery, topics, options, cut_topic, cut)
         for topic, cut in gatherer.rest():

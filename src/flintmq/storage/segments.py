@@ -13,7 +13,8 @@ own, thousands of small ones share one. Whoever knows the file needs nothing els
         size u64, rows u32, columns u32
 
     control: of each batch that has a priority, expiry or deliver-at column, in file order, its
-        control columns of fixed width once more (see batch/format.py)
+        control columns of fixed width once more (see batch/format.py); durations in them count
+        from the first time in the index, which is the batch's append time
 
     trailer (48 bytes): "FMQSEGT\\0", version u32, checksum id u32, entries u64, data end u64,
         CRC32C of the data u32, of the index u32, of control u32, CRC32C of the trailer u32
@@ -33,7 +34,15 @@ from typing import NamedTuple
 
 from ..batch import RecordBatch
 from ..batch.checksum import crc32c
-from ..batch.format import DELIVER_AT, EXPIRY, KEY_HASH, NOT_PLAIN, PRIORITY, control_size
+from ..batch.format import (
+    DELIVER_AT,
+    EXPIRY,
+    KEY_HASH,
+    NOT_PLAIN,
+    PRIORITY,
+    RELATIVE,
+    control_size,
+)
 from ..errors import Corrupt, UnsupportedFormat
 from .filesystem import File, FileSystem
 
@@ -45,7 +54,7 @@ _ENTRY = Struct("<QqqqQQQII")
 _TRAILER = Struct("<8sIIQQIIII")
 _TRAILER_CHECKED = Struct("<8sIIQQIII")
 _WRITE_BYTES = 1 << 20
-CONTROL_COLUMNS = PRIORITY | EXPIRY | DELIVER_AT | KEY_HASH
+CONTROL_COLUMNS = PRIORITY | EXPIRY | DELIVER_AT | KEY_HASH | RELATIVE
 
 
 HIDDEN_TOPIC = 0

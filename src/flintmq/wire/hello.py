@@ -20,8 +20,11 @@ from ..errors import MalformedFrame, UnsupportedFormat
 
 MAGIC = b"FLNT"
 VERSION = 1
-FEATURES = 0
-"""No optional features yet."""
+DURATIONS = 1 << 0
+"""Record batches may have durations in place of times: RELATIVE, see batch/format.py. Who does not
+know of it is sent times, and sends times."""
+
+FEATURES = DURATIONS
 
 HELLO = Struct("<4sBBHQ")
 HELLO_BYTES = HELLO.size

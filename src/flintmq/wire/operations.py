@@ -107,6 +107,8 @@ class Opened(Control):
     grace_seconds: float
     server: str
     topics: list[KnownTopic]
+    now_ms: int = 0
+    """The broker's time: what is held for a reader expires by it, not by the client's clock."""
 
 
 class Publish(Control):

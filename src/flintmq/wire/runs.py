@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
-from ..batch import OBJECTS, UNSTAMPED, BatchBuilder, RecordBatch, RowSource, slice_batch
+from ..batch import OBJECTS, UNSTAMPED, BatchBuilder, RecordBatch, RowSource, absolute, slice_batch
 from ..errors import InvalidRequest, MalformedFrame
 from ..rows import Origin, Run
 from .frames import Buffer
@@ -22,7 +22,7 @@ KEPT_BYTES_MAX = 4 * 1024 * 1024
 """How much of what was sent last is kept for subscribers that get the same rows."""
 
 
-Key = tuple[int, int, int]
+Key = tuple[int, int, int, bool]
 
 
 class RunEncoder:
@@ -34,18 +34,19 @@ class RunEncoder:
         self._kept_bytes_max = kept_bytes_max
 
     def encode(
-        self, runs: Sequence[Run], *, keep: bool = True
+        self, runs: Sequence[Run], *, keep: bool = True, durations: bool = True
     ) -> tuple[list[RunInfo], list[Buffer]]:
-        """Without `keep`, nothing is kept for others: who reads in bulk reads for itself."""
+        """Without `keep`, nothing is kept for others: who reads in bulk reads for itself. Without
+        `durations`, they go out as times, for clients that do not know of them."""
         infos: list[RunInfo] = []
         batches: list[Buffer] = []
         for run in runs:
             for source, start, stop, picks in _pieces(run):
                 if isinstance(source, RecordBatch) and _goes_whole(source, start, stop):
-                    batches += self._bytes_of(source, 0, source.row_count, keep)
+                    batches += self._bytes_of(source, 0, source.row_count, keep, durations)
                     shift = 0
                 else:
-                    batches += self._bytes_of(source, start, stop, keep)
+                    batches += self._bytes_of(source, start, stop, keep, durations)
                     shift = start
                 infos.append(
                     RunInfo(
@@ -58,13 +59,17 @@ class RunEncoder:
                 )
         return infos, batches
 
-    def _bytes_of(self, source: RowSource, start: int, stop: int, keep: bool) -> list[Buffer]:
-        key = (id(source), start, stop)
+    def _bytes_of(
+        self, source: RowSource, start: int, stop: int, keep: bool, durations: bool
+    ) -> list[Buffer]:
+        key = (id(source), start, stop, durations)
         kept = self._kept.get(key)
         # A builder grows, but a range of its rows never changes.
         if kept is not None and kept[0] is source:
             return kept[1]
         batch = _cut(source, start, stop)
+        if not durations:
+            batch = absolute(batch, batch.append_time)
         parts: list[Buffer] = [batch.header(), batch.body]
         if keep:
             self._keep(key, source, parts)

@@ -230,9 +230,7 @@ class BinarySession:
         assert self._access is not None
         if not self._access.may("publish", name):
             return self._nack(id, (refusals.FORBIDDEN, str(PermissionDenied("publish", name))))
-        expiry = 0
-        if wanted.ttl_ms:
-            expiry = self._server.broker.clock.now_ms() + wanted.ttl_ms
+        expiry = -wanted.ttl_ms  # from when it is taken in
         self._run = None
         name = self._publishes.plain(name, wanted.key)
         waits = self._publishes.add(

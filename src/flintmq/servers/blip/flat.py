@@ -73,8 +73,7 @@ class FlatSession:
         assert name is not None, "texts of buffers are UTF-8"
         if command.action == Action.PUB:
             self._access.require("publish", name)
-            now_ms = self._server.broker.clock.now_ms()
-            expiry = now_ms + min(command.ttl_ms, 2**61) if command.ttl_ms else 0
+            expiry = -min(command.ttl_ms, 2**61)  # from when it is taken in
             name = self._publishes.plain(name, None)
             return self._publishes.add(0, name, 0, command.payload, expiry=expiry)
         if self._publishes.gathered:

@@ -152,7 +152,7 @@ class Sender:
     def send(self, cut: pyarrow.RecordBatch) -> bool:
         """Whether the broker had all of it already."""
         receipts = []
-        rows = rows_of(cut, cut.schema.names, time.time_ns() // 1_000_000)
+        rows = rows_of(cut, cut.schema.names)
         for topic, some in self._spreader.spread(rows):
             at = self._rows.get(topic, 0)
             self._rows[topic] = at + some.num_rows
