@@ -80,7 +80,8 @@ def event(
     if log.isEnabledFor(level):
         extra = {_EVENT: name, _FIELDS: fields}
         # The text is an argument: a % in it is no place holder.
-        log.log(level, "%s", text, extra=extra, exc_info=exc_info, stacklevel=2)
+        said = Said(text, fields)
+        log.log(level, "%s", said, extra=extra, exc_info=exc_info, stacklevel=2)
 
 
 def limited(
@@ -109,7 +110,33 @@ def limited(
     if left_out:
         fields["left_out"] = left_out
     extra = {_EVENT: name, _FIELDS: fields}
-    log.log(level, "%s", text, extra=extra, exc_info=exc_info, stacklevel=2)
+    log.log(level, "%s", Said(text, fields), extra=extra, exc_info=exc_info, stacklevel=2)
+
+
+class Said:
+    """A text with its facts behind it, for handlers that know nothing of fields: the standard
+    library's own, which is in force where no logging is configured."""
+
+    __slots__ = ("_fields", "text")
+
+    def __init__(self, text: str, fields: Mapping[str, object]) -> None:
+        self.text, self._fields = text, fields
+
+    def __str__(self) -> str:
+        try:
+            shown = [(name, _quoted(_plain(value))) for name, value in self._fields.items()]
+        except Exception:  # a value that cannot be shown: the text must not be lost with it
+            return self.text
+        facts = [f"{name}={value}" for name, value in shown if value.strip('"') not in self.text]
+        return f"{self.text} ({', '.join(facts)})" if facts else self.text
+
+
+def text_of(record: logging.LogRecord) -> str:
+    """The text of a record without its facts, which our own formatters show by themselves."""
+    args = record.args
+    if isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], Said):
+        return args[0].text
+    return record.getMessage()
 
 
 def forget_limits() -> None:
@@ -226,7 +253,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": name,
-            "message": _short(record.getMessage()),
+            "message": _short(text_of(record)),
         }
         for field, value in fields.items():
             line[f"field_{field}" if field in line or field in _EXTRA else field] = _plain(value)
@@ -248,7 +275,7 @@ class ConsoleFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         name, fields = event_of(record)
         when, level, where = _when(record), f"{record.levelname.lower():<7}", record.name
-        parts = [one_line(_short(record.getMessage()))]
+        parts = [one_line(_short(text_of(record)))]
         if name:
             where = f"{where} {name}"
         for field, value in fields.items():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -198,3 +200,20 @@ def test_what_was_left_out_is_told_at_the_end_at_the_latest() -> None:
     first, last = map(json.loads, stream.getvalue().splitlines())
     assert first["message"] == "a login failed"
     assert (last["event"], last["left_out"], last["key"]) == ("login_refused", 4, "peer-9")
+
+
+def test_without_any_logging_configured_a_warning_still_carries_its_facts() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import logging; from flintmq.logs import event; "
+            "event(logging.getLogger('flintmq.x'), logging.WARNING, 'dead_letters', "
+            "'2 messages are dead letters now', topic='jobs', group='the workers', count=2)",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.stderr == '2 messages are dead letters now (topic=jobs, group="the workers")\n'

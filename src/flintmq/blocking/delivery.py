@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from ..client.delivery import Deliveries, Delivery, Granted, GrantedRows, Process
+from ..client.delivery import Deliveries, Delivery, Errors, Granted, GrantedRows, Process
 from ..model import Missed, Seconds
 from ..rows import Run
 from .loop_thread import LoopThread
@@ -42,13 +42,18 @@ class BlockingDelivery(Granted, frozen=True, gc=False, eq=False):
         backoff: Seconds = 1.0,
         backoff_max: Seconds = 60.0,
         jitter: float = 0.2,
+        *,
+        dead_on: Errors = (),
+        retry_on: Errors | None = None,
     ) -> BlockingProcess:
         """Work on it: `with message.process(): ...` settles it by how the block ends.
 
         Without an error it is acked. An exception is logged and goes no further: the message is
         delivered again later, and in the end goes to the dead letters. See `Delivery.process`.
         """
-        process = self._inner().process(retries, backoff, backoff_max, jitter)
+        process = self._inner().process(
+            retries, backoff, backoff_max, jitter, dead_on=dead_on, retry_on=retry_on
+        )
         return BlockingProcess(self, self._thread, process)
 
     def _inner(self) -> Delivery:

@@ -9,7 +9,7 @@ from ..client.client import Client
 from ..client.dead_letters import DeadLetter
 from ..client.delivery import Deliveries, Messages
 from ..client.queue_verbs import Ack
-from ..client.subscription import LEASE_MAX_SECONDS
+from ..client.subscription import GRACE_SECONDS, LEASE_MAX_SECONDS
 from ..group_model import LEASE_SECONDS, GroupInfo, GroupStats, InFlight, Order
 from ..model import Receipt, Seconds, Start
 from ..rows import Rows
@@ -33,6 +33,7 @@ class BlockingQueueVerbs:
         lease: Seconds = LEASE_SECONDS,
         lease_max: Seconds = LEASE_MAX_SECONDS,
         prefetch: int | None = None,
+        grace: Seconds = GRACE_SECONDS,
         ack: Ack = "manual",
         start: Start | None = None,
         order: Order | None = None,
@@ -47,6 +48,7 @@ class BlockingQueueVerbs:
             lease=lease,
             lease_max=lease_max,
             prefetch=prefetch,
+            grace=grace,
             ack=ack,
             start=start,
             order=order,

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from inspect import iscoroutinefunction
 from threading import get_ident
+from typing import Self
 
-from ..client.delivery import Deliveries, Delivery, Retrying
+from ..client.delivery import Deliveries, Delivery, Errors, Retrying
+from ..client.sigterm import on_sigterm
 from ..client.subscription import CONCURRENCY, Subscription, check_concurrency, in_threads
 from ..errors import InvalidRequest
 from ..model import Seconds
@@ -24,13 +26,18 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
     """Made by `BlockingClient.subscribe`. Open it with `with`, iterate, settle each message.
 
     It takes up to `prefetch` messages ahead and renews their leases while they are unsettled, up to
-    `lease_max` seconds each. Several threads may read from one. Closing it gives back at once what
-    is not settled.
+    `lease_max` seconds each. Several threads may read from one.
+
+    Closing it drains it: no new messages, those taken ahead are given back at once, handlers and
+    loops in other threads get `grace` seconds to finish theirs, and then what is unsettled is given
+    back. SIGTERM does the same, in a program that does not handle the signal itself.
     """
 
     def __init__(self, owner: object, thread: LoopThread, inner: Subscription) -> None:
         super().__init__(owner, thread, inner)
         self._handlers: set[int] = set()  # the threads they are in
+        self._reading: int | None = None  # the thread that was handed a message last
+        self._forget_sigterm: Callable[[], None] = lambda: None
 
     @property
     def topic(self) -> str:
@@ -53,15 +60,17 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
         backoff: Seconds = 1.0,
         backoff_max: Seconds = 60.0,
         jitter: float = 0.2,
+        dead_on: Errors = (),
+        retry_on: Errors | None = None,
     ) -> None:
         """Have `handler` work on each message, in up to `concurrency` threads, until it is closed.
 
         Each message is settled as by `message.process(retries, backoff, ...)`: done is acked, an
         exception means another delivery later and in the end the dead letters, and never ends the
-        run. Another thread closes the subscription to end it; handlers that run then are waited
-        for. A subscription that is not open is opened for the run.
+        run. Another thread closes the subscription to end it, or SIGTERM does; handlers that run
+        then are waited for. A subscription that is not open is opened for the run.
         """
-        retrying = Retrying.checked(retries, backoff, backoff_max, jitter)
+        retrying = Retrying.checked(retries, backoff, backoff_max, jitter, dead_on, retry_on)
         check_concurrency(concurrency)
         if not callable(handler) or iscoroutinefunction(handler):
             raise InvalidRequest(f"a handler is a plain function of a message, not {handler!r}")
@@ -91,14 +100,35 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
             finally:
                 pool.shutdown(wait=False)  # when the run has ended, also if nobody waits for it
 
-        self._thread.wait_for(run)
+        forget = on_sigterm(lambda: self._thread.soon(self._inner._end_soon))
+        try:
+            self._thread.wait_for(run)
+        finally:
+            forget()
+
+    def open(self) -> Self:
+        """Begin to read; what `with` does. Closing it is up to you then."""
+        super().open()
+        self._forget_sigterm = on_sigterm(lambda: self._thread.soon(self._inner._end_soon))
+        return self
+
+    def __next__(self) -> BlockingDelivery:
+        message = super().__next__()
+        self._reading = get_ident()
+        self._inner._is_read_by_threads = True
+        return message
 
     def close(self) -> None:
-        """Leave the group. What is not settled is given back at once; handlers that run are waited
-        for, unless it is one of them that calls this. Iterators end; closing twice is fine."""
-        if get_ident() in self._handlers:
+        """Take no new messages, wait up to `grace` seconds for work in other threads, and leave the
+        group. Handlers that run are waited for, unless one of them calls this. Then what is not
+        settled is given back. Iterators end; closing twice is fine."""
+        here = get_ident()
+        if here in self._handlers:
             self._inner._is_closed_by_handler = True
+        elif self._reading not in (None, here) and self._thread.ended is None:
+            self._thread.wait_for(self._inner._close_after_work, is_worked_on=True)
         super().close()
+        self._forget_sigterm()
 
     def _no_rows(self) -> BlockingDeliveries:
         return BlockingDeliveries(self._thread)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from types import TracebackType
@@ -643,8 +644,8 @@ class Client(QueueVerbs):
                 except FlintError as error:  # the others are flushed all the same
                     failed = failed or error
         finally:
-            for part in list(self._open):
-                await part.close()
+            # All at once: each may have to wait for work in progress.
+            await asyncio.gather(*(part.close() for part in list(self._open)))
             await self._pollers.close()
             await self._broker.close()
         if failed is not None:

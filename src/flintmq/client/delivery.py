@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from ..broker_api import MemberApi
-from ..errors import Closed, InvalidRequest, LeaseLost
+from ..errors import Closed, DecodeFailed, InvalidRequest, LeaseLost
 from ..group_model import LEASE_SECONDS_MAX, Lease, Ranges
 from ..groups.ranges import without
 from ..logs import event
@@ -365,6 +365,9 @@ class Delivery(Granted, frozen=True, gc=False, eq=False):
         backoff: Seconds = 1.0,
         backoff_max: Seconds = 60.0,
         jitter: float = 0.2,
+        *,
+        dead_on: Errors = (),
+        retry_on: Errors | None = None,
     ) -> Process:
         """Work on it: `async with message.process(): ...` settles it by how the block ends.
 
@@ -374,21 +377,38 @@ class Delivery(Granted, frozen=True, gc=False, eq=False):
         times (None: as often as `max_deliveries` of the topic allows), it goes to the dead letters
         with the exception's text. A block that is cancelled gives it back at once, and it does not
         count as a delivery. A block that settles the message itself has the last word.
+
+        Some errors are the same the next time. Exceptions of the types `dead_on` send the message
+        to the dead letters at once; with `retry_on`, all but those types do. So does a value that
+        cannot be decoded (DecodeFailed), unless `retry_on` names it.
         """
-        return Process(self, Retrying.checked(retries, backoff, backoff_max, jitter))
+        retrying = Retrying.checked(retries, backoff, backoff_max, jitter, dead_on, retry_on)
+        return Process(self, retrying)
+
+
+Errors = type[Exception] | tuple[type[Exception], ...]
+"""A type of exceptions, or several: what `except` takes."""
 
 
 class Retrying(NamedTuple):
-    """When a message that failed is tried again."""
+    """Whether and when a message that failed is tried again."""
 
     retries: int | None
     backoff: float
     backoff_max: float
     jitter: float
+    dead_on: Errors = ()
+    retry_on: Errors | None = None
 
     @classmethod
     def checked(
-        cls, retries: int | None, backoff: Seconds, backoff_max: Seconds, jitter: float
+        cls,
+        retries: int | None,
+        backoff: Seconds,
+        backoff_max: Seconds,
+        jitter: float,
+        dead_on: Errors = (),
+        retry_on: Errors | None = None,
     ) -> Retrying:
         if retries is not None and (type(retries) is not int or retries < 0):
             raise InvalidRequest(
@@ -402,13 +422,30 @@ class Retrying(NamedTuple):
             seconds(backoff, "backoff"),
             min(seconds(backoff_max, "backoff_max"), float(SECONDS_MAX)),
             float(jitter),
+            _checked_errors(dead_on, "dead_on"),
+            None if retry_on is None else _checked_errors(retry_on, "retry_on"),
         )
+
+    def is_hopeless(self, error: Exception, message: Delivery) -> bool:
+        """Whether trying again would end the same way."""
+        if self.retry_on is not None:
+            return not isinstance(error, self.retry_on)
+        if isinstance(error, DecodeFailed):
+            return (error.topic, error.offset) == (message.topic, message.offset)
+        return isinstance(error, self.dead_on)
 
     def delay(self, delivery_count: int) -> float:
         """How long to wait before the next delivery."""
         longer: int = 2 ** min(max(0, delivery_count - 1), 62)
         chosen = min(self.backoff * longer, self.backoff_max)
         return chosen * uniform(1 - self.jitter, 1 + self.jitter) if self.jitter else chosen
+
+
+def _checked_errors(errors: Errors, name: str) -> Errors:
+    kinds = errors if isinstance(errors, tuple) else (errors,)
+    if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+        raise InvalidRequest(f"{name} is an exception class, or a tuple of them; not {errors!r}")
+    return errors
 
 
 class Process:
@@ -449,7 +486,18 @@ class Process:
         """Settle the message by how the work ended; whether that is all there is to the error."""
         message = self._message
         failed = isinstance(error, Exception)
-        if failed:
+        if isinstance(error, Exception) and self._retrying.is_hopeless(error, message):
+            event(
+                log,
+                logging.WARNING,
+                "message_rejected",
+                f"{message.topic} offset {message.offset} goes to the dead letters of group "
+                f"{message.group!r}: {reason_of(error)}",
+                topic=message.topic,
+                offset=message.offset,
+                group=message.group,
+            )
+        elif failed:
             event(
                 log,
                 logging.WARNING,
@@ -489,7 +537,9 @@ class Process:
             await message._grip.settle(offset, "release", releasing)
         elif not isinstance(error, Exception):
             await message.nack()
-        elif retries is not None and message.delivery_count > retries:
+        elif self._retrying.is_hopeless(error, message) or (
+            retries is not None and message.delivery_count > retries
+        ):
             await message.reject(reason_of(error))
         else:
             await message.nack(self._retrying.delay(message.delivery_count))

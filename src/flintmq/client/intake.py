@@ -17,7 +17,7 @@ from typing import Any
 from ..batch import RowSource
 from ..broker_api import Grant, MemberApi
 from ..clock import Clock, Timer
-from ..errors import FilterFailed, FlintError, LeaseLost, StorageFull
+from ..errors import Closed, FilterFailed, FlintError, LeaseLost, StorageFull
 from ..group_model import Lease
 from ..logs import event
 from ..rows import Origin, Run
@@ -114,6 +114,7 @@ class Intake:
         self._growing: asyncio.Task[None] | None = None
         self._failed: Exception | None = None
         self._is_dead = False
+        self._is_stopped = False
         self._closing: asyncio.Task[None] | None = None
 
     async def open(self, partitions: Iterable[int]) -> None:
@@ -131,8 +132,13 @@ class Intake:
 
     # --- handing out
 
+    @property
+    def unsettled(self) -> int:
+        """How many messages are held, whether handed out or still here."""
+        return self._unsettled
+
     def is_ready(self) -> bool:
-        return bool(self._ahead or self._settled or self._failed is not None)
+        return bool(self._ahead or self._settled or self._failed is not None or self._is_stopped)
 
     def take(self, max_rows: int) -> Deliveries:
         """Up to so many that are here; with ack="auto", that are settled already."""
@@ -212,6 +218,8 @@ class Intake:
     def _raise_failed(self) -> None:
         error = self._failed
         if error is None:
+            if self._is_stopped:
+                raise Closed("the subscription")
             return
         if self._is_dead:
             raise copy(error) if isinstance(error, FlintError) else error
@@ -226,7 +234,7 @@ class Intake:
         room = self._prefetch - self._unsettled
         if room < self._refill_at and not (room > 0 and self._parking and not self._ahead):
             return
-        if self._failed is not None or self._closing is not None:
+        if self._failed is not None or self._is_stopped or self._closing is not None:
             return
         members = self._members
         if self._count is not None:
@@ -279,7 +287,7 @@ class Intake:
         items = [
             (held, run.source, row, run.origin) for run in grant.rows.runs for row in run.rows()
         ]
-        room = self._prefetch - self._unsettled
+        room = 0 if self._is_stopped else self._prefetch - self._unsettled
         if len(items) > room:  # several partitions were faster than one
             self._give_back(items[room:])
             del items[room:]
@@ -346,6 +354,8 @@ class Intake:
             return
         grip.unsettled -= count
         self._unsettled -= count
+        if self._is_stopped:
+            self._parking.wake()
         if not grip.unsettled:
             del self._held[grip]
             if not self._held:
@@ -441,6 +451,29 @@ class Intake:
         self._refill()
 
     # --- the end
+
+    def stop(self) -> None:
+        """Take nothing more, and give back what nobody has seen. What was handed out stays leased
+        until it is settled or this is closed; `wait_settled` waits for that."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        for task in self._taking.values():
+            task.cancel()
+        unseen, self._ahead = self._ahead, deque()
+        self._give_back(unseen)
+        for item in unseen:
+            item[0].lose([_offset(item)])
+        self._parking.wake()
+
+    async def wait_settled(self, timeout: float) -> bool:
+        """Whether everything that was handed out is settled, within so many seconds."""
+        while self._unsettled:
+            began = self._clock.monotonic()
+            if not await self._parking.wait(timeout):
+                return False
+            timeout -= self._clock.monotonic() - began
+        return True
 
     async def close(self) -> None:
         """Give everything back and leave the group; goes on to its end even if cancelled."""

@@ -35,7 +35,7 @@ from .delivery import (
 from .polling import Asked, Pollers
 from .routing import partition_name
 from .sending import partitions_of
-from .subscription import LEASE_MAX_SECONDS, Subscription
+from .subscription import GRACE_SECONDS, LEASE_MAX_SECONDS, Subscription
 from .turns import Turns
 
 Ack = Literal["manual", "auto"]
@@ -70,6 +70,7 @@ class QueueVerbs:
         lease: Seconds = LEASE_SECONDS,
         lease_max: Seconds = LEASE_MAX_SECONDS,
         prefetch: int | None = None,
+        grace: Seconds = GRACE_SECONDS,
         ack: Ack = "manual",
         start: Start | None = None,
         order: Order | None = None,
@@ -81,7 +82,8 @@ class QueueVerbs:
         Each message goes to one member of the group, under a lease of `lease` seconds, which is
         renewed until the message is settled, for `lease_max` seconds at most. Up to `prefetch`
         messages (16) are held at once. With `ack="auto"` a message is settled before it is handed
-        out: at most once.
+        out: at most once. `grace` is how long work in progress may go on when the subscription is
+        closed or the process gets SIGTERM.
 
         The first subscribe or poll makes the group. `order` is 'priority' (the default), 'key' (one
         message of a key at a time, in order) or 'log'; `filter` and `start` are as for readers, and
@@ -101,6 +103,7 @@ class QueueVerbs:
             lease=checked_lease(lease),
             lease_max=seconds(lease_max, "lease_max"),
             prefetch=prefetch,
+            grace=seconds(grace, "grace"),
             auto=_is_auto(ack),
             start=start,
             order=None if order is None else check_order(order),

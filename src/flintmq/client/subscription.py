@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -12,12 +13,14 @@ from typing import Any, cast
 from ..broker_api import BrokerApi, Filter
 from ..errors import InvalidRequest
 from ..group_model import LEASE_SECONDS, TAKE_MAX, Order
+from ..logs import event
 from ..model import Seconds, Start
 from ..tracing import Tracing
 from .consuming import Consumer, Owner
-from .delivery import Deliveries, Delivery, Retrying
+from .delivery import Deliveries, Delivery, Errors, Process, Retrying, log
 from .intake import Intake
 from .membership import Membership
+from .sigterm import on_sigterm
 from .turns import Turns
 
 PREFETCH = 16
@@ -26,10 +29,17 @@ PREFETCH = 16
 LEASE_MAX_SECONDS = 3600.0
 """How long a subscription renews the leases of a message, unless told otherwise."""
 
+GRACE_SECONDS = 8.0
+"""How long work on messages may go on once a subscription is closed: within the ten seconds that
+container runtimes wait before they kill."""
+
 CONCURRENCY = 8
 
 Handler = Callable[[Delivery], Awaitable[object]] | Callable[[Delivery], object]
 """An async function of a message, or a plain one, which runs in a thread."""
+
+CANCEL_SECONDS = 1.0
+"""How long a loop that was cancelled may take to give back its message."""
 
 HandlerCall = Callable[[Delivery], Awaitable[object]]
 
@@ -38,8 +48,12 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
     """Made by `Client.subscribe`. Open it with `async with`, iterate over it, settle each message.
 
     It takes up to `prefetch` messages ahead and renews their leases while they are unsettled, up to
-    `lease_max` seconds each. It holds no more than `prefetch`: who reads on without settling waits.
-    Closing it gives back at once what is not settled.
+    `lease_max` seconds each. It holds no more than `prefetch`: reading blocks until
+    some are settled.
+
+    Closing it drains it: no new messages, those taken ahead are given back at once, handlers and
+    loops in other tasks get `grace` seconds to finish theirs, and then what is unsettled is given
+    back. SIGTERM does the same, in a program that does not handle the signal itself.
     """
 
     def __init__(
@@ -53,6 +67,7 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         lease: float = LEASE_SECONDS,
         lease_max: float = LEASE_MAX_SECONDS,
         prefetch: int | None = None,
+        grace: float = GRACE_SECONDS,
         auto: bool = False,
         start: Start | None = None,
         order: Order | None = None,
@@ -67,14 +82,43 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         )
         self._lease, self._lease_max = lease, lease_max
         self._prefetch = prefetch
+        self._grace = grace
         self._auto = auto
         self._tracing = tracing
+        self._reading: asyncio.Task[Any] | None = None
+        """The task that was handed a message last by iteration."""
+        self._is_read_by_threads = False
+        self._draining: asyncio.Task[None] | None = None
+        self._forget_sigterm: Callable[[], None] | None = None
         self._workers: set[asyncio.Task[Any]] = set()
         self._is_closed_by_handler = False
         """By one in a thread, which waits for the closing: then closing does not wait for it."""
 
     async def _open(self) -> Intake:
-        return await self._take_in(self._prefetch or PREFETCH)
+        intake = await self._take_in(self._prefetch or PREFETCH)
+        loop = asyncio.get_running_loop()
+        self._forget_sigterm = on_sigterm(lambda: loop.call_soon_threadsafe(self._end_soon))
+        return intake
+
+    def _end_soon(self) -> None:
+        """The process was asked to end."""
+        event(
+            log,
+            logging.INFO,
+            "draining",
+            f"SIGTERM: the {self._what} takes no new messages; work in progress has "
+            f"{self._grace:g} seconds",
+            topic=self.topic,
+            group=self.group,
+        )
+        reading = self._reading
+        is_read = reading is not None and not reading.done()
+        self._drain_once(is_read or self._is_read_by_threads, reading if is_read else None)
+
+    async def __anext__(self) -> Delivery:
+        message = await super().__anext__()
+        self._reading = asyncio.current_task()
+        return message
 
     async def _take_in(self, prefetch: int) -> Intake:
         membership = self._membership
@@ -119,6 +163,8 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         backoff: Seconds = 1.0,
         backoff_max: Seconds = 60.0,
         jitter: float = 0.2,
+        dead_on: Errors = (),
+        retry_on: Errors | None = None,
     ) -> None:
         """Have `handler` work on each message, up to `concurrency` at once, until it is closed.
 
@@ -128,7 +174,7 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         run. Cancelled, async handlers are cancelled and their messages given back; plain ones
         cannot be stopped and are waited for. A subscription that is not open is opened for the run.
         """
-        retrying = Retrying.checked(retries, backoff, backoff_max, jitter)
+        retrying = Retrying.checked(retries, backoff, backoff_max, jitter, dead_on, retry_on)
         check_concurrency(concurrency)
         if not callable(handler):
             raise InvalidRequest(f"a handler is a function of a message, not {handler!r}")
@@ -162,16 +208,61 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         task = asyncio.current_task()
         assert task is not None
         async for message in self:
-            async with message.process(*retrying):
+            async with Process(message, retrying):
                 await call(message)
             if task.cancelling():  # while a plain handler ran, which could not be stopped
                 raise asyncio.CancelledError
 
     async def close(self) -> None:
-        """Leave the group. What is not settled is given back at once, handlers are cancelled (plain
-        functions cannot be, and are waited for), and iterators end; closing twice is fine."""
-        self._closed = True
+        """Take no new messages, wait up to `grace` seconds for work in other tasks, and leave the
+        group. Then handlers are cancelled (plain functions cannot be, and are waited for) and what
+        is not settled is given back. Iterators end; closing twice is fine."""
         here = asyncio.current_task()
+        if here in self._workers or self._is_closed_by_handler:
+            await self._leave(here)  # a handler that waited for itself would wait in vain
+        else:
+            reading = self._reading
+            is_read = reading is not None and reading is not here and not reading.done()
+            await self._close_after_work(is_worked_on=is_read)
+
+    async def _close_after_work(self, *, is_worked_on: bool) -> None:
+        """Close; with `is_worked_on`, messages that were handed out are waited for, too."""
+        await asyncio.shield(self._drain_once(is_worked_on))
+
+    def _drain_once(
+        self, is_worked_on: bool, cancelled_at_last: asyncio.Task[Any] | None = None
+    ) -> asyncio.Task[None]:
+        if self._draining is None:
+            self._closed = True
+            self._draining = asyncio.ensure_future(self._drain(is_worked_on, cancelled_at_last))
+        return self._draining
+
+    async def _drain(self, is_worked_on: bool, cancelled_at_last: asyncio.Task[Any] | None) -> None:
+        intake = self._opened
+        if intake is not None:
+            intake.stop()
+            if (self._workers or is_worked_on) and not await intake.wait_settled(self._grace):
+                self._say_that_time_is_up(intake)
+                if cancelled_at_last is not None and cancelled_at_last.cancel():
+                    await asyncio.wait([cancelled_at_last], timeout=CANCEL_SECONDS)
+        await self._leave(None)
+
+    def _say_that_time_is_up(self, intake: Intake) -> None:
+        event(
+            log,
+            logging.WARNING,
+            "grace_is_over",
+            f"the {self._what} ends with {intake.unsettled} messages still in work after "
+            f"{self._grace:g} seconds; they go back to the group",
+            topic=self.topic,
+            group=self.group,
+            count=intake.unsettled,
+        )
+
+    async def _leave(self, here: asyncio.Task[Any] | None) -> None:
+        self._closed = True
+        if self._forget_sigterm is not None:
+            self._forget_sigterm()
         workers = [worker for worker in self._workers if worker is not here]
         for worker in workers:
             worker.cancel()

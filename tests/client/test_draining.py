@@ -1,0 +1,295 @@
+"""A subscription that is closed lets work in progress finish, within its grace time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flintmq
+from flintmq.testing import ManualClock
+from tests.conftest import Background
+from tests.serving import serving
+
+
+@pytest.fixture
+async def mq(clock: ManualClock) -> flintmq.Client:
+    mq = await flintmq.connect("memory://", clock=clock)
+    await mq.publish_batch("jobs", [b"0", b"1", b"2", b"3"])
+    return mq
+
+
+async def lag_and_leased(mq: flintmq.Client) -> tuple[int, int]:
+    stats = await mq.group_stats("jobs", "workers")
+    return stats.lag, stats.in_flight
+
+
+async def test_closing_waits_for_handlers_and_takes_no_new_messages(
+    mq: flintmq.Client, background: Background
+) -> None:
+    finish = asyncio.Event()
+    done: list[bytes] = []
+
+    async def handle(message: flintmq.Delivery) -> None:
+        await finish.wait()
+        done.append(message.value)
+
+    subscription = mq.subscribe("jobs", "workers", grace=10)
+    run = await background.waiting(subscription.run(handle, concurrency=2))
+    closing = await background.waiting(subscription.close())
+    assert await lag_and_leased(mq) == (4, 2), "what was taken ahead is given back at once"
+
+    finish.set()
+    await closing
+    await run
+    assert done == [b"0", b"1"]
+    assert await lag_and_leased(mq) == (2, 0)
+    await mq.close()
+
+
+async def test_after_the_grace_time_handlers_are_cancelled_and_their_messages_given_back(
+    mq: flintmq.Client,
+    background: Background,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def handle(message: flintmq.Delivery) -> None:
+        await asyncio.Event().wait()
+
+    subscription = mq.subscribe("jobs", "workers", grace=10)
+    run = await background.waiting(subscription.run(handle, concurrency=2))
+    closing = await background.waiting(subscription.close())
+    await clock.advance(9.9)
+    assert not closing.done()
+    await clock.advance(0.1)
+    await closing
+    await run
+    assert "2 messages still in work after 10 seconds" in caplog.text
+    again = await mq.poll("jobs", "workers")
+    assert [message.delivery_count for message in again] == [1, 1, 1, 1]
+    await mq.close()
+
+
+async def test_a_loop_in_another_task_ends_behind_its_message(
+    mq: flintmq.Client, background: Background
+) -> None:
+    finish = asyncio.Event()
+    done: list[bytes] = []
+    subscription = await mq.subscribe("jobs", "workers", grace=10)
+
+    async def work() -> None:
+        async for message in subscription:
+            await finish.wait()
+            await message.ack()
+            done.append(message.value)
+
+    working = await background.waiting(work())
+    closing = await background.waiting(subscription.close())
+    finish.set()
+    await closing
+    await working
+    assert done == [b"0"]
+    assert await lag_and_leased(mq) == (3, 0)
+    await mq.close()
+
+
+async def test_who_leaves_a_loop_with_a_message_in_hand_waits_for_nothing(
+    mq: flintmq.Client, clock: ManualClock
+) -> None:
+    async with mq.subscribe("jobs", "workers") as subscription:
+        async for _ in subscription:
+            break
+    assert await lag_and_leased(mq) == (4, 0)
+    assert clock.monotonic() == 0
+    await mq.close()
+
+
+async def test_closing_the_connection_drains_all_subscriptions_at_once(
+    mq: flintmq.Client, background: Background, clock: ManualClock
+) -> None:
+    async def handle(message: flintmq.Delivery) -> None:
+        await asyncio.Event().wait()
+
+    runs = [
+        await background.waiting(mq.subscribe("jobs", group, grace=10).run(handle))
+        for group in ("a", "b", "c")
+    ]
+    closing = await background.waiting(mq.close())
+    await clock.advance(10)
+    assert closing.done()
+    await asyncio.gather(closing, *runs)
+
+
+# --- what is hopeless
+
+
+async def rejected(mq: flintmq.Client) -> list[tuple[bytes, str]]:
+    return [
+        (letter.message.value, letter.reason) for letter in await mq.dead_letters("jobs", "workers")
+    ]
+
+
+async def test_a_value_that_cannot_be_decoded_is_a_dead_letter_at_once_with_one_line_in_the_log(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with flintmq.connect("memory://", clock=clock) as mq:
+        await mq.publish("jobs", b"{", content_type="application/json")
+        async with mq.subscribe("jobs", "workers") as subscription:
+            message = await subscription.read()
+            async with message.process():
+                message.decode()
+        ((value, reason),) = await rejected(mq)
+    assert value == b"{"
+    assert reason.startswith("DecodeFailed: ")
+    (line,) = [record for record in caplog.records if record.name == "flintmq.client"]
+    assert "jobs offset 0 goes to the dead letters of group 'workers'" in line.getMessage()
+    assert line.exc_info is None
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "is_dead"),
+    [
+        ({"dead_on": (KeyError, ValueError)}, ValueError("bad"), True),
+        ({"dead_on": ValueError}, UnicodeError("a kind of ValueError"), True),
+        ({"dead_on": KeyError}, ValueError("bad"), False),
+        ({"retry_on": OSError}, ValueError("bad"), True),
+        ({"retry_on": OSError}, TimeoutError("a kind of OSError"), False),
+        ({}, ValueError("bad"), False),
+    ],
+    ids=str,
+)
+async def test_types_of_errors_say_whether_a_message_is_tried_again(
+    mq: flintmq.Client, options: Any, error: Exception, is_dead: bool
+) -> None:
+    async with mq, mq.subscribe("jobs", "workers", prefetch=1) as subscription:
+        message = await subscription.read()
+        async with message.process(**options):
+            raise error
+        expected = [(b"0", f"{type(error).__name__}: {error}")] if is_dead else []
+        assert await rejected(mq) == expected
+
+
+async def test_decoding_is_tried_again_where_that_is_asked_for(clock: ManualClock) -> None:
+    async with flintmq.connect("memory://", clock=clock) as mq:
+        await mq.publish("jobs", b"{", content_type="application/json")
+        async with mq.subscribe("jobs", "workers") as subscription:
+            message = await subscription.read()
+            async with message.process(retry_on=flintmq.DecodeFailed):
+                message.decode()
+        assert await rejected(mq) == []
+
+
+async def test_what_is_no_exception_class_is_refused(mq: flintmq.Client) -> None:
+    async with mq, mq.subscribe("jobs", "workers") as subscription:
+        message = await subscription.read()
+        with pytest.raises(flintmq.InvalidRequest, match="dead_on is an exception class"):
+            message.process(dead_on="ValueError")  # type: ignore[arg-type]
+
+
+# --- SIGTERM
+
+ASYNC_RUN = """
+    import asyncio, sys
+    import flintmq
+
+    async def main(url):
+        async with flintmq.connect(url) as mq:
+            async def handle(message):
+                print("begun", flush=True)
+                await asyncio.sleep(0.3)
+                print("done", flush=True)
+            await mq.subscribe("jobs", "workers", prefetch=4, grace=30).run(handle, concurrency=1)
+            print("left", flush=True)
+
+    asyncio.run(main(sys.argv[1]))
+"""
+ASYNC_FOR = """
+    import asyncio, sys
+    import flintmq
+
+    async def main(url):
+        async with flintmq.connect(url) as mq, mq.subscribe("jobs", "workers", grace=30) as jobs:
+            async for message in jobs:
+                print("begun", flush=True)
+                await asyncio.sleep(0.3)
+                await message.ack()
+                print("done", flush=True)
+            print("left", flush=True)
+
+    asyncio.run(main(sys.argv[1]))
+"""
+BLOCKING_RUN = """
+    import sys, time
+    import flintmq
+
+    def handle(message):
+        print("begun", flush=True)
+        time.sleep(0.3)
+        print("done", flush=True)
+
+    with flintmq.connect_sync(sys.argv[1]) as mq:
+        mq.subscribe("jobs", "workers", prefetch=4, grace=30).run(handle, concurrency=1)
+        print("left", flush=True)
+"""
+BLOCKING_FOR = """
+    import sys, time
+    import flintmq
+
+    with flintmq.connect_sync(sys.argv[1]) as mq, mq.subscribe("jobs", "workers", grace=30) as jobs:
+        for message in jobs:
+            print("begun", flush=True)
+            time.sleep(0.3)
+            message.ack()
+            print("done", flush=True)
+        print("left", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program",
+    [ASYNC_RUN, ASYNC_FOR, BLOCKING_RUN, BLOCKING_FOR],
+    ids=["async run", "async for", "blocking run", "blocking for"],
+)
+def test_sigterm_ends_a_worker_behind_the_message_it_works_on(program: str, tmp_path: Path) -> None:
+    with serving(tmp_path) as url:
+        with flintmq.connect_sync(url) as mq:
+            mq.publish_batch("jobs", [b"0", b"1", b"2", b"3", b"4", b"5"])
+        script = tmp_path / "worker.py"
+        script.write_text(textwrap.dedent(program))
+        worker = subprocess.Popen(
+            [sys.executable, str(script), url], stdout=subprocess.PIPE, text=True
+        )
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "begun\n"
+        os.kill(worker.pid, signal.SIGTERM)
+        rest = worker.communicate(timeout=60)[0].splitlines()
+
+        assert rest == ["done", "left"]
+        assert worker.returncode == 0
+        with flintmq.connect_sync(url) as mq:
+            stats = mq.group_stats("jobs", "workers")
+            assert (stats.lag, stats.in_flight) == (5, 0)
+
+
+def test_a_program_that_handles_sigterm_itself_is_left_alone() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        with flintmq.connect_sync("memory://") as mq, mq.subscribe("jobs", "workers") as jobs:
+            signal.raise_signal(signal.SIGTERM)
+            mq.publish("jobs", b"0")
+            jobs.read().ack()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [signal.SIGTERM]
+    with flintmq.connect_sync("memory://") as mq, mq.subscribe("jobs", "workers"):
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
