@@ -20,12 +20,14 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
+from threading import Thread
 from time import monotonic
 from typing import Any
 
 from ..errors import FlintError
 from .bench_workloads import Plan, Run
 from .connecting import run_async
+from .exit_codes import Terminated
 
 TELL_EVERY = 0.1
 END_WITHIN = 10.0
@@ -56,25 +58,29 @@ def run_share(plan: Plan, measure: Measure, pipe: Connection) -> None:
         assert task is not None
 
         def hear() -> None:
-            try:
-                said = pipe.recv()
-            except EOFError:
-                said = ("stop",)  # the parent has died
-            if said[0] == "all":
-                answers.put_nowait(said[1])
+            """In a thread: the loop would make the pipe non-blocking, and what is sent short."""
+            while True:
+                try:
+                    what, *counts = pipe.recv()
+                except (EOFError, OSError):
+                    what, counts = "stop", []  # the parent has died
+                with suppress(RuntimeError):  # the loop has ended meanwhile
+                    loop.call_soon_threadsafe(heard, *counts)
+                if what == "stop":
+                    return
+
+        def heard(counts: Counter[str] | None = None) -> None:
+            if counts is not None:
+                answers.put_nowait(counts)
             else:
-                loop.remove_reader(pipe.fileno())
                 task.cancel()
 
-        loop.add_reader(pipe.fileno(), hear)
-        try:
-            await measure(run)
-        finally:
-            loop.remove_reader(pipe.fileno())
+        Thread(target=hear, daemon=True).start()
+        await measure(run)
 
     with suppress(BrokenPipeError):
         try:
-            with suppress(asyncio.CancelledError):
+            with suppress(asyncio.CancelledError, Terminated):
                 run_async(work())
             facts = (run.published, run.received, run.lost, run.durability, run.by_topic)
             pipe.send(("result", facts))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import signal
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +17,7 @@ from ..client.client import Client
 from ..errors import InvalidRequest
 from ..event_loop import loop_factory
 from .contexts import Context, chosen, path_of_contexts, read_contexts
+from .exit_codes import Terminated
 
 HERE = "flint://127.0.0.1:7600"
 
@@ -117,6 +120,30 @@ def _secret(path: Path) -> str:
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run to its end; Ctrl-C cancels the work, which tidies up, and then counts as Ctrl-C."""
+    """Run to its end; Ctrl-C cancels the work, which tidies up, and then counts as Ctrl-C. So does
+    SIGTERM, as of `timeout` or a supervisor."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(work)
+        return runner.run(_until_terminated(work))
+
+
+async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    is_terminated = False
+
+    def terminate() -> None:
+        nonlocal is_terminated
+        is_terminated = True
+        task.cancel()
+
+    with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows; not the main thread
+        loop.add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if is_terminated:
+            raise Terminated from None
+        raise
+    finally:
+        with suppress(NotImplementedError, ValueError, RuntimeError):
+            loop.remove_signal_handler(signal.SIGTERM)

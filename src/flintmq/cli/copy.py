@@ -25,6 +25,7 @@ from .connecting import Target, run_async, server_options, target_of
 from .copy_files import BATCHES, STDIO, Lot, contiguous, copied, is_file, next_offsets, open_sink
 from .copy_files import read_file as lots_of_file
 from .durations import Position
+from .outlet import Outlet
 from .progress import ProgressBar
 from .shared import output_option
 from .showing import many
@@ -257,11 +258,13 @@ async def _to_file(job: Job, target: Target, resume: bool, overwrite: bool) -> N
         sink = open_sink(job.destination, resume=resume, overwrite=overwrite)
         bar = ProgressBar("copied", ends.total)
         try:
-            async for rows in _rows(reader, ends, job):
-                sink.write(rows)
-                job.copied += len(rows)
-                job.bytes += _bytes_of(rows.runs)
-                bar.show(job.copied)
+            async with Outlet(sink.file) as out:
+                found = _rows(reader, ends, job)
+                while (rows := await out.unless_gone(anext(found, None))) is not None:
+                    await out.print([sink.encode(rows)])
+                    job.copied += len(rows)
+                    job.bytes += _bytes_of(rows.runs)
+                    bar.show(job.copied)
         finally:
             bar.clear()
             sink.close()

@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -142,50 +142,37 @@ def _batches(path: Path) -> Iterator[RecordBatch]:
 # --- into a file
 
 
-class Sink(Protocol):
-    def write(self, rows: Rows) -> None: ...
-    def close(self) -> None: ...
+Encode = Callable[[Rows], bytes]
 
 
-class JsonLines:
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+class Sink(NamedTuple):
+    """Where messages go, and as what."""
 
-    def write(self, rows: Rows) -> None:
-        self._file.write(b"".join(line(message) + b"\n" for message in rows))
-        self._file.flush()
+    file: BinaryIO
+    encode: Encode
 
     def close(self) -> None:
-        _settle(self._file)
+        if self.file is not sys.stdout.buffer:
+            os.fsync(self.file.fileno())
+            self.file.close()
 
 
-class Batches:
+def json_lines(rows: Rows) -> bytes:
+    return b"".join(line(message) + b"\n" for message in rows)
+
+
+def record_batches(rows: Rows) -> bytes:
     """Record batches as the topic has them, where whole ones were read; else parts of them."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def write(self, rows: Rows) -> None:
-        for run in rows.runs:
-            for part in contiguous(run):
-                source = part.source
-                if isinstance(source, RecordBatch) and part.row_count == source.row_count:
-                    self._file.write(source.encode())
-                    continue
-                builder = BatchBuilder(source.base_offset + part.start)
-                builder.extend(source, part.start, part.stop)
-                self._file.write(builder.seal().encode())
-        self._file.flush()
-
-    def close(self) -> None:
-        _settle(self._file)
+    return b"".join(_sealed(part) for run in rows.runs for part in contiguous(run))
 
 
-def _settle(file: BinaryIO) -> None:
-    file.flush()
-    if file is not sys.stdout.buffer:
-        os.fsync(file.fileno())
-        file.close()
+def _sealed(run: Run) -> bytes:
+    source = run.source
+    if isinstance(source, RecordBatch) and run.row_count == source.row_count:
+        return bytes(source.encode())
+    builder = BatchBuilder(source.base_offset + run.start)
+    builder.extend(source, run.start, run.stop)
+    return bytes(builder.seal().encode())
 
 
 def contiguous(run: Run) -> list[Run]:
@@ -203,12 +190,12 @@ def contiguous(run: Run) -> list[Run]:
 
 def open_sink(name: str, *, resume: bool, overwrite: bool) -> Sink:
     if name == STDIO:
-        return JsonLines(sys.stdout.buffer)
+        return Sink(sys.stdout.buffer, json_lines)
     path = Path(name)
     if path.exists() and not (resume or overwrite):
         raise InvalidRequest(f"{path} is there already; --resume goes on with it, or --overwrite")
-    file = path.open("ab" if resume else "wb")
-    return JsonLines(file) if name.endswith(JSON_LINES) else Batches(file)
+    file = path.open("ab" if resume else "wb", buffering=0)
+    return Sink(file, json_lines if name.endswith(JSON_LINES) else record_batches)
 
 
 class _Told(msgspec.Struct):

@@ -11,7 +11,7 @@ from ..errors import (
     TlsFailed,
 )
 
-DONE, FAILED, MISUSED, UNREACHABLE, DENIED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+DONE, FAILED, MISUSED, UNREACHABLE, DENIED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 130, 143
 
 MEANINGS = {
     DONE: "done",
@@ -20,11 +20,16 @@ MEANINGS = {
     UNREACHABLE: "the broker cannot be reached, or did not answer: trying again may help",
     DENIED: "the broker does not know the key, or the key may not do that",
     INTERRUPTED: "ended by Ctrl-C; what was done so far is told",
+    TERMINATED: "ended by SIGTERM, as of `timeout`; else as by Ctrl-C",
 }
 
 
 class NotStarted(FlintError):
     """A broker cannot listen where it was told to: nobody was asked, so nobody was out of reach."""
+
+
+class Terminated(KeyboardInterrupt):
+    """Ended by SIGTERM: what Ctrl-C does, under another exit code."""
 
 
 def code_of(error: FlintError) -> int:

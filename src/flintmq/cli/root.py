@@ -11,7 +11,8 @@ import click
 
 from .. import __version__
 from ..errors import FlintError
-from .exit_codes import FAILED, INTERRUPTED, MISUSED, code_of
+from .exit_codes import FAILED, INTERRUPTED, MISUSED, TERMINATED, Terminated, code_of
+from .streams import patient
 
 LOG_COMMANDS = {
     "ls": ("log_ls", "What a data directory holds."),
@@ -171,7 +172,7 @@ Examples:
   flintmq backup /var/lib/flint /mnt/backup/flint-monday
 
 Exit codes: 0 done, 1 a problem, 2 the command was used wrongly, 3 the broker cannot be reached,
-4 it does not allow that, 130 Ctrl-C.
+4 it does not allow that, 130 Ctrl-C, 143 SIGTERM.
 """,
 )
 
@@ -180,6 +181,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+    sys.stdout, sys.stderr = patient(sys.stdout), patient(sys.stderr)
     try:
         if "_FLINTMQ_COMPLETE" in os.environ:
             root.main(prog_name="flintmq")  # a shell asks for completions
@@ -201,6 +203,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
+    except Terminated:
+        print("flintmq: terminated", file=sys.stderr)
+        return TERMINATED
     except (click.Abort, KeyboardInterrupt):
         print("flintmq: interrupted", file=sys.stderr)
         return INTERRUPTED

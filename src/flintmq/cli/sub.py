@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import Any
 
 import click
 
-from ..client.client import Client
 from ..errors import FlintError, InvalidRequest
-from ..model import Start
+from ..group_model import LEASE_SECONDS
 from ..rows import Message
 from .connecting import Target, run_async, server_options
 from .durations import Duration, Position
 from .envelope import line
 from .formatting import formatter
+from .outlet import Outlet, to_its_end
 from .showing import has_colour, many
+from .sub_sources import BATCH_MAX, FIRST_BATCH, Source, Wanted, opened
 from .values import as_bytes, for_people, published
 
-BATCH = 1000
-
-Take = Callable[[int, float | None], Any]
-"""So many at most, waiting so long at most: messages, none when there are none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which messages, and for how long."""
-
-    topic: str
-    group: str | None
-    reader: str | None
-    live: bool
-    start: Start | None
-    filter: str | None
-    count: int | None
-    follow: bool
-    timeout: float | None
+HOLD_SECONDS = 1.0
+"""How long a message waits for a slow reader before it is given back unwritten."""
 
 
 class Tally:
@@ -145,8 +125,8 @@ def command(
 
 def _writer(
     format: str | None, as_json: bool, decode: bool, raw: bool
-) -> Callable[[Sequence[Message]], bytes]:
-    """How messages look; many at once, since printing one by one is what would take long."""
+) -> Callable[[Message], bytes]:
+    """How a message looks."""
     value = for_people if decode else published
     if format is not None:
         try:
@@ -167,7 +147,7 @@ def _writer(
         def one(message: Message) -> bytes:
             return value(message) + b"\n"
 
-    return lambda messages: b"".join(map(one, messages))
+    return one
 
 
 def pretty(message: Message, *, colour: bool = True) -> bytes:
@@ -194,104 +174,57 @@ def shown(value: Any) -> str:
 
 
 async def _receive(
-    target: Target, wanted: Wanted, write: Callable[[Sequence[Message]], bytes], tally: Tally
+    target: Target, wanted: Wanted, write: Callable[[Message], bytes], tally: Tally
 ) -> None:
-    out = sys.stdout.buffer
     async with (
         target.connect(auto_create=False) as mq,
-        _source(mq, wanted) as (take, settle),
-        _until_nobody_reads(),
+        opened(mq, wanted) as source,
+        Outlet(sys.stdout.buffer, exact=source.is_settling) as out,
     ):
-        while wanted.count is None or tally.count < wanted.count:
-            left = BATCH if wanted.count is None else min(BATCH, wanted.count - tally.count)
-            messages = await take(left, _patience(wanted))
+        most = FIRST_BATCH if source.is_settling else BATCH_MAX
+        while (left := inf if wanted.count is None else wanted.count - tally.count) > 0:
+            messages = await out.unless_gone(source.take(int(min(most, left)), wanted.patience))
             if not messages:
                 break
-            out.write(write(messages))
-            out.flush()
-            await settle(messages)  # printed first: what nobody saw is handed out again
-            tally.count += len(messages)
-            tally.size += sum(message.size for message in messages)
+            printed = await _print(out, source, write, messages, tally)
+            # What we hold, nobody else gets: of a slow reader, as much as it takes in a while.
+            most = max(1, printed) if printed < len(messages) else min(2 * most, BATCH_MAX)
 
 
-@asynccontextmanager
-async def _until_nobody_reads() -> AsyncIterator[None]:
-    """Ends the work when whoever read our pipe has gone, also while nothing comes to be written."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    is_gone = False
-
-    def leave() -> None:
-        nonlocal is_gone
-        is_gone = True
-        loop.remove_reader(output)
-        if task is not None:
-            task.cancel()
-
+async def _print(
+    out: Outlet,
+    source: Source,
+    write: Callable[[Message], bytes],
+    messages: Sequence[Message],
+    tally: Tally,
+) -> int:
+    """Print messages and settle those that have left; how many of them. The rest is given back, at
+    an early end or when the reader is slow, but for what is written by half."""
+    waiting, lines = messages, [write(message) for message in messages]
+    began = kept = monotonic()
+    count = 0
     try:
-        output = sys.stdout.fileno()
-        is_pipe = stat.S_ISFIFO(os.fstat(output).st_mode)
-    except (OSError, ValueError):  # a test's own stream
-        is_pipe = False
-    if is_pipe:
-        # The end that is written to is never readable; it is woken when the other one is closed.
-        loop.add_reader(output, leave)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if is_gone:
-            raise BrokenPipeError from None
+        while waiting:
+            try:
+                await out.print(lines, seconds=HOLD_SECONDS if source.is_settling else inf)
+            finally:
+                done = waiting if out.left == len(waiting) else waiting[: out.left]
+                waiting, lines = waiting[len(done) :], lines[len(done) :]
+                if done:
+                    await to_its_end(source.settle(done))
+                    count += len(done)
+                    tally.count += len(done)
+                    tally.size += sum(message.size for message in done)
+            if waiting and monotonic() - began >= HOLD_SECONDS:
+                unwritten, waiting = waiting[out.begun :], waiting[: out.begun]
+                lines = lines[: out.begun]
+                if unwritten:
+                    await to_its_end(source.give_back(unwritten))
+            if waiting and monotonic() - kept > LEASE_SECONDS / 3:
+                kept = monotonic()
+                await source.keep(waiting)
+    except BaseException:
+        if waiting:
+            await source.give_back(waiting)
         raise
-    finally:
-        if is_pipe:
-            loop.remove_reader(output)
-
-
-def _patience(wanted: Wanted) -> float | None:
-    if wanted.timeout is not None:
-        return wanted.timeout
-    return None if wanted.follow or wanted.live else 0.0
-
-
-@asynccontextmanager
-async def _source(mq: Client, wanted: Wanted) -> AsyncIterator[tuple[Take, Callable[[Any], Any]]]:
-    if wanted.group is not None:
-        group = wanted.group
-
-        async def poll(most: int, timeout: float | None) -> Any:
-            while True:
-                wait = 3600.0 if timeout is None else timeout
-                found = await mq.poll(
-                    wanted.topic,
-                    group,
-                    most,
-                    wait=wait,
-                    start=wanted.start,
-                    filter=wanted.filter,
-                )
-                if found or timeout is not None:
-                    return found
-
-        yield poll, mq.ack
-    elif wanted.live:
-        async with mq.live(wanted.topic, filter=wanted.filter, capacity=10_000) as feed:
-            yield _reading(feed), _nothing
-    else:
-        async with mq.reader(
-            wanted.topic, name=wanted.reader, start=wanted.start, filter=wanted.filter
-        ) as reader:
-
-            async def commit(messages: Sequence[Message]) -> None:
-                await reader.commit()
-
-            yield _reading(reader), commit if wanted.reader else _nothing
-
-
-def _reading(source: Any) -> Take:
-    async def take(most: int, timeout: float | None) -> Any:
-        return await source.read_batch(most, timeout=timeout)
-
-    return take
-
-
-async def _nothing(messages: Sequence[Message]) -> None:
-    await asyncio.sleep(0)
+    return count

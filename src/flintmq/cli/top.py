@@ -10,6 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from threading import Thread
 from time import monotonic
 from typing import TypeVar
 
@@ -155,12 +156,15 @@ async def _watch(target: Target, pattern: str, interval: float) -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
-    def key() -> None:
-        if os.read(sys.stdin.fileno(), 1) in (*QUIT, b""):
-            ended.set()
+    def keys() -> None:
+        """In a thread: the loop would make the terminal non-blocking, for its shell too."""
+        while os.read(sys.stdin.fileno(), 1) not in (*QUIT, b""):
+            pass
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(ended.set)
 
     resized = asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), key)
+    Thread(target=keys, daemon=True).start()
     loop.add_signal_handler(signal.SIGWINCH, resized.set)
     try:
         drawing = asyncio.ensure_future(_draw(target, pattern, interval, resized))
@@ -173,7 +177,6 @@ async def _watch(target: Target, pattern: str, interval: float) -> None:
         await asyncio.gather(drawing, leaving, return_exceptions=True)
     finally:
         loop.remove_signal_handler(signal.SIGWINCH)
-        loop.remove_reader(sys.stdin.fileno())
 
 
 async def _draw(target: Target, pattern: str, interval: float, resized: asyncio.Event) -> None:

@@ -1,0 +1,139 @@
+"""Where `sub` takes messages from, and what becomes of those that were printed, or were not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..client.client import Client
+from ..client.delivery import releasing, settle_messages
+from ..client.reader import Reader
+from ..group_model import LEASE_SECONDS
+from ..model import Start
+from ..rows import Message
+
+FIRST_BATCH, BATCH_MAX = 16, 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which messages, and for how long."""
+
+    topic: str
+    group: str | None
+    reader: str | None
+    live: bool
+    start: Start | None
+    filter: str | None
+    count: int | None
+    follow: bool
+    timeout: float | None
+
+    @property
+    def patience(self) -> float | None:
+        """How long to wait for the next message; None: for ever."""
+        if self.timeout is not None:
+            return self.timeout
+        return None if self.follow or self.live else 0.0
+
+
+class Source(Protocol):
+    is_settling: bool
+    """Whether what is printed counts as done: then no more is asked for than is printed soon."""
+
+    async def take(self, most: int, timeout: float | None) -> Sequence[Message]:
+        """So many at most, waiting so long at most: messages, none when there are none."""
+
+    async def settle(self, messages: Sequence[Message]) -> None:
+        """These were printed."""
+
+    async def give_back(self, messages: Sequence[Message]) -> None:
+        """These were not."""
+
+    async def keep(self, messages: Sequence[Message]) -> None:
+        """These are being printed still."""
+
+
+@asynccontextmanager
+async def opened(mq: Client, wanted: Wanted) -> AsyncIterator[Source]:
+    if wanted.group is not None:
+        yield OfGroup(mq, wanted, wanted.group)
+    elif wanted.live:
+        async with mq.live(wanted.topic, filter=wanted.filter, capacity=10_000) as feed:
+            yield OfAnybody(feed)
+    else:
+        async with mq.reader(
+            wanted.topic, name=wanted.reader, start=wanted.start, filter=wanted.filter
+        ) as reader:
+            yield OfReader(reader) if wanted.reader else OfAnybody(reader)
+
+
+class OfAnybody:
+    """A reader without a name, or a live feed: nothing is changed by looking."""
+
+    is_settling = False
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    async def take(self, most: int, timeout: float | None) -> Sequence[Message]:
+        found: Sequence[Message] = await self._source.read_batch(most, timeout=timeout)
+        return found
+
+    async def settle(self, messages: Sequence[Message]) -> None:
+        await asyncio.sleep(0)
+
+    async def give_back(self, messages: Sequence[Message]) -> None:
+        """Nobody was kept from them."""
+
+    async def keep(self, messages: Sequence[Message]) -> None:
+        """Nobody takes them away."""
+
+
+class OfReader(OfAnybody):
+    """A reader with a name, which goes on behind what was printed."""
+
+    is_settling = True
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader)
+        self._reader = reader
+
+    async def settle(self, messages: Sequence[Message]) -> None:
+        last = {message.partition: message for message in messages}
+        for message in last.values():
+            await self._reader.commit(message)
+
+
+class OfGroup:
+    """A member of a queue group: what is printed is acknowledged."""
+
+    is_settling = True
+
+    def __init__(self, mq: Client, wanted: Wanted, group: str) -> None:
+        self._mq, self._wanted, self._group = mq, wanted, group
+
+    async def take(self, most: int, timeout: float | None) -> Sequence[Message]:
+        while True:
+            found = await self._mq.poll(
+                self._wanted.topic,
+                self._group,
+                most,
+                wait=3600.0 if timeout is None else timeout,
+                start=self._wanted.start,
+                filter=self._wanted.filter,
+            )
+            if found or timeout is not None:
+                return found
+
+    async def settle(self, messages: Any) -> None:
+        await self._mq.ack(messages)
+
+    async def give_back(self, messages: Any) -> None:
+        await settle_messages(messages, "release", releasing)
+
+    async def keep(self, messages: Any) -> None:
+        await asyncio.gather(*(message.extend(LEASE_SECONDS) for message in messages))
