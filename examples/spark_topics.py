@@ -1,6 +1,6 @@
 """One topic into another through Spark: read, decode, write; twice, to see that nothing doubles.
 
-    pip install 'flintmq[server,spark]'
+    pip install '.[server,spark]'
     python examples/spark_topics.py
 
 Starts a broker of its own in a temporary directory. No Java has to be installed.

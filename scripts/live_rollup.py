@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -120,7 +119,7 @@ class Pipeline:
     def stop(self) -> int:
         """After the batch it is at."""
         if not self.has_ended:
-            self._process.send_signal(signal.SIGINT)
+            self._process.terminate()
         try:
             return self._process.wait(60)
         except subprocess.TimeoutExpired:

@@ -36,7 +36,7 @@ def check(made_for: dict[str, str]) -> None:
     if ours != theirs:
         fail(
             f"made for {' '.join(theirs)}, and this is {' '.join(ours)}; start it with that "
-            "Python, or pip install 'flintmq[server]', or make one here with scripts/build"
+            "Python, or install FlintMQ with pip, or make one here with scripts/build"
         )
 
 

@@ -112,9 +112,9 @@ def main() -> int:
     given = parser.parse_args()
     somebody_looks = sys.stdout.isatty() and not os.environ.get("CI")
     listen = given.listen or at_or_any(DEFAULT[1])
-    # SIGINT as well: what a script starts in the background is born ignoring it.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, leave)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, leave)
     try:
         with broker(listen, given.http or at_or_any(DEFAULT[1] + 1)) as (process, url, web):
             if not given.no_spark:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 from collections.abc import AsyncIterator, Coroutine
 from functools import cache
 from importlib import import_module
@@ -18,6 +19,10 @@ from flintmq.remote import link
 from flintmq.testing import ManualClock
 
 T = TypeVar("T")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in `make test &`: our children are to hear Ctrl-C all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is not a broken promise: not in a property, nor in a connection that is made while
 # the same loop answers thousands of requests.

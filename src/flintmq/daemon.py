@@ -141,6 +141,9 @@ class Daemon:
             signal.SIGINT: partial(self.stop, "SIGINT"),
             signal.SIGHUP: self.reload,
         }
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            # Started in the background by a shell or a CI system: Ctrl-C there is for others.
+            del handlers[signal.SIGINT]
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
         try:

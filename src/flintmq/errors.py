@@ -53,6 +53,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .installing import remedy
+
 
 class FlintError(Exception):
     """The root of everything FlintMQ raises on purpose."""
@@ -104,7 +106,7 @@ class MissingExtra(InvalidRequest, ImportError):
     """A part that is not in the core was asked for."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an extra: pip install 'flintmq[{extra}]'")
+        super().__init__(f"{what} needs an extra: {remedy(extra)}")
         self.extra = extra
 
 

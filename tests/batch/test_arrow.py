@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,7 @@ from flintmq.arrow import arrow_schema, to_arrow
 from flintmq.batch import UNSTAMPED, BatchBuilder, RecordBatch
 from flintmq.batch.format import HEADER_BYTES
 from flintmq.errors import Corrupt, FlintError, MissingExtra
+from flintmq.installing import remedy
 from tests.batch.samples import (
     EVERY_COLUMN,
     NOW,
@@ -270,7 +272,7 @@ def test_without_pyarrow_the_error_names_the_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     arrow._pyarrow.cache_clear()
     try:
-        with pytest.raises(MissingExtra, match=r"pip install 'flintmq\[arrow\]'"):
+        with pytest.raises(MissingExtra, match=re.escape(remedy("arrow"))):
             to_arrow(every_column())
     finally:
         arrow._pyarrow.cache_clear()

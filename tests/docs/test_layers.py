@@ -15,7 +15,7 @@ LAYERS = [
     {
         "errors", "clock", "patterns", "metrics", "model", "group_model", "batch", "rows",
         "arrow", "broker_api", "access", "config", "config_docs", "config_kinds",
-        "documents", "event_loop", "fsync_policy", "logs", "tls", "tracing",
+        "documents", "event_loop", "fsync_policy", "installing", "logs", "tls", "tracing",
     },
     {"groups", "raft", "serde"},
     {"wire"},

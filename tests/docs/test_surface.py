@@ -14,6 +14,7 @@ import flintmq
 from flintmq import errors
 from flintmq.config import SETTINGS
 from flintmq.config_docs import PAGE, with_tables
+from flintmq.installing import PACKAGE
 from tests.serving import serving
 
 ROOT = Path(__file__).parents[2]
@@ -85,10 +86,8 @@ def of_spark(path: Path) -> list[pytest.MarkDecorator]:
     return [pytest.mark.spark, pytest.mark.slow] if path.name.startswith("spark_") else []
 
 
-EXAMPLES = [
-    pytest.param(path, marks=of_spark(path), id=path.name)
-    for path in sorted((ROOT / "examples").glob("*.py"))
-]
+EXAMPLE_FILES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = [pytest.param(path, marks=of_spark(path), id=path.name) for path in EXAMPLE_FILES]
 
 
 @pytest.mark.parametrize("path", EXAMPLES)
@@ -143,3 +142,11 @@ def test_no_document_points_to_a_file_that_is_not_there() -> None:
     for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} -> {target}"
+
+
+def test_every_page_installs_flintmq_the_same_way() -> None:
+    """And on the day of release, this names those that still speak of a clone."""
+    shown = re.compile(r"pip install '?((?:flintmq|\.)(?:\[[a-z,]*\])?)'?(?=[\s`;,)])")
+    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *EXAMPLE_FILES]:
+        for package in shown.findall(document.read_text()):
+            assert package.partition("[")[0] == PACKAGE, f"{document.name}: pip install {package}"

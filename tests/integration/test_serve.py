@@ -16,6 +16,7 @@ import pytest
 
 import flintmq
 from flintmq.batch import BatchBuilder
+from flintmq.installing import remedy
 from flintmq.wire.operations import Op
 from tests.patience import free_port
 from tests.servers.test_garbage import Raw, raw
@@ -360,7 +361,7 @@ async def test_without_uvloop_it_works_all_the_same(serve: Serve) -> None:
 def test_without_click_the_missing_extra_is_named() -> None:
     done = subprocess.run(_without("click", "serve"), capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.strip() == "flintmq: the command line needs: pip install 'flintmq[server]'"
+    assert done.stderr.strip() == f"flintmq: the command line needs: {remedy('server')}"
 
 
 # --- what it costs
@@ -482,4 +483,18 @@ async def test_a_consumer_that_does_not_read_costs_the_broker_nothing(serve: Ser
                 await mq.publish_batch("orders", [bytes(1000)] * 1000)
             grown = broker.memory_bytes() - start
             assert grown < 50 * 1024 * 1024, f"{grown / 1024**2:.0f} MiB for 150 MB published"
+    assert await broker.end(signal.SIGTERM) == 0
+
+
+async def test_a_broker_that_was_started_with_sigint_ignored_keeps_to_that(tmp_path: Path) -> None:
+    """As shells start what runs in the background: Ctrl-C in their terminal is not for it."""
+    broker = Served(tmp_path / "data")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        await broker.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    broker.process.send_signal(signal.SIGINT)
+    async with flintmq.connect(broker.url) as mq:
+        await mq.publish("orders", b"1")
     assert await broker.end(signal.SIGTERM) == 0

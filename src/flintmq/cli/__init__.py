@@ -13,7 +13,9 @@ def main() -> None:
         try:
             import click  # noqa: F401
         except ImportError:
-            print("flintmq: the command line needs: pip install 'flintmq[server]'", file=sys.stderr)
+            from ..installing import remedy
+
+            print(f"flintmq: the command line needs: {remedy('server')}", file=sys.stderr)
             sys.exit(2)
         from .root import run
 

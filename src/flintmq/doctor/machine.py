@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from .. import __version__
+from ..installing import remedy
 from .findings import Finding, ok, warn
 
 PACKAGES = (
@@ -57,7 +58,7 @@ def versions(ours: str, installed: dict[str, str | None]) -> Iterator[Finding]:
         yield warn(
             "packages",
             f"{shown}; uvloop is not installed, the broker is slower without it",
-            "pip install 'flintmq[uvloop]'",
+            remedy("uvloop"),
             **facts,
         )
     else:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import SparkUnavailable
+from ..installing import remedy
 
 MAJOR_MIN = 17
 ASK_SECONDS = 20.0
@@ -46,7 +47,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
             return java
     raise SparkUnavailable(
         f"Spark needs Java {MAJOR_MIN} or newer, and {', '.join(looked)}; "
-        "pip install 'flintmq[spark]' brings one, or set JAVA_HOME"
+        f"{remedy('spark')} brings one, or set JAVA_HOME"
     )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...installing import pip_install
 from ...serde.formats import JsonFormat
 from ..session import SECRETS, Setting
 from .check_parts import place_in
@@ -160,7 +161,7 @@ def _specification(pipeline: Pipeline) -> str:
     )
     return (
         f"# Of the FlintMQ pipeline {pipeline.name}. To run it:\n"
-        "#   pip install 'flintmq[spark,server]' 'pyspark[connect]'\n"
+        f"#   {pip_install('spark', 'server')} 'pyspark[connect]'\n"
         "#   spark-pipelines run\n"
         "# A broker that asks who comes gets FLINTMQ_API_KEY.\n"
         f"name: {text_of(pipeline.name)}\n"

@@ -94,7 +94,12 @@ def stopped_by_signals(stop: Stop) -> Iterator[None]:
         else:
             stop.ask()
 
-    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN  # started so: it is meant for others
+    ]
+    before = {number: signal.signal(number, asked) for number in heard}
     try:
         yield
     finally:
