@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .client.reader import Reader
     from .client.subscription import Subscription
     from .errors import (
+        BrokerFailed,
         Closed,
         Corrupt,
         DataDirectoryInUse,
@@ -133,6 +134,7 @@ __all__ = [
     "UnsupportedFormat",
     "StorageFull",
     "StorageFailed",
+    "BrokerFailed",
     "DataDirectoryInUse",
     "SparkUnavailable",
     "__version__",

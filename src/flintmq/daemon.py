@@ -23,7 +23,7 @@ from .config import SETTINGS, Config, changed
 from .config_kinds import shown_address
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
-from .errors import FlintError, InvalidRequest
+from .errors import BrokerFailed, FlintError, InvalidRequest
 from .event_loop import loop_factory as loop_factory
 from .exposure import check_exposure
 from .logs import Logs, event
@@ -50,6 +50,9 @@ FILES = 512
 
 FLUSH_SECONDS = 0.5
 """How long lines of the log may take to be written when everything else is not waited for."""
+
+FAILED_DRAIN_SECONDS = 1.0
+"""How long clients have to hear of it where the broker has failed."""
 
 RECOVERY = "recovery.json"
 """In the data directory: what the last start found. A note, for people and `flintmq doctor`."""
@@ -105,7 +108,7 @@ class Daemon:
         )
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
-        self._broker.on_failed = self._disk_failed
+        self._broker.on_failed = self._broker_failed
         self.gate = gate_for(config)
         self.tls = tls_of(config)
         """One for every port, so that all of them change certificates together."""
@@ -238,13 +241,14 @@ class Daemon:
 
     def _why_not_ready(self) -> str | None:
         if self._failure is not None:
-            return "the disk has failed"
+            return self._reason
         if self._stopping.is_set():
             return "stopping"
         return None if self._is_listening else "recovering"
 
-    def _disk_failed(self, error: FlintError) -> None:
-        self._reason = "the disk has failed"
+    def _broker_failed(self, error: FlintError) -> None:
+        is_fault = isinstance(error, BrokerFailed)
+        self._reason = "a fault in the broker" if is_fault else "the disk has failed"
         self._failure = error
         self._stopping.set()
 
@@ -401,10 +405,13 @@ class Daemon:
             sessions=len(self._server.sessions),
         )
         front_ends = [front_end for _, front_end in self.front_ends.values()]
+        seconds = self.config.drain_seconds
+        if self._failure is not None:  # nothing more comes to a good end
+            seconds = min(seconds, FAILED_DRAIN_SECONDS)
         async with asyncio.TaskGroup() as draining:
-            draining.create_task(self._server.drain(self.config.drain_seconds))
+            draining.create_task(self._server.drain(seconds))
             for front_end in front_ends:
-                draining.create_task(front_end.drain(self.config.drain_seconds))
+                draining.create_task(front_end.drain(seconds))
         unfinished = sum(session.is_busy() for session in self._server.sessions.values())
         for front_end in front_ends:
             await front_end.close()

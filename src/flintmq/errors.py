@@ -29,6 +29,7 @@
         UnsupportedFormat             not damaged: written by a newer FlintMQ
       StorageFull                     free disk space; publishing then goes on by itself
       StorageFailed                   the disk failed a read, write or sync; look at it, start anew
+      BrokerFailed                    a fault in the broker itself; start it again, report the fault
       OutcomeUnknown                  it may or may not have happened; the same may be repeated
       DataDirectoryInUse              another process has it; stop that one, or use another
       SparkUnavailable                install or start what it names: Java, PySpark, a session
@@ -321,6 +322,17 @@ class StorageFailed(FlintError):
             "check the disk and its permissions, then start again: what is on it is recovered"
         )
         self.operation, self.file, self.cause = operation, file, cause
+
+
+class BrokerFailed(FlintError):
+    """A fault in the broker itself. It has stopped: nothing more is acknowledged or handed out."""
+
+    def __init__(self, where: str, cause: str) -> None:
+        super().__init__(
+            f"the broker has stopped because of a fault in it, while {where}: {cause}; "
+            "start it again: what was acknowledged is kept. Report the fault with its log"
+        )
+        self.where, self.cause = where, cause
 
 
 class DataDirectoryInUse(FlintError):

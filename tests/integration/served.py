@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 READY_SECONDS = 60
@@ -15,9 +15,15 @@ READY_SECONDS = 60
 class Served:
     """A broker process. `end` and `kill` end it; what is left at the end of a test is killed."""
 
-    def __init__(self, directory: Path, *arguments: str, listen: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        listen: str = "127.0.0.1:0",
+        program: Sequence[str] = (sys.executable, "-m", "flintmq.cli"),
+    ) -> None:
         self._command = [
-            *(sys.executable, "-m", "flintmq.cli", "serve"),
+            *(*program, "serve"),
             *("--data-dir", str(directory), "--listen", listen),
             *arguments,
         ]

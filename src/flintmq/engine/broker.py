@@ -14,7 +14,15 @@ from typing import Any
 from ..batch import BatchBuilder, DecodeCache, RecordBatch
 from ..broker_api import Fetched, Filter
 from ..clock import Clock, SystemClock, Timer
-from ..errors import Closed, InvalidRequest, TopicDeleted, TopicExists, TopicNotFound
+from ..errors import (
+    BrokerFailed,
+    Closed,
+    FlintError,
+    InvalidRequest,
+    TopicDeleted,
+    TopicExists,
+    TopicNotFound,
+)
 from ..logs import event
 from ..model import (
     OBJECT_RETENTION_COUNT,
@@ -60,6 +68,7 @@ from .readers import Reader
 from .row_stats import merged_stats
 from .staging import STAGED_SECONDS, Staging, check_writer, part_name, part_names
 from .topic import Topic
+from .waiting import again
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +103,7 @@ class Broker(QueueVerbs):
         self._staging_timer: Timer | None = None
         self._topic_listeners: list[Callable[[str, TopicOptions | None], None]] = []
         self._closed = False
+        self._failure: FlintError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def open(self) -> None:
@@ -287,7 +297,9 @@ class Broker(QueueVerbs):
         due_ms = self._staging_view.due(self._staged_ms)
         if due_ms is not None and self._staging_timer is None and not self._closed:
             wait_ms = max(0, due_ms - self.clock.now_ms())
-            self._staging_timer = self.clock.call_later(wait_ms / 1000, self._drop_rested)
+            self._staging_timer = self.clock.call_later(
+                wait_ms / 1000, self.guarded(self._drop_rested)
+            )
 
     def _drop_rested(self) -> None:
         """Drop what was staged and never committed, once its time is up."""
@@ -595,6 +607,7 @@ class Broker(QueueVerbs):
             apply=self.apply,
             bury=self.bury,
             compile=self._compile,
+            guarded=self.guarded,
         )
 
     def _delete(self, row: list[Topic]) -> None:
@@ -668,18 +681,60 @@ class Broker(QueueVerbs):
         if self._closed:
             return
         self._closed = True
+        self._end_all(Closed("the broker"))
+
+    def _end_all(self, error: FlintError) -> None:
+        """Everybody who is here hears `error`."""
         if self._staging_timer is not None:
             self._staging_timer.cancel()
-        error = Closed("the broker")
         for feed in list(self._board.open):
             feed.end(error)
         for topic in self._topics.values():
             topic.end(error)
         self._topics.clear()
 
+    # --- faults
+
+    def guarded(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """For timers and what else nobody waits for: a fault there stops the broker. Else it would
+        go on without what the timer was for, and nobody would know."""
+
+        def guarded() -> None:
+            try:
+                callback()
+            except Exception as error:
+                name = getattr(callback, "__qualname__", type(callback).__name__)
+                self._fault(f"running the timer {name}", error)
+
+        return guarded
+
+    def _fault(self, where: str, error: Exception) -> None:
+        """Stop: what is in memory can no longer be trusted. Everybody is told, now and later."""
+        if self._failure is not None:
+            return
+        failure = error
+        if not isinstance(failure, FlintError):
+            failure = BrokerFailed(where, f"{type(error).__name__}: {error}")
+            failure.__cause__ = error
+        self._failure = failure
+        event(
+            _log,
+            logging.ERROR,
+            "broker_failed",
+            f"a fault while {where}: the broker stops",
+            exc_info=error,
+            where=where,
+        )
+        self._stop_for(failure)
+
+    def _stop_for(self, failure: FlintError) -> None:
+        self._end_all(failure)
+
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the broker")
+        if self._failure is not None:
+            raise again(self._failure)
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:

@@ -23,7 +23,7 @@ import msgspec
 from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
 from ..clock import Clock, Timer
-from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
+from ..errors import BrokerFailed, Corrupt, FlintError, InvalidRequest, StorageFull
 from ..fsync_policy import FsyncPolicy
 from ..logs import event, limited
 from ..metrics import LONG_SECONDS, Histogram
@@ -141,7 +141,8 @@ class DurableBroker(Broker):
         self._journal_file_bytes = journal_file_bytes
         self._queue_bytes_max = queue_bytes_max
         self.on_failed: Callable[[FlintError], None] | None = None
-        """Told when the disk has failed: nothing is written any more until the next start."""
+        """Told when the disk has failed, or the broker itself: nothing is written any more until
+        the next start."""
         self.slow_disk_seconds = slow_disk_seconds
         self.recovery: Recovery | None = None
         self._being_made = InTurn()
@@ -239,7 +240,7 @@ class DurableBroker(Broker):
             is_slow=lambda seconds: seconds > self.slow_disk_seconds,
         )
         durability: Durability = "synced" if self._policy.acknowledges_after_sync else "written"
-        self._proposer = Proposer(self._submit, self.apply, durability)
+        self._proposer = Proposer(self._submit, self.apply, durability, self._fault)
         self._proposer.queue_bytes_max = self._queue_bytes_max
         self._proposer.is_recovering = True
         pace = _Pace(self._threaded)
@@ -334,12 +335,21 @@ class DurableBroker(Broker):
             if record.group == _GROUP and record.index > self._index:
                 assert record.index == self._index + 1, "the journal has no gaps"
                 # What is read is a view of a large buffer; what is kept is a copy of its own.
-                self.apply(decode_command(bytes(record.payload)))
+                self._apply_again(record.index, decode_command(bytes(record.payload)))
                 self._index = record.index
                 self._since_checkpoint += len(record.payload)
                 records += 1
                 await pace.step_aside()
         return records
+
+    def _apply_again(self, index: int, command: Command) -> None:
+        try:
+            self.apply(command)
+        except FlintError:
+            raise
+        except Exception as error:
+            where = f"applying {type(command).__name__}, index {index} of the journal, again"
+            raise BrokerFailed(where, f"{type(error).__name__}: {error}") from error
 
     async def _take_up(self, manifest: Manifest, pace: _Pace) -> None:
         self._manifest = manifest
@@ -447,6 +457,12 @@ class DurableBroker(Broker):
             topic.wake_publishers()
         if self.on_failed is not None:
             self.on_failed(error)
+
+    def _stop_for(self, failure: FlintError) -> None:
+        self._proposer.fail(failure)
+        super()._stop_for(failure)
+        if self.on_failed is not None:
+            self.on_failed(failure)
 
     def _ran_full(self, error: StorageFull) -> None:
         self._journal_full = error
@@ -579,6 +595,7 @@ class DurableBroker(Broker):
             apply=self.apply,
             bury=self.bury,
             compile=self._compile,
+            guarded=self.guarded,
             log=TopicLog(id, self._store, self._cache),
             proposer=self._proposer,
         )
@@ -794,6 +811,9 @@ class DurableBroker(Broker):
         except FlintError as error:
             self._failed(error)
             return error
+        except Exception as error:
+            self._fault("writing a checkpoint", error)
+            return self._failure
         finally:
             self._checkpointing = None
             self._since_checkpoint += self._being_flushed  # of a checkpoint that failed
@@ -842,7 +862,7 @@ class DurableBroker(Broker):
     def _checkpoint_later(self) -> None:
         if not self._closed and self._checkpoint_timer is None:
             self._checkpoint_timer = self.clock.call_later(
-                CHECKPOINT_RETRY_SECONDS, self._retry_checkpoint
+                CHECKPOINT_RETRY_SECONDS, self.guarded(self._retry_checkpoint)
             )
 
     def _retry_checkpoint(self) -> None:

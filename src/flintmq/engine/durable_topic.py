@@ -167,8 +167,8 @@ class DurableTopic(Topic):
     def _propose_gathered(self) -> None:
         gathered, self._gathered = self._gathered, None
         if gathered is not None:
-            pending, self._gatherers = self._gatherers, []
-            self._propose(gathered.seal(), pending)
+            self._propose(gathered.seal(), self._gatherers)
+            self._gatherers = []
 
     def _propose(self, batch: RecordBatch, pending: list[Pending]) -> None:
         self._flying_bytes += batch.size(0, batch.row_count)
@@ -259,6 +259,11 @@ class DurableTopic(Topic):
     def end(self, error: FlintError) -> None:
         super().end(error)
         self._have_come(self._next)
+        self._gathered = None
+        for publish in self._gatherers:  # they were never proposed, and never will be
+            publish.failed(again(error))
+        self._gatherers = []
+        self.keeper.end(error)
 
     def _apply_attempts(
         self, group: QueueGroup, counts: list[tuple[int, int, int]], delays: list[tuple[int, int]]

@@ -30,6 +30,9 @@ class Keeper(Protocol):
         ...
 
     def change(self, command: Command) -> Done: ...
+    def end(self, error: FlintError) -> None:
+        """Whoever waits for what was not proposed yet hears that it never will be."""
+        ...
 
 
 class AtOnce:
@@ -49,6 +52,9 @@ class AtOnce:
 
     def change(self, command: Command) -> None:
         self._apply(command)
+
+    def end(self, error: FlintError) -> None:
+        return
 
 
 class Journaled:
@@ -79,13 +85,19 @@ class Journaled:
         return waiter.future
 
     def _propose_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, {}
-        for (group, reason), (ranges, waiters) in gathered.items():
+        for (group, reason), (ranges, waiters) in self._gathered.items():
             try:
                 self._proposer.propose(Settle(self._topic, group, ranges, reason), waiters)
             except FlintError as error:  # the journal has stopped
                 for waiter in waiters:
                     waiter.failed(error)
+        self._gathered = {}
+
+    def end(self, error: FlintError) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for _, waiters in gathered.values():
+            for waiter in waiters:
+                waiter.failed(again(error))
 
     def attempts(self, command: Attempts) -> Done:
         waiter = _Waiter()

@@ -41,7 +41,9 @@ class Proposer:
     """Hands commands to the journal and applies them when they come back.
 
     `submit` queues a record and returns its index; `committed` is called with the highest index
-    that may be applied, `fail` when the journal has stopped for good.
+    that may be applied, `fail` when the journal has stopped for good. `on_fault` is called where a
+    command that has to be applied cannot be: what is in memory is then no longer what the journal
+    says, and `fail` is expected to follow.
     """
 
     def __init__(
@@ -49,8 +51,10 @@ class Proposer:
         submit: Callable[[Sequence[Buffer], Callable[[], None] | None], int],
         apply: Callable[[Command], None],
         durability: Durability,
+        on_fault: Callable[[str, Exception], None],
     ) -> None:
         self._submit, self._apply, self.durability = submit, apply, durability
+        self._on_fault = on_fault
         self._flying: deque[_Proposal] = deque()
         self._queued_bytes = 0
         self.queue_bytes_max = QUEUE_BYTES_MAX
@@ -118,16 +122,15 @@ class Proposer:
             self._queued_bytes -= proposal.size
             try:
                 self._apply(proposal.command)
-            except FlintError as error:  # of a disk that cannot be read
+                self.applied = proposal.place
+                if proposal.measure is not None:
+                    proposal.measure.observe(now - proposal.proposed_at)
                 for waiter in proposal.waiters:
-                    waiter.failed(OutcomeUnknown(str(error)))
-                self.fail(error)
+                    waiter.applied(self.durability)
+            except Exception as error:
+                flying.appendleft(proposal)  # whoever waits for it hears of it with the others
+                self._on_fault(f"applying {type(proposal.command).__name__}", error)
                 return
-            self.applied = proposal.place
-            if proposal.measure is not None:
-                proposal.measure.observe(now - proposal.proposed_at)
-            for waiter in proposal.waiters:
-                waiter.applied(self.durability)
         self.let_go_on()
         self._tell_quiet()
 
@@ -189,8 +192,11 @@ class Proposer:
 
     def end_turn(self) -> None:
         callbacks, self._turn_ends = self._turn_ends, []
-        for callback in callbacks:
-            callback()
+        try:
+            for callback in callbacks:
+                callback()
+        except Exception as error:
+            self._on_fault("proposing what was gathered", error)
         self._tell_quiet()
 
 

@@ -205,7 +205,7 @@ class QueueGroup:
         """There may be something for those who wait: serve them when this turn is over."""
         if not self._is_awake and self._takers and self.ended is None:
             self._is_awake = True
-            asyncio.get_running_loop().call_soon(self._serve)
+            asyncio.get_running_loop().call_soon(self.topic.guarded(self._serve))
 
     def _serve(self) -> None:
         self._is_awake = False
@@ -577,7 +577,7 @@ class QueueGroup:
             if self.ended is None:
                 self.queue.unfinish(merged([one.offset for one in dead]))
                 # Not at once: whoever waits would have it tried again and again.
-                self.topic.clock.call_later(_BURY_AGAIN_SECONDS, self.wake)
+                self.topic.clock.call_later(_BURY_AGAIN_SECONDS, self.topic.guarded(self.wake))
             raise
 
     # --- time
@@ -611,7 +611,7 @@ class QueueGroup:
                 return
             self._timer.cancel()
         self._timer_at = at
-        self._timer = clock.call_later(max(0.0, at - now), self._time_is_up)
+        self._timer = clock.call_later(max(0.0, at - now), self.topic.guarded(self._time_is_up))
 
     def _time_is_up(self) -> None:
         self._timer = None
@@ -629,7 +629,7 @@ class QueueGroup:
         try:
             if not self._look():
                 self._timer_at = topic.clock.monotonic()
-                self._timer = topic.clock.call_later(0.0, self._time_is_up)
+                self._timer = topic.clock.call_later(0.0, topic.guarded(self._time_is_up))
                 return
         except FlintError as error:  # of the disk: whoever asks next hears it again
             limited(

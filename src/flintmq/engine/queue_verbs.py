@@ -12,7 +12,7 @@ import msgspec
 from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
 from ..clock import Clock
-from ..errors import FlintError, GroupExists, GroupNotFound, InvalidRequest, TopicNotFound
+from ..errors import GroupExists, GroupNotFound, InvalidRequest, TopicNotFound
 from ..group_model import (
     GroupInfo,
     GroupStats,
@@ -324,7 +324,7 @@ class QueueVerbs:
                     first_offset=found[0][2].offset,
                     dead_letter_topic=target.name,
                 )
-        except FlintError as error:
+        except Exception as error:
             limited(
                 _log,
                 logging.WARNING,

@@ -84,6 +84,10 @@ _DELAYS_KEPT = 1024
 def _ignore(command: Command) -> None: ...
 
 
+def _as_it_is(callback: Callable[[], object]) -> Callable[[], object]:
+    return callback
+
+
 def _refuse(*_: object) -> Any:
     raise AssertionError("a topic of its own has no groups")
 
@@ -103,6 +107,7 @@ class Topic:
         apply: Callable[[Command], None] = _ignore,
         bury: Callable[[Topic, QueueGroup, list[Dead]], Awaitable[None]] = _refuse,
         compile: Callable[[str], Filter] = _refuse,
+        guarded: Callable[[Callable[[], object]], Callable[[], object]] = _as_it_is,
     ) -> None:
         self.name, self.id, self.clock = name, id, clock
         base, _, partition = name.partition("/")
@@ -114,6 +119,8 @@ class Topic:
         self.keeper: Keeper = AtOnce(id, apply)
         self.bucket: TokenBucket | None = None
         self._bury, self._compile = bury, compile
+        self.guarded = guarded
+        """Around every callback that nobody waits for: a fault in it stops the broker."""
         self.bell = Bell()
         self._board = board
         self._feeds: tuple[Feed, ...] = ()
@@ -592,7 +599,7 @@ class Topic:
         due_ms = self._delays.next_due_ms()
         if due_ms is not None and self._ended is None:
             seconds = max(0, due_ms - now_ms) / 1000
-            self._delay_timer = self.clock.call_later(seconds, self._delays_are_over)
+            self._delay_timer = self.clock.call_later(seconds, self.guarded(self._delays_are_over))
 
     def _delays_are_over(self) -> None:
         self._deliver_due(self.clock.now_ms())
@@ -696,7 +703,7 @@ class Topic:
         if due_ms < FOREVER and self._ended is None:
             wait_ms = max(SWEEP_MS_MIN, due_ms - self.clock.now_ms())
             self._sweep_due_ms = due_ms
-            self._sweep_timer = self.clock.call_later(wait_ms / 1000, self._sweep)
+            self._sweep_timer = self.clock.call_later(wait_ms / 1000, self.guarded(self._sweep))
 
     def _rearm_sweep(self) -> None:
         if self._sweep_timer is not None:

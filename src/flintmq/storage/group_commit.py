@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from threading import Thread
 from time import perf_counter
 
-from ..errors import Closed, FlintError, StorageFailed, StorageFull
+from ..errors import BrokerFailed, Closed, FlintError, StorageFailed, StorageFull
 from ..fsync_policy import ALWAYS, FsyncPolicy
 from ..metrics import DISK_SECONDS, Histogram
 from .frames import Lot, Record, bytes_of
@@ -268,7 +268,7 @@ class GroupCommit:
             with self._changed:  # it has to sync in time
                 self._changed.notify()
         for callback, arguments in told:
-            callback(*arguments)
+            self._tell(callback, *arguments)
         return True
 
     def _durable_up_to(self, ticket: int, synced: int) -> None:
@@ -469,12 +469,20 @@ class GroupCommit:
 
     def _call(self, callback: Callable[..., object], *arguments: object) -> None:
         if self._loop is None:
-            callback(*arguments)
+            self._tell(callback, *arguments)
             return
         try:
-            self._loop.call_soon_threadsafe(callback, *arguments)
+            self._loop.call_soon_threadsafe(self._tell, callback, *arguments)
         except RuntimeError:  # the loop was closed under us: there is nobody to tell
             return
+
+    def _tell(self, callback: Callable[..., object], *arguments: object) -> None:
+        """On the loop. Who cannot be told is not told anything more: the journal has failed."""
+        try:
+            callback(*arguments)
+        except Exception as error:
+            fault = f"{type(error).__name__}: {error}"
+            self._fail(BrokerFailed("taking in what the journal has written", fault))
 
 
 def _as_failure(error: BaseException) -> FlintError:

@@ -106,7 +106,7 @@ async def test_a_disk_that_failed_is_told_until_the_end(
     running = asyncio.ensure_future(daemon.run(ready.set_result))
     await ready
 
-    daemon._disk_failed(StorageFailed("sync", "the journal", "it broke"))
+    daemon._broker_failed(StorageFailed("sync", "the journal", "it broke"))
 
     await drained.wait()
     assert (await asked(daemon, "/health")).status == 503

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...errors import (
+    BrokerFailed,
     Closed,
     FlintError,
     InvalidRequest,
@@ -49,7 +50,7 @@ def publish_refusal(error: BaseException, version: int) -> Refusal:
         return FAILED, f"durable publish failed: {_as_theirs(error)}"
     if isinstance(error, QueueFull | TopicFull | TooMuchUncommitted):
         return BUSY, f"wal_busy: {error}"
-    if isinstance(error, StorageFailed | Closed | ShuttingDown):
+    if isinstance(error, StorageFailed | BrokerFailed | Closed | ShuttingDown):
         return BUSY, f"wal_writer_stopped: {error}"
     return FAILED, f"durable_publish_failed: {error}"
 
