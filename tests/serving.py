@@ -12,11 +12,11 @@ from tests.patience import PATIENCE_SECONDS
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[str]:
+def serving(directory: Path, listen: str = "127.0.0.1:0") -> Iterator[str]:
     """A broker; its URL. It has to end in good order."""
     command = [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(directory)]
     with subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0"],
+        [*command, "--listen", listen],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

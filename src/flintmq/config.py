@@ -62,7 +62,7 @@ Group = Literal[
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """What a broker was told, checked; with where each value came from in `sources`."""
 
-    data_dir: Path
+    data_dir: Path = Path("flint-data")
     listen: Address = ("127.0.0.1", PORT)
     http: Address | None = None
     hermes: Address | None = None
@@ -168,18 +168,14 @@ class Setting:
         return variable_of(self.name)
 
     @property
-    def is_required(self) -> bool:
-        return self.name in _REQUIRED
-
-    @property
     def default(self) -> Any:
         return _DEFAULTS.get(self.name)
 
     @property
     def default_shown(self) -> str:
         """For people."""
-        if self.default_text or self.is_required:
-            return self.default_text or "needed"
+        if self.default_text:
+            return self.default_text
         if isinstance(self.kind, Bytes):
             return self.kind.show(self.default)
         return self.kind.to_text(self.default) or "empty"
@@ -192,14 +188,14 @@ class Setting:
 
     def shown(self, value: Any) -> Any:
         """The value as JSON can have it; never a secret."""
-        if value is None and (self.is_required or self.default_text):
-            return self.default_text or None
+        if value is None and self.default_text:
+            return self.default_text
         return "(secret)" if self.secret else self.kind.to_plain(value)
 
     def shown_text(self, value: Any) -> str:
         """The value for people; never a secret."""
         if self.secret or value is None:
-            return str(self.shown(value) or "(needed)")
+            return str(self.shown(value))
         return self.kind.to_text(value)
 
 
@@ -211,9 +207,7 @@ _FIELDS = msgspec.structs.fields(Config)
 _DEFAULTS: dict[str, Any] = {
     field.name: field.default_factory() if field.default is msgspec.NODEFAULT else field.default
     for field in _FIELDS
-    if not field.required
 }
-_REQUIRED = frozenset(field.name for field in _FIELDS if field.required)
 
 SETTINGS: Sequence[Setting] = (
     Setting(

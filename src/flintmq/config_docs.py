@@ -51,7 +51,7 @@ def _allowed(setting: Setting) -> str:
 
 def _default(setting: Setting) -> str:
     shown = setting.default_shown
-    in_words = setting.default_text or setting.is_required or shown == "empty"
+    in_words = setting.default_text or shown == "empty"
     return shown if in_words else f"`{shown}`"
 
 
@@ -75,7 +75,7 @@ def sample(format: str) -> str:
             if isinstance(setting.kind, Table):
                 tables.append(setting)  # in TOML nothing can follow a table but what is in it
             else:
-                mark = "" if setting.is_required else "#"
+                mark = "" if setting.name in SAID else "#"
                 lines += [*_about(setting), f"{mark}{_assignment(setting, format)}", ""]
     for setting in tables:
         lines += [*_about(setting), *_table(setting, format), ""]
@@ -104,6 +104,9 @@ def _table(setting: Setting, format: str) -> Iterator[str]:
         yield f"#{setting.name}:"
         yield f"#  {name}: {_literal(value)}"
 
+
+SAID = frozenset({"data_dir"})
+"""What a file to begin with does say: a broker that is set up has a place of its own."""
 
 SAMPLE_VALUES = {"data_dir": "/var/lib/flint", "keys_file": "/var/lib/flint/keys.json"}
 """Of what has no default that could be written down."""

@@ -48,8 +48,8 @@ class Resolved:
         self.values[name], self.sources[name] = value, source
 
     def all_values(self) -> dict[str, Any]:
-        """With defaults; what is needed and was not said is left out."""
-        defaults = {s.name: s.default for s in SETTINGS if not s.is_required}
+        """With defaults."""
+        defaults = {s.name: s.default for s in SETTINGS}
         return {**defaults, **self.values}
 
     def all_problems(self) -> list[str]:
@@ -59,14 +59,6 @@ class Resolved:
     def config(self) -> Config:
         """The configuration; an error with everything that is wrong."""
         problems = self.all_problems()
-        for setting in SETTINGS:
-            is_missing = setting.is_required and setting.name not in self.values
-            # One that is there and wrong has been told already.
-            if is_missing and not any(setting.name in problem for problem in problems):
-                problems.append(
-                    f"{setting.name} is needed: {setting.flag}, {setting.variable}, or "
-                    f"{setting.name} in a file"
-                )
         if problems:
             raise ConfigInvalid(problems)
         return Config(**self.values, sources=self.sources)

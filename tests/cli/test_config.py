@@ -83,7 +83,7 @@ def test_show_names_every_setting_with_its_source(
     assert rows["max_away"] == ["6", "FLINTMQ_MAX_AWAY"]
     assert rows["max_streams"] == ["7", "--max-streams"]
     assert rows["max_frame_bytes"] == ["64MiB", "default"]
-    assert rows["data_dir"] == ["(needed)", "default"]
+    assert rows["data_dir"] == ["flint-data", "default"]
     assert "is FLINTMQ_MAX_STREAMS meant?" in err
 
 
@@ -142,7 +142,7 @@ def test_serve_tells_every_fault_in_a_line_of_its_own_and_exits_with_2(
 
     assert (code, out) == (2, "")
     assert [line.split(": ")[1] for line in err.splitlines()] == [
-        f"{file}:1", "--listen", "--max-away", "data_dir is needed",
+        f"{file}:1", "--listen", "--max-away",
     ]  # fmt: skip
 
 

@@ -95,7 +95,6 @@ def test_faults_of_file_environment_and_flags_are_told_together(tmp_path: Path) 
         f"{file}:1", "FLINTMQ_FSYNC", "--max-frame-bytes",
     ]  # fmt: skip
     assert said[3] == "tls_key needs tls_cert beside it"
-    assert said[4].startswith("data_dir is needed: --data-dir, FLINTMQ_DATA_DIR")
 
 
 def test_a_value_that_another_source_overrules_is_checked_all_the_same(tmp_path: Path) -> None:

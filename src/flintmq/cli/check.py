@@ -11,6 +11,7 @@ from ..client.client import Client
 from ..errors import FlintError
 from .connecting import Target, run_async, server_options
 from .durations import Duration
+from .names import GROUP, TOPIC
 from .remedies import told
 from .shared import output_option, print_json
 from .showing import age
@@ -35,8 +36,8 @@ def judged(what: str, value: float, shown: str, warn: float | None, bad: float |
 
 
 @click.command("check")
-@click.argument("topic", required=False)
-@click.argument("group", required=False)
+@click.argument("topic", type=TOPIC, required=False)
+@click.argument("group", type=GROUP, required=False)
 @click.option("--timeout", type=Duration(), default=5.0, help="How long the broker may take.")
 @click.option("--lag-warn", type=click.IntRange(min=0), help="Messages that are not settled.")
 @click.option("--lag-critical", type=click.IntRange(min=0))

@@ -68,14 +68,13 @@ def _with_options(command: Command, variable: str, defaults: Mapping[str, str]) 
 def _option(setting: Setting, otherwise: str | None) -> Callable[[Any], Any]:
     is_switch = isinstance(setting.kind, Boolean)
     flag = f"{setting.flag}/--no-{setting.flag[2:]}" if is_switch else setting.flag
-    is_required = setting.is_required and otherwise is None
     default = otherwise or setting.default_shown
     return click.option(
         flag,
         setting.name,
         default=None,
         metavar=None if is_switch else setting.metavar,
-        help=f"{setting.help}  [{default if is_required else f'default: {default}'}]",
+        help=f"{setting.help}  [default: {default}]",
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from .command_group import CommandGroup
 from .contexts import Context, Contexts, chosen, path_of_contexts, read_contexts, write_contexts
 from .shared import output_option, print_json, print_table
 from .showing import plain
 
 
-@click.group("context")
+@click.group("context", cls=CommandGroup)
 def command() -> None:
     """Give brokers names, and say which one is meant when none is named.
 

@@ -25,6 +25,7 @@ from .connecting import Target, run_async, server_options, target_of
 from .copy_files import BATCHES, STDIO, Lot, contiguous, copied, is_file, next_offsets, open_sink
 from .copy_files import read_file as lots_of_file
 from .durations import Position
+from .names import TOPIC
 from .outlet import Outlet
 from .progress import ProgressBar
 from .shared import output_option
@@ -91,8 +92,8 @@ class Job:
 
 
 @click.command("copy")
-@click.argument("source")
-@click.argument("destination")
+@click.argument("source", type=TOPIC)
+@click.argument("destination", type=TOPIC)
 @click.option("--to-server", metavar="URL", help="The broker to copy to, if it is another one.")
 @click.option("--to-context", metavar="NAME", help="The same by its name.")
 @click.option("--to-api-key-file", type=click.Path(dir_okay=False), metavar="FILE")

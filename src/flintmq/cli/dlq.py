@@ -13,9 +13,11 @@ import click
 
 from ..client.client import Client
 from ..client.dead_letters import DeadLetter
+from .command_group import CommandGroup
 from .connecting import Target, run_async, server_options
 from .envelope import envelope
 from .exit_codes import FAILED
+from .names import GROUP, TOPIC
 from .shared import hint, output_option, print_json, print_table
 from .showing import confirm, many, yes_option
 from .sub import shown
@@ -24,7 +26,7 @@ from .values import for_people
 LOOK = 1000
 
 
-@click.group("dlq")
+@click.group("dlq", cls=CommandGroup)
 def command() -> None:
     """Dead letters: messages a group gave up on, and why. Put them back, or let them go.
 
@@ -55,7 +57,7 @@ def _when(seconds: float) -> str:
 
 
 @command.command("ls")
-@click.argument("topic", default=">")
+@click.argument("topic", type=TOPIC, default=">")
 @output_option
 @server_options
 def ls(target: Target, topic: str, output: str) -> int:
@@ -87,8 +89,8 @@ def ls(target: Target, topic: str, output: str) -> int:
 
 
 @command.command("show")
-@click.argument("topic")
-@click.argument("group")
+@click.argument("topic", type=TOPIC)
+@click.argument("group", type=GROUP)
 @click.option("--count", type=click.IntRange(1, LOOK), default=20, show_default=True)
 @click.option("--first", type=click.IntRange(min=0), default=0, help="From that id on.")
 @output_option
@@ -140,8 +142,8 @@ def _settling(name: str, act: Act, done: str) -> Callable[[Callable[[], None]], 
 
     def made(told: Callable[[], None]) -> click.Command:
         @command.command(name, help=inspect.cleandoc(told.__doc__ or ""))
-        @click.argument("topic")
-        @click.argument("group")
+        @click.argument("topic", type=TOPIC)
+        @click.argument("group", type=GROUP)
         @click.option("--id", "ids", type=click.IntRange(min=0), multiple=True, help="That one.")
         @click.option("--filter", "filter", help="Only those an expression picks.")
         @yes_option

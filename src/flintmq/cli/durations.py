@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -84,18 +85,33 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The newest so many messages."""
+
+    count: int
+
+
 class Position(click.ParamType):  # type: ignore[type-arg]
-    """Where to begin: earliest, latest, committed, an offset, a time, or `-5m` before now."""
+    """Where to begin: earliest, latest, committed, an offset, a time, or `-5m` before now. Where it
+    `counts`, `-3` is the last three messages."""
 
     name = "position"
 
-    def convert(self, value: Any, param: object, ctx: object) -> Start:
+    def __init__(self, *, counts: bool = False) -> None:
+        self._counts = counts
+
+    def convert(self, value: Any, param: object, ctx: object) -> Start | Last:
         if not isinstance(value, str):
             return value  # type: ignore[no-any-return]
         if value in ("earliest", "latest", "committed"):
             return value  # type: ignore[return-value]
         if value.isdecimal():
             return int(value)
+        if value.startswith("-") and value[1:].isdecimal():
+            if self._counts and int(value):
+                return Last(-int(value))
+            self.fail(f"{value!r} has no unit: -{value[1:]}s, -{value[1:]}m, -{value[1:]}h, -5d")
         if value.startswith("-"):
             ago = Duration().convert(value[1:], param, ctx)
             return datetime.fromtimestamp(datetime.now(UTC).timestamp() - ago, UTC)

@@ -10,16 +10,20 @@ from typing import Any, TypeVar
 import click
 
 from ..client.client import Client
+from ..errors import TopicNotFound
 from ..group_model import GroupStats
+from ..patterns import is_literal
+from .command_group import CommandGroup
 from .connecting import Target, run_async, server_options
 from .durations import Position, position_text
+from .names import GROUP, TOPIC
 from .shared import hint, output_option, print_json, print_table
 from .showing import age, confirm, plain, print_facts, yes_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group("group")
+@click.group("group", cls=CommandGroup)
 def command() -> None:
     """List, look at, pause, reset and delete the groups of a topic.
 
@@ -32,7 +36,7 @@ def command() -> None:
 
 
 @command.command("ls")
-@click.argument("topic", default=">")
+@click.argument("topic", type=TOPIC, default=">")
 @output_option
 @server_options
 def ls(target: Target, topic: str, output: str) -> int:
@@ -46,9 +50,12 @@ def ls(target: Target, topic: str, output: str) -> int:
 
     async def work() -> list[GroupStats]:
         async with target.connect() as mq:
+            names = await mq.topics(topic)
+            if not names and is_literal(topic):
+                raise TopicNotFound(topic)
             return [
                 await mq.group_stats(name, group.name)
-                for name in await mq.topics(topic)
+                for name in names
                 for group in await mq.groups(name)
             ]
 
@@ -92,7 +99,9 @@ def ls(target: Target, topic: str, output: str) -> int:
 
 def of_a_group(function: F) -> F:
     """TOPIC, GROUP and the broker they are on, for a command."""
-    return click.argument("topic")(click.argument("group")(output_option(server_options(function))))
+    return click.argument("topic", type=TOPIC)(
+        click.argument("group", type=GROUP)(output_option(server_options(function)))
+    )
 
 
 @command.command("info")

@@ -80,6 +80,11 @@ def command(
       flintmq pipeline run orders.toml --once
       flintmq pipeline run orders.toml --for 10m --set batch=40 --output json
     """
+    from ..spark.java import find_java
+    from ..spark.session import checked_pyspark
+
+    checked_pyspark()
+    find_java()
     from ..spark.pipeline.failures import PipelineFailed
     from ..spark.pipeline.reaching import reach
     from ..spark.pipeline.reporting import reporter
@@ -99,14 +104,15 @@ def command(
     with stopped_by_signals(stop):
         ready = reports.starting(master)
         try:
-            spark = session_unless_stopped(
-                stop,
-                reports.note,
-                master=master,
-                app_name=pipeline.name,
-                config=settings_of(pipeline),
-                log_file=log_file_of(pipeline),
-            )
+            with log_file_of(pipeline) as log_file:
+                spark = session_unless_stopped(
+                    stop,
+                    reports.note,
+                    master=master,
+                    app_name=pipeline.name,
+                    config=settings_of(pipeline),
+                    log_file=log_file,
+                )
         finally:
             ready()
         try:

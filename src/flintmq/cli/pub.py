@@ -21,6 +21,7 @@ from .beside import beside, finish
 from .connecting import Target, run_async, server_options
 from .durations import Duration, Moment
 from .envelope import Outgoing, outgoing
+from .names import TOPIC
 from .progress import ProgressBar
 from .shared import output_option, print_json, said
 from .showing import many
@@ -94,7 +95,7 @@ class Pace(NamedTuple):
 
 
 @click.command("pub")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.argument("values", nargs=-1, metavar="[VALUE]...")
 @click.option("--file", "file", type=click.File("rb"), help="Publish what a file holds.")
 @click.option("--lines", is_flag=True, help="Each line of the input is a message.")

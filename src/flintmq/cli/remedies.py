@@ -24,7 +24,7 @@ def told(error: FlintError) -> str:
     text = str(error)
     if isinstance(error, TopicNotFound) and not isinstance(error, TopicDeleted):
         make = f"`{_typed('topic add', error.topic)}` makes it"
-        text = f"topic {error.topic!r} does not exist; {make}"
+        text = f"topic {error.topic!r} does not exist; `flintmq topic ls` lists topics, {make}"
     elif isinstance(error, TopicExists):
         change = f"`{_typed('topic edit', error.topic)}` changes options"
         text = text.replace("configure_topic changes options", change)

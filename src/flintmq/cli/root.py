@@ -11,6 +11,7 @@ import click
 
 from .. import __version__
 from ..errors import FlintError
+from .command_group import CommandGroup
 from .exit_codes import FAILED, INTERRUPTED, MISUSED, TERMINATED, Terminated, code_of
 from .streams import patient
 
@@ -38,33 +39,44 @@ PIPELINE_COMMANDS = {
     "new": ("pipeline_new", "Write a pipeline to begin with."),
     "export": ("pipeline_export", "Make a project of Spark's own pipelines of one."),
 }
-COMMANDS = {
-    "serve": ("serve", "Run a broker."),
-    "hermesd": ("hermesd", "Run a broker as HermesMQ's daemon is run."),
-    "config": ("config", "Check, show and begin a configuration."),
-    "pub": ("pub", "Publish messages."),
-    "sub": ("sub", "Print messages, to their end or as they come."),
-    "copy": ("copy", "Copy topics: to topics, brokers and files, and back."),
-    "topic": ("topic", "List, look at, make, change and delete topics."),
-    "group": ("group", "List, look at, pause, reset and delete groups."),
-    "dlq": ("dlq", "Dead letters: show, put back, let go."),
-    "top": ("top", "Topics and groups as they move, in a terminal."),
-    "pipeline": ("pipeline", "Topics through Spark: run, check, draw, begin a pipeline."),
-    "bench": ("bench", "Measure a broker: messages a second, latencies."),
-    "check": ("check", "Whether a broker, a topic, a group is well, by exit code."),
-    "completion": ("completion", "Completion for bash, zsh and fish."),
-    "context": ("context", "Give brokers names."),
-    "doctor": ("doctor", "What looks wrong, and what a bug report needs."),
-    "key": ("key", "Who may publish, consume and administer: API keys."),
-    "log": ("log", "Look at a data directory, check and mend it."),
-    "blipd": ("blipd", "Run a broker with BlipMQ's configuration."),
-    "blip": ("blip", "BlipMQ's own commands: pub, pubfile, sub, unsub, connect."),
-    "backup": ("backup", "Copy a data directory."),
-    "restore": ("restore", "Make a data directory from a backup."),
+SECTIONS = {
+    "Every day": {
+        "serve": ("serve", "Run a broker."),
+        "pub": ("pub", "Publish messages."),
+        "sub": ("sub", "Print messages, to their end or as they come."),
+        "topic": ("topic", "List, look at, make, change and delete topics."),
+        "group": ("group", "List, look at, pause, reset and delete groups."),
+        "dlq": ("dlq", "Dead letters: show, put back, discard."),
+        "top": ("top", "Topics and groups as they move, in a terminal."),
+        "copy": ("copy", "Copy topics: to topics, brokers and files, and back."),
+    },
+    "Running a broker": {
+        "check": ("check", "Whether a broker, a topic, a group is well, by exit code."),
+        "backup": ("backup", "Back up a running broker, or copy a data directory."),
+        "restore": ("restore", "Make a data directory from a backup."),
+        "config": ("config", "Check, show and begin a configuration."),
+        "key": ("key", "Who may publish, consume and administer: API keys."),
+        "log": ("log", "Look at a data directory, check and mend it."),
+        "doctor": ("doctor", "What looks wrong, and what a bug report needs."),
+        "bench": ("bench", "Measure a broker: messages a second, latencies."),
+    },
+    "Spark": {
+        "pipeline": ("pipeline", "Topics through Spark: run, check, draw, begin a pipeline."),
+    },
+    "This command line": {
+        "context": ("context", "Give brokers names."),
+        "completion": ("completion", "Completion for bash, zsh and fish."),
+    },
+    "Coming from other brokers": {
+        "hermesd": ("hermesd", "Run a broker as HermesMQ's daemon is run."),
+        "blipd": ("blipd", "Run a broker with BlipMQ's configuration."),
+        "blip": ("blip", "BlipMQ's own commands: pub, pubfile, sub, unsub, connect."),
+    },
 }
+COMMANDS = {name: entry for table in SECTIONS.values() for name, entry in table.items()}
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandGroup):
     """Commands whose modules are imported when they are called: help stays fast."""
 
     def __init__(self, table: dict[str, tuple[str, str]], **keywords: object) -> None:
@@ -83,8 +95,12 @@ class LazyGroup(click.Group):
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
+        sections = SECTIONS if self.table is COMMANDS else {"Commands": self.table}
+        width = max(map(len, self.table))
+        for heading, table in sections.items():
+            with formatter.section(heading):
+                rows = [(name.ljust(width), text) for name, (_, text) in table.items()]
+                formatter.write_dl(rows)
 
 
 log = LazyGroup(
@@ -165,11 +181,10 @@ root = LazyGroup(
 
 \b
 Examples:
-  flintmq serve --data-dir /var/lib/flint
+  flintmq serve
   flintmq pub orders '{"id": 42}'
   flintmq sub orders
   flintmq top
-  flintmq backup /var/lib/flint /mnt/backup/flint-monday
 
 Exit codes: 0 done, 1 a problem, 2 the command was used wrongly, 3 the broker cannot be reached,
 4 it does not allow that, 130 Ctrl-C, 143 SIGTERM.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from errno import EADDRINUSE
 from functools import partial
 from pathlib import Path
+from socket import AI_PASSIVE, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, getaddrinfo, socket
 
 import click
 
-from ..config import Config
-from ..config_kinds import shown_address
+from ..config import SETTINGS, Config
+from ..config_kinds import HostPort, shown_address
 from ..daemon import run
 from ..errors import Disconnected
 from ..exposure import Exposed, check_exposure
@@ -35,6 +37,7 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
 
     \b
     Examples:
+      flintmq serve
       flintmq serve --data-dir /var/lib/flint
       flintmq serve --data-dir /var/lib/flint --fsync interval:10 --max-frame-bytes 8MiB
       flintmq serve --config /etc/flintmq.toml --http :7601
@@ -50,8 +53,31 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
         return 2
     for doubt in resolved.doubts:
         click.echo(f"flintmq: warning: {doubt}", err=True)
-
+    if "data_dir" not in resolved.sources:
+        told = f"flintmq: data goes to ./{config.data_dir}; --data-dir names another place"
+        click.echo(told, err=True)
     return serve(config, lambda: reread().config())
+
+
+def check_free(config: Config) -> None:
+    """Raises where the broker could not listen, before it has opened anything."""
+    for setting in SETTINGS:
+        address = getattr(config, setting.name) if isinstance(setting.kind, HostPort) else None
+        if address is None or not address[1]:
+            continue
+        try:
+            family, kind, _, _, place = getaddrinfo(
+                address[0], address[1], type=SOCK_STREAM, flags=AI_PASSIVE
+            )[0]
+            with socket(family, kind) as probe:
+                probe.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+                probe.bind(place)
+        except OSError as error:
+            taken = error.errno == EADDRINUSE
+            why = "in use by another program" if taken else f"not to be had: {error.strerror}"
+            raise NotStarted(
+                f"{shown_address(address)} is {why}; choose another place by {setting.flag}"
+            ) from None
 
 
 def serve(config: Config, reread: Callable[[], Config]) -> int:
@@ -64,6 +90,7 @@ def serve(config: Config, reread: Callable[[], Config]) -> int:
         return 2
     for fault in exposed:
         click.echo(f"flintmq: warning: {fault}", err=True)
+    check_free(config)
     end = "" if config.tls_cert is None else "s"
 
     def ready(address: tuple[str, int], others: dict[str, tuple[str, int]]) -> None:

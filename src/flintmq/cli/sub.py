@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from math import inf
 from time import monotonic
@@ -11,15 +12,17 @@ from typing import Any
 
 import click
 
-from ..errors import FlintError, InvalidRequest
+from ..client.client import Client
+from ..errors import Disconnected, FlintError, InvalidRequest
 from ..group_model import LEASE_SECONDS
 from ..rows import Message
 from .connecting import Target, run_async, server_options
-from .durations import Duration, Position
+from .durations import Duration, Last, Position
 from .envelope import line
 from .formatting import formatter
+from .names import GROUP, TOPIC
 from .outlet import Outlet, to_its_end
-from .showing import has_colour, many
+from .showing import age, has_colour, many
 from .sub_sources import BATCH_MAX, FIRST_BATCH, Source, Wanted, opened
 from .values import as_bytes, for_people, published
 
@@ -42,16 +45,19 @@ class Tally:
 
 
 @click.command("sub")
-@click.argument("topic")
-@click.option("--group", help="Take messages as a member of a queue group, and acknowledge them.")
+@click.argument("topic", type=TOPIC)
+@click.option(
+    "--group", type=GROUP, help="Take messages as a member of a queue group, and acknowledge them."
+)
 @click.option("--reader", help="Read on where the reader of that name stands, and move it.")
 @click.option("--live", is_flag=True, help="Only what is published from now on; patterns allowed.")
 @click.option(
     "--from",
     "start",
-    type=Position(),
-    help="earliest (default), latest, committed, an offset, a time, or -5m.",
+    type=Position(counts=True),
+    help="earliest (default), latest, committed, an offset, a time, -5m, or -3: the last three.",
 )
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="The last N; as --from -N.")
 @click.option("--count", type=click.IntRange(min=1), help="So many at most.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end, also for --count of them.")
 @click.option("--timeout", type=Duration(), help="End when nothing has come for so long.")
@@ -70,6 +76,7 @@ def command(
     decode: bool,
     raw: bool,
     output: str,
+    last: int | None,
     **keywords: Any,
 ) -> int:
     """Print the messages of TOPIC: from its beginning to its end, or on and on with --follow.
@@ -82,17 +89,22 @@ def command(
     \b
     Examples:
       flintmq sub orders
+      flintmq sub orders --last 10
       flintmq sub orders --follow --from latest
       flintmq sub orders --group billing --count 10
       flintmq sub 'orders.>' --live
       flintmq sub orders --filter 'headers.region == "eu"' -f '%o %k %v\\n'
       flintmq sub orders -J | head
     """
+    if last is not None:
+        if keywords["start"] is not None:
+            raise click.UsageError("choose one of --from and --last")
+        keywords["start"] = Last(last)
     wanted = Wanted(topic, **keywords)
     if sum(map(bool, (wanted.group, wanted.reader, wanted.live))) > 1:
         raise click.UsageError("choose one of --group, --reader and --live")
     if wanted.live and wanted.start is not None:
-        raise click.UsageError("--live begins now; leave --from out")
+        raise click.UsageError("--live begins now; leave --from and --last out")
     if sum(map(bool, (format, as_json, raw))) > 1:
         raise click.UsageError("choose one of -f, -J and --raw")
     if wanted.start == "committed" and not (wanted.reader or wanted.group):
@@ -178,6 +190,7 @@ async def _receive(
 ) -> None:
     async with (
         target.connect(auto_create=False) as mq,
+        _telling_of_the_connection(mq, wanted),
         opened(mq, wanted) as source,
         Outlet(sys.stdout.buffer, exact=source.is_settling) as out,
     ):
@@ -189,6 +202,26 @@ async def _receive(
             printed = await _print(out, source, write, messages, tally)
             # What we hold, nobody else gets: of a slow reader, as much as it takes in a while.
             most = max(1, printed) if printed < len(messages) else min(2 * most, BATCH_MAX)
+
+
+@asynccontextmanager
+async def _telling_of_the_connection(mq: Client, wanted: Wanted) -> AsyncIterator[None]:
+    """Who waits for messages hears that none can come, and when they can again."""
+    if wanted.follow or wanted.live:
+        lost_at = 0.0
+
+        @mq.on_disconnect
+        def lost(error: Disconnected) -> None:
+            nonlocal lost_at
+            lost_at = monotonic()
+            click.echo(f"flintmq: the broker went away ({error.cause}); trying again", err=True)
+
+        @mq.on_reconnect
+        def back() -> None:
+            after = age(monotonic() - lost_at)
+            click.echo(f"flintmq: the broker is back after {after}", err=True)
+
+    yield
 
 
 async def _print(

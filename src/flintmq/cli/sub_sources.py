@@ -11,9 +11,11 @@ from typing import Any, Protocol
 from ..client.client import Client
 from ..client.delivery import releasing, settle_messages
 from ..client.reader import Reader
+from ..errors import InvalidRequest
 from ..group_model import LEASE_SECONDS
 from ..model import Start
 from ..rows import Message
+from .durations import Last
 
 FIRST_BATCH, BATCH_MAX = 16, 1000
 
@@ -26,7 +28,7 @@ class Wanted:
     group: str | None
     reader: str | None
     live: bool
-    start: Start | None
+    start: Start | Last | None
     filter: str | None
     count: int | None
     follow: bool
@@ -59,16 +61,50 @@ class Source(Protocol):
 
 @asynccontextmanager
 async def opened(mq: Client, wanted: Wanted) -> AsyncIterator[Source]:
+    start: Start | dict[int, int] | None
+    if isinstance(wanted.start, Last):
+        start = await _newest(mq, wanted, wanted.start.count)
+    else:
+        start = wanted.start
     if wanted.group is not None:
-        yield OfGroup(mq, wanted, wanted.group)
+        yield OfGroup(mq, wanted, wanted.group, start)
     elif wanted.live:
         async with mq.live(wanted.topic, filter=wanted.filter, capacity=10_000) as feed:
             yield OfAnybody(feed)
     else:
         async with mq.reader(
-            wanted.topic, name=wanted.reader, start=wanted.start, filter=wanted.filter
+            wanted.topic,
+            name=wanted.reader,
+            start="earliest" if isinstance(start, dict) else start,
+            filter=wanted.filter,
         ) as reader:
+            if isinstance(wanted.start, Last) and start is not None:
+                await reader.seek(start)
             yield OfReader(reader) if wanted.reader else OfAnybody(reader)
+
+
+async def _newest(mq: Client, wanted: Wanted, count: int) -> int | dict[int, int]:
+    """Where the last so many begin; by partition, those that were published last over all."""
+    stats = await mq.topic_stats(wanted.topic)
+    if not stats.partitions:
+        return max(stats.first_offset, stats.next_offset - count)
+    if wanted.group is not None:
+        raise InvalidRequest(
+            f"{wanted.topic} has partitions: a group begins at a time there, such as --from -5m"
+        )
+    ends = {number: part.next_offset for number, part in enumerate(stats.partitions)}
+    found: list[Message] = []
+    for number, part in enumerate(stats.partitions):
+        first = max(part.first_offset, part.next_offset - count)
+        async with mq.reader(f"{wanted.topic}/{number}", start=first) as reader:
+            left = part.next_offset - first
+            while left > 0 and (rows := await reader.read_batch(min(left, BATCH_MAX), timeout=0)):
+                found += rows
+                left -= len(rows)
+    for message in sorted(found, key=lambda message: message.timestamp)[-count:]:
+        offset = message.offset or 0
+        ends[message.partition] = min(ends[message.partition], offset)
+    return ends
 
 
 class OfAnybody:
@@ -113,8 +149,8 @@ class OfGroup:
 
     is_settling = True
 
-    def __init__(self, mq: Client, wanted: Wanted, group: str) -> None:
-        self._mq, self._wanted, self._group = mq, wanted, group
+    def __init__(self, mq: Client, wanted: Wanted, group: str, start: Any) -> None:
+        self._mq, self._wanted, self._group, self._start = mq, wanted, group, start
 
     async def take(self, most: int, timeout: float | None) -> Sequence[Message]:
         while True:
@@ -123,7 +159,7 @@ class OfGroup:
                 self._group,
                 most,
                 wait=3600.0 if timeout is None else timeout,
-                start=self._wanted.start,
+                start=self._start,
                 filter=self._wanted.filter,
             )
             if found or timeout is not None:

@@ -11,9 +11,11 @@ from ..client.client import Client
 from ..errors import TopicNotFound
 from ..model import Overflow, Storage, TopicInfo, TopicOptions, TopicStats
 from ..rows import Message
+from .command_group import CommandGroup
 from .connecting import Target, run_async, server_options
 from .durations import Duration, Position, Size, duration_text
 from .envelope import envelope
+from .names import GROUP, TOPIC
 from .shared import hint, output_option, print_json, print_table
 from .showing import confirm, has_colour, many, plain, print_facts, size, yes_option
 from .sub import pretty
@@ -23,7 +25,7 @@ NONE = "none"
 """How to say on the command line that there is no limit."""
 
 
-@click.group("topic")
+@click.group("topic", cls=CommandGroup)
 def command() -> None:
     """List, look at, make, change, empty and delete topics.
 
@@ -50,7 +52,7 @@ async def _stats(mq: Client, names: list[str]) -> list[TopicStats]:
 
 
 @command.command("ls")
-@click.argument("pattern", default=">")
+@click.argument("pattern", type=TOPIC, default=">")
 @output_option
 @server_options
 def ls(target: Target, pattern: str, output: str) -> int:
@@ -92,7 +94,7 @@ def ls(target: Target, pattern: str, output: str) -> int:
 
 
 @command.command("info")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @output_option
 @server_options
 def info(target: Target, topic: str, output: str) -> int:
@@ -196,7 +198,7 @@ def _said(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @command.command("add")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @topic_options
 @output_option
 @server_options
@@ -222,7 +224,7 @@ def add(target: Target, topic: str, output: str, **options: Any) -> int:
 
 
 @command.command("edit")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @topic_options
 @output_option
 @server_options
@@ -261,7 +263,7 @@ def _shown(name: str, value: Any) -> str:
 
 
 @command.command("rm")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", type=TOPIC, nargs=-1, required=True, metavar="TOPIC...")
 @yes_option
 @output_option
 @server_options
@@ -293,10 +295,10 @@ def rm(target: Target, topics: tuple[str, ...], yes: bool, output: str) -> int:
 
 
 @command.command("peek")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.option("--from", "start", type=Position(), help="Where to begin.  [earliest]")
 @click.option("--last", is_flag=True, help="The newest ones, in their order.")
-@click.option("--group", help="What a group would be handed next, in its order.")
+@click.option("--group", type=GROUP, help="What a group would be handed next, in its order.")
 @click.option("--filter", "filter", help="Only those an expression picks.")
 @click.option("--count", type=click.IntRange(1, 10_000), default=10, show_default=True)
 @output_option
@@ -353,7 +355,7 @@ def peek(
 
 
 @command.command("purge")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.option("--before", type=click.IntRange(min=0), help="Only what lies before that offset.")
 @yes_option
 @output_option

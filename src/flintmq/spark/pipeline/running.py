@@ -10,7 +10,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -68,14 +68,25 @@ def checkpoint_root(pipeline: Pipeline) -> str:
     return pipeline.checkpoint or f"pipelines/{pipeline.name}"
 
 
-def log_file_of(pipeline: Pipeline) -> Path:
-    """Where Spark and its workers print; each run begins it anew."""
+@contextmanager
+def log_file_of(pipeline: Pipeline) -> Iterator[Path]:
+    """Where Spark and its workers print; each run begins it anew. Where Spark does not start and
+    has not said why, nothing of the attempt stays behind."""
     root = checkpoint_root(pipeline)
     directory = Path(tempfile.gettempdir() if has_scheme(root) else path_of(root))
+    made = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / "spark.log"
     file.write_bytes(b"")
-    return file
+    try:
+        yield file
+    except BaseException:
+        with suppress(OSError):
+            if not file.stat().st_size:
+                file.unlink()
+            for path in made:
+                path.rmdir()
+        raise
 
 
 def run(
@@ -108,12 +119,13 @@ def run(
     tell = tell or _log.info
     reach(checked(pipeline), access or {})
     if spark is None:
-        spark = session(
-            master,
-            app_name=pipeline.name,
-            config=settings_of(pipeline),
-            log_file=log_file_of(pipeline),
-        )
+        with log_file_of(pipeline) as log_file:
+            spark = session(
+                master,
+                app_name=pipeline.name,
+                config=settings_of(pipeline),
+                log_file=log_file,
+            )
     _make_active(spark)
     with ExitStack() as left, stopped_by_signals(stop), quiet_spark():
         starting = _Starting(spark, pipeline, once=once, access=access or {}, show=show or _shown)

@@ -1,0 +1,62 @@
+"""Names of topics and groups as arguments, which a shell completes by asking the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from ..client.client import Client
+
+PATIENCE_SECONDS = 2.0
+"""How long somebody who has pressed a key is kept waiting for a broker."""
+
+
+class _Name(click.ParamType):  # type: ignore[type-arg]
+    name = "text"
+
+    def convert(self, value: Any, param: object, ctx: object) -> str:
+        return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from .connecting import run_async, target_of
+
+        said = {name: ctx.params.get(name) for name in _WHERE}
+
+        async def ask() -> list[str]:
+            async with asyncio.timeout(PATIENCE_SECONDS), target_of(**said).connect() as mq:
+                return await self.known(mq, ctx)
+
+        try:
+            found = run_async(ask())
+        except Exception:  # no broker, no right to look: a shell has no place for an error
+            return []
+        return [CompletionItem(one) for one in found if one.startswith(incomplete)]
+
+    async def known(self, mq: Client, ctx: click.Context) -> list[str]:
+        raise NotImplementedError
+
+
+_WHERE = ("server", "name", "api_key_file", "tls_ca", "tls_cert", "tls_key")
+
+
+class TopicName(_Name):
+    async def known(self, mq: Client, ctx: click.Context) -> list[str]:
+        return await mq.topics()
+
+
+class GroupName(_Name):
+    """A group of the topic that was named before."""
+
+    async def known(self, mq: Client, ctx: click.Context) -> list[str]:
+        # Before an option that has no value yet, click has not given its words to the arguments.
+        topic = ctx.params.get("topic") or next(iter(ctx.args), None)
+        return [] if topic is None else [group.name for group in await mq.groups(topic)]
+
+
+TOPIC, GROUP = TopicName(), GroupName()
