@@ -51,17 +51,17 @@ def connect(
 
     `memory://` runs a broker inside this process, in memory; each call makes a broker of its own.
     With `auto_create=False`, a topic has to be made before it is used. `timeout` is how long a
-    publish may wait (None: as long as it takes). `decoded_bytes_max` bounds what a compressed
-    message may grow to. `clock` is for tests.
+    call waits for the broker, unless it has a timeout of its own (None: as long as it takes).
+    `decoded_bytes_max` bounds what a compressed message may grow to. `clock` is for tests.
 
     `file:///path` keeps everything in a directory, across restarts and crashes; one process at a
     time. `fsync` says when the disk is waited for: `always` (before every receipt), `every_n:<n>`,
     `interval:<ms>` or `never`.
 
     `flint://host:port` is a broker elsewhere, or several hosts with commas, of which one will do.
-    A connection that is lost is made again by itself; `timeout` is how long calls wait for that.
-    `on_full` says what a publish does when too much is not acknowledged: `block`, or `raise`
-    QueueFull. `api_key` says who you are, where the broker asks for that; without it the
+    A connection that is lost is made again by itself. Every call ends at its own deadline, whatever
+    the connection does. `on_full` says what a publish does when too much is not acknowledged:
+    `block`, or `raise` QueueFull. `api_key` says who you are, where the broker asks for that; without it the
     environment's FLINTMQ_API_KEY does. A key that is wrong raises NotAuthenticated at once; one
     that is removed later raises it into everything that is open.
 

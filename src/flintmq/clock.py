@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Timer(Protocol):
@@ -38,3 +38,15 @@ class SystemClock:
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
         return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+async def done_within(clock: Clock, future: asyncio.Future[Any], seconds: float) -> bool:
+    """Wait for something up to so many seconds; whether it is done. If not, it goes on."""
+    late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    timer = clock.call_later(seconds, late.cancel)
+    try:
+        await asyncio.wait((future, late), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        timer.cancel()
+        late.cancel()
+    return future.done()

@@ -135,8 +135,6 @@ class Served:
         self._server = NativeServer(broker, tls=tls, gate=gate)
         self._open, self._close = far.open, far.close
         self._opened = False
-        # The broker's time stands still, this one does not: it would run out on a slow machine.
-        far._outbox.overdue_seconds = 24 * 3600.0
         clock.wait_also_for(self.settled)
 
     async def open(self) -> None:

@@ -40,7 +40,7 @@ from .publisher import Publisher
 from .queue_verbs import QueueVerbs, checked_filter
 from .reader import Reader
 from .routing import Route
-from .sending import Identity, Sender, publish_identity
+from .sending import Identity, Sender, publish_identity, time_left
 from .turns import Turns
 from .values import (
     PLAIN,
@@ -67,8 +67,8 @@ Batches = (
 class Client(QueueVerbs):
     """A connection to a broker; `flintmq.connect` makes it. Use it as `async with`, or `await` it.
 
-    `timeout` of the connection is how long a publish waits at most where it has to (a full topic
-    with `overflow="block"`); a call's own `timeout` goes before it.
+    `timeout` of the connection is how long a call waits at most for the broker, and a publish for
+    room (a full topic with `overflow="block"`); a call's own `timeout` goes before it.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Client(QueueVerbs):
         self._timeout = timeout_seconds(timeout)
         self._turns = Turns()
         self._tracing = tracing
-        self._pollers = Pollers(broker, tracing)
+        self._pollers = Pollers(broker, tracing, self._timeout)
         self._open: set[AnyConsumer] = set()
         self._publishers: set[Publisher] = set()
         self._opened = False
@@ -308,11 +308,14 @@ class Client(QueueVerbs):
             values = [pairs[index][1] for index in indexes]
             encoded[topic] = self._encoder.many(values, plan, row_options, self.clock.now_ms())
         receipts: dict[int, Receipt] = {}
+        whole_time = self._patience(timeout)
+        deadline = None if whole_time is None else self.clock.monotonic() + whole_time
         for topic, indexes in by_topic.items():
             options = self._broker.known_options(topic)
+            left = time_left(self.clock, whole_time, deadline)
             try:
                 whole = await self._publish(
-                    topic, encoded[topic], options, None, qos, timeout, auto_create
+                    topic, encoded[topic], options, None, qos, left, auto_create
                 )
             except FlintError as error:
                 error.receipts = [receipts[index] for index in sorted(receipts)]

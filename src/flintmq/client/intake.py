@@ -33,6 +33,9 @@ from .delivery import (
 )
 from .parking import Parking
 
+GIVE_BACK_SECONDS = 2.0
+"""How long closing waits for a broker to have what is given back; leaving gives it back too."""
+
 JoinPartition = Callable[[int], Coroutine[Any, Any, MemberApi]]
 
 
@@ -494,7 +497,7 @@ class Intake:
         self._give_back(self._ahead)
         self._ahead.clear()
         if self._errands:
-            await asyncio.wait(self._errands)
+            await asyncio.wait(self._errands, timeout=GIVE_BACK_SECONDS)
         failed: Exception | None = None
         for member in self._members:
             try:

@@ -9,17 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 from ..broker_api import BrokerApi, Filter, Grant, MemberApi
-from ..clock import Clock
-from ..errors import Closed, FlintError, GroupNotFound, LeaseLost, TopicNotFound
+from ..clock import Clock, done_within
+from ..errors import (
+    Closed,
+    Disconnected,
+    FlintError,
+    GroupNotFound,
+    LeaseLost,
+    OutcomeUnknown,
+    TopicNotFound,
+)
 from ..group_model import Order, Ranges
 from ..logs import event
 from ..model import Start
 from ..rows import Run
 from ..tracing import Tracing
 from .delivery import Deliveries, Grip, acking, log, releasing, settle_lots
+from .in_time import ANSWER_SECONDS, in_time
+from .intake import GIVE_BACK_SECONDS
 from .membership import Membership
 
 
@@ -41,16 +52,19 @@ class Asked(NamedTuple):
 class Pollers:
     """The groups that a connection polls."""
 
-    def __init__(self, broker: BrokerApi, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self, broker: BrokerApi, tracing: Tracing | None = None, patience: float | None = None
+    ) -> None:
         self._broker = broker
         self._tracing = tracing
+        self._patience = patience
         self._pollers: dict[tuple[str, str], Poller] = {}
 
     async def poll(self, asked: Asked) -> Deliveries:
         place = asked.topic, asked.group
         poller = self._pollers.get(place)
         if poller is None:
-            poller = Poller(self._broker, asked.topic, asked.group, self._tracing)
+            poller = Poller(self._broker, asked.topic, asked.group, self._tracing, self._patience)
             self._pollers[place] = poller
         try:
             return await poller.poll(asked)
@@ -81,7 +95,12 @@ class Poller:
     """A member of one group: of a plain topic, or one for each partition."""
 
     def __init__(
-        self, broker: BrokerApi, topic: str, group: str, tracing: Tracing | None = None
+        self,
+        broker: BrokerApi,
+        topic: str,
+        group: str,
+        tracing: Tracing | None = None,
+        patience: float | None = None,
     ) -> None:
         self._broker = broker
         self._tracing = tracing
@@ -95,37 +114,58 @@ class Poller:
         self._settled: list[Deliveries] = []
         """With ack="auto": what was settled for a poll that was cancelled then."""
         self._errands: set[asyncio.Task[None]] = set()
+        self._patience = inf if patience is None else patience
+        self._unanswered_since: float | None = None
 
     def is_used(self) -> bool:
         return bool(self._members or self._polls)
 
     async def poll(self, asked: Asked) -> Deliveries:
         self._polls += 1
+        began = self._clock.monotonic()
         try:
-            deadline = self._clock.monotonic() + asked.wait
-            is_fresh = not self._members
-            members = await self._joined(asked)
-            if asked.auto and self._settled:
-                return self._again(asked.max_rows)
-            try:
-                found = await self._poll(members, asked, 0.0)
-            except (TopicNotFound, GroupNotFound, Closed):
-                if is_fresh:
-                    raise
-                # It went away since the last poll, and may have been made anew.
-                await self._leave(members)
-                members = await self._joined(asked)
-                found = await self._poll(members, asked, 0.0)
-            while not found.runs and (left := deadline - self._clock.monotonic()) > 0:
-                members = await self._joined(asked)  # there may be more than before
-                found = await self._poll(members, asked, left)
-            return found
+            found = await self._poll_until(asked, began + asked.wait)
+        except (Disconnected, OutcomeUnknown):
+            # A broker that is away for a moment has nothing for us. One that stays away for longer
+            # than our patience, over any number of polls, is told of.
+            if self._unanswered_since is None:
+                self._unanswered_since = began
+            now = self._clock.monotonic()
+            is_late = now >= began + asked.wait
+            if not asked.wait or not is_late or now - self._unanswered_since >= self._patience:
+                raise
+            return Deliveries()
         finally:
             self._polls -= 1
+        self._unanswered_since = None
+        return found
 
-    async def _poll(self, members: list[MemberApi], asked: Asked, wait: float) -> Deliveries:
+    async def _poll_until(self, asked: Asked, deadline: float) -> Deliveries:
+        is_fresh = not self._members
+        members = await self._joined_by(asked, deadline)
+        if asked.auto and self._settled:
+            return self._again(asked.max_rows)
+        # One member looks what there is and waits in one go; of several, each has its share first.
+        wait = asked.wait if len(members) == 1 else 0.0
+        try:
+            found = await self._poll(members, asked, wait, deadline)
+        except (TopicNotFound, GroupNotFound, Closed):
+            if is_fresh:
+                raise
+            # It went away since the last poll, and may have been made anew.
+            await self._leave(members)
+            members = await self._joined_by(asked, deadline)
+            found = await self._poll(members, asked, 0.0, deadline)
+        while not found.runs and (left := deadline - self._clock.monotonic()) > 0:
+            members = await self._joined_by(asked, deadline)  # there may be more than before
+            found = await self._poll(members, asked, left, deadline)
+        return found
+
+    async def _poll(
+        self, members: list[MemberApi], asked: Asked, wait: float, deadline: float
+    ) -> Deliveries:
         if len(members) > 1:
-            return await self._poll_row(members, asked, wait)
+            return await self._poll_row(members, asked, wait, deadline)
         grant = await members[0].take(
             asked.max_rows, asked.lease, wait, auto_ack=asked.auto
         )  # and no await until it is returned: nothing is lost on the way
@@ -142,6 +182,13 @@ class Poller:
         return found
 
     # --- members
+
+    async def _joined_by(self, asked: Asked, deadline: float) -> list[MemberApi]:
+        """The members, one for each partition. To join takes no longer than the poll may."""
+        left = deadline - self._clock.monotonic()
+        if self._members or not asked.wait:
+            return await self._joined(asked)
+        return await in_time(self._clock, max(0.0, left), self._joined(asked))
 
     async def _joined(self, asked: Asked) -> list[MemberApi]:
         membership = Membership(
@@ -187,27 +234,38 @@ class Poller:
 
     async def close(self) -> None:
         if self._errands:
-            await asyncio.wait(self._errands)
+            await asyncio.wait(self._errands, timeout=GIVE_BACK_SECONDS)
         members, self._members = self._members, []
         for member in members:
             await member.close()
 
     # --- over partitions
 
-    async def _poll_row(self, members: list[MemberApi], asked: Asked, wait: float) -> Deliveries:
+    async def _poll_row(
+        self, members: list[MemberApi], asked: Asked, wait: float, deadline: float
+    ) -> Deliveries:
         """Takes need several steps here, so a task makes them: who is cancelled has taken nothing.
 
         They are taken under leases, also with ack="auto", so that they can be given back.
         """
         task = asyncio.get_running_loop().create_task(self._take_row(members, asked, wait))
         try:
-            return await asyncio.shield(task)
+            if not asked.wait:
+                return await asyncio.shield(task)
+            left = max(0.0, deadline - self._clock.monotonic()) + ANSWER_SECONDS
+            if await done_within(self._clock, task, left):
+                return task.result()
+            self._take_back(task)
         except asyncio.CancelledError:
-            task.cancel()
-            errand = asyncio.get_running_loop().create_task(self._undo(task))
-            self._errands.add(errand)
-            errand.add_done_callback(self._errands.discard)
+            self._take_back(task)
             raise
+        raise OutcomeUnknown(f"the broker did not answer within {asked.wait:g} s")
+
+    def _take_back(self, task: asyncio.Task[Deliveries]) -> None:
+        task.cancel()
+        errand = asyncio.get_running_loop().create_task(self._undo(task))
+        self._errands.add(errand)
+        errand.add_done_callback(self._errands.discard)
 
     async def _undo(self, task: asyncio.Task[Deliveries]) -> None:
         await asyncio.wait([task])

@@ -15,6 +15,7 @@ from ..errors import Closed, FlintError, OutcomeUnknown, QueueFull, TopicDeleted
 from ..model import Receipt, Seconds, TopicOptions, timeout_seconds
 from ..serde.codec import Settings
 from ..tracing import PublisherTracing, Tracing
+from .in_time import ANSWER_SECONDS
 from .routing import Route
 from .sending import Sender, halves, sealed
 from .values import PLAIN, Encoder, RowOptions, Value, When, call_settings
@@ -76,6 +77,7 @@ class Publisher:
         self._flying_bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._failed: list[tuple[Exception, int]] = []
+        self._heard_at = 0.0
         self._closed = False
         self._on_close = on_close
         self._spans = None if tracing is None else PublisherTracing(tracing, topic)
@@ -144,9 +146,11 @@ class Publisher:
 
         Raises the first error if something was not, with a note of how many messages that were;
         OutcomeUnknown if `timeout` seconds were not enough, and then it may be flushed again.
+        Without a `timeout` it waits as long as messages are acknowledged: until none was for as
+        long as the publisher's own `timeout`.
         """
         self._dispatch()
-        if self._task is not None and not await self._all_sent(timeout_seconds(timeout)):
+        if self._task is not None and not await self._flushed(timeout_seconds(timeout)):
             count = sum(batch.row_count for _, batch, _ in self._waiting)
             count += sum(count for _, count, _ in self._flying)
             raise OutcomeUnknown(
@@ -162,6 +166,16 @@ class Publisher:
             raise error
         if self._spans is not None:
             self._spans.flushed(None)
+
+    async def _flushed(self, left: float | None) -> bool:
+        if left is not None or self._timeout is None:
+            return await self._all_sent(left)
+        patience = self._timeout + ANSWER_SECONDS
+        self._heard_at = max(self._heard_at, self._clock.monotonic())
+        while (left := self._heard_at + patience - self._clock.monotonic()) > 0:
+            if await self._all_sent(left):
+                return True
+        return False
 
     async def _all_sent(self, left: float | None) -> bool:
         """Whether everything is answered before the time is up."""
@@ -340,6 +354,7 @@ class Publisher:
 
     def _acknowledge(self, receipt: Receipt, count: int) -> None:
         self.last_receipt = receipt
+        self._heard_at = self._clock.monotonic()
         if self._spans is not None:
             self._spans.answered(count)
         self.acknowledged += count - receipt.dropped

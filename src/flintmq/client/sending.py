@@ -7,14 +7,17 @@ from typing import NamedTuple
 
 from ..batch import BatchBuilder, RecordBatch, slice_batch
 from ..broker_api import BrokerApi
+from ..clock import Clock
 from ..errors import FlintError, InvalidRequest, MessageTooLarge, TopicNotFound
 from ..model import Receipt, TopicOptions
+from .in_time import in_time
 from .routing import Route, Router, partition_name
 
 Rows = BatchBuilder | RecordBatch
 
 
 PRODUCER_BYTES_MAX = 1024
+NO_TIME_SECONDS = 0.001
 
 
 class Identity(NamedTuple):
@@ -86,9 +89,9 @@ class Sender:
             )
         for name, part in routed:
             if batch_compression != "none":
-                await self._check_sizes(name, part)
+                await in_time(clock, timeout or None, self._check_sizes(name, part))
             batch = sealed(part, batch_compression, identity)
-            left = None if deadline is None else max(0.0, deadline - clock.monotonic())
+            left = time_left(clock, timeout, deadline)
             try:
                 receipt = self._broker.publish_nowait(
                     name, batch, qos=qos, auto_create=auto_create, timeout=left
@@ -128,6 +131,13 @@ def publish_identity(producer: str | None, sequence: int | None, qos: int) -> Id
     if qos == 0:
         raise InvalidRequest("producer and sequence are for what is stored: qos=1")
     return Identity(producer, sequence)
+
+
+def time_left(clock: Clock, timeout: float | None, deadline: float | None) -> float | None:
+    """What is left for the next part of a publish. 0 would mean that it was never to wait."""
+    if not timeout or deadline is None:
+        return timeout
+    return max(NO_TIME_SECONDS, deadline - clock.monotonic())
 
 
 async def _outcomes(

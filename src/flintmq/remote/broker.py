@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import inf
 from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
@@ -68,7 +69,7 @@ from ..wire.operations import (
 from ..wire.runs import decode_runs
 from ..wire.values import receipt_of, start_fields
 from .address import parse_addresses
-from .link import Link, SessionLost, again
+from .link import CLOSE_SECONDS, Link, SessionLost, again
 from .member import RemoteMember
 from .outbox import Outbox, PendingReceipt
 from .streams import RemoteFeed, RemoteReader, RemoteStream
@@ -79,6 +80,9 @@ OnFull = Literal["block", "raise"]
 
 SEND_BYTES_MAX = 16 * 1024 * 1024
 """How much may be published and not acknowledged before publishers wait, or hear QueueFull."""
+
+AT_ONCE_SECONDS = 0.001
+"""What is left of a time that is up: 0 would mean that it was never to be waited."""
 
 _PLAIN_OPTIONS = TopicOptions()
 
@@ -116,6 +120,7 @@ class RemoteBroker:
         self.link = Link(
             parse_addresses(url),
             patience=timeout,
+            clock=self.clock,
             client=name,
             api_key=api_key,
             tls=tls,
@@ -221,17 +226,33 @@ class RemoteBroker:
         control: Any,
         batches: Sequence[Buffer] = (),
         on_answer: Callable[[Frame], None] | None = None,
+        *,
+        until: float | None = None,
     ) -> Frame:
+        """Ask, and wait for the answer until then; by default, as long as the connection's
+        `timeout` says. `inf` is as long as it takes, while there is a connection."""
         self._check_open()
         encoded = self.encode(control)
         size = HEADER_BYTES + len(encoded) + 8 + sum(map(len, batches))
         if size > self.link.frame_bytes_max:
             raise MessageTooLarge("a request", size, self.link.frame_bytes_max, "frame_bytes")
         self.before_asking()
-        return await self.link.ask(op, msgspec.Raw(encoded), batches, on_answer=on_answer)
+        deadline = self.link.deadline() if until is None else until
+        return await self.link.ask(
+            op,
+            msgspec.Raw(encoded),
+            batches,
+            on_answer=on_answer,
+            deadline=None if deadline == inf else deadline,
+        )
 
-    async def ask_stream(self, op: Op, control: Any) -> Frame:
-        """Open a stream. Cancelled, what is opened all the same is closed."""
+    def until(self) -> float:
+        """The deadline of a call that begins now, which may ask more than once."""
+        deadline = self.link.deadline()
+        return inf if deadline is None else deadline
+
+    async def ask_stream(self, op: Op, control: Any, until: float | None = None) -> Frame:
+        """Open a stream. Cancelled or too late, what is opened all the same is closed."""
         abandoned = False
         opened: list[int] = []
 
@@ -245,19 +266,24 @@ class RemoteBroker:
             self.link.send(Op.CLOSE_STREAM, encode(CloseStream(opened[0])))
 
         try:
-            return await self.ask(op, control, (), answered)
-        except asyncio.CancelledError:
+            return await self.ask(op, control, (), answered, until=until)
+        except (asyncio.CancelledError, OutcomeUnknown):
             abandoned = True
             if opened:
                 close()
             raise
 
     async def ask_if_connected(self, op: Op, control: Any) -> None:
-        """Ask what needs no answer where there is no connection: then there is nothing to do."""
+        """Ask what needs no answer where there is no connection: then there is nothing to do. A
+        broker that says nothing is told, and not waited for."""
         if self._closed or not self.link.is_up:
             return
+        if self.link.is_silent:
+            self.link.send(op, self.encode(control))
+            return
+        seconds = min(CLOSE_SECONDS, inf if self._timeout is None else self._timeout)
         try:
-            await self.ask(op, control)
+            await self.ask(op, control, until=self.link.deadline(seconds))
         except (SessionLost, Closed, Disconnected, OutcomeUnknown):
             return
 
@@ -269,11 +295,13 @@ class RemoteBroker:
         batches: Sequence[Buffer] = (),
         *,
         may_repeat: bool = True,
+        until: float | None = None,
     ) -> T:
         """Ask and decode the answer. What may be repeated is asked again of a new session."""
+        until = self.until() if until is None else until
         while True:
             try:
-                frame = await self.ask(op, control, batches)
+                frame = await self.ask(op, control, batches, until=until)
             except SessionLost:
                 if may_repeat:
                     continue
@@ -284,9 +312,10 @@ class RemoteBroker:
             return decoded
 
     async def _rows(self, op: Op, control: Any) -> Rows:
+        until = self.until()
         while True:
             try:
-                frame = await self.ask(op, control)
+                frame = await self.ask(op, control, until=until)
             except SessionLost:
                 continue
             taken = msgspec.msgpack.decode(frame.control, type=Taken)
@@ -386,8 +415,11 @@ class RemoteBroker:
     ) -> Receipt:
         self._check_open()
         if self._outbox.is_full(rows.row_count):
-            await self._outbox.wait_room(rows.row_count)
+            deadline = None if timeout is None else self.clock.monotonic() + timeout
+            await self._outbox.wait_room(rows.row_count, deadline)
             self._check_open()
+            if timeout and deadline is not None:
+                timeout = max(AT_ONCE_SECONDS, deadline - self.clock.monotonic())
         return await self._outbox.publish(topic, rows, qos, auto_create, timeout)
 
     async def stage(
@@ -426,7 +458,7 @@ class RemoteBroker:
     # --- topics
 
     async def backup(self, directory: str) -> None:
-        await self._asked(Op.BACKUP, Name(directory), may_repeat=False)
+        await self._asked(Op.BACKUP, Name(directory), may_repeat=False, until=inf)
 
     async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
         control = SetTopic(name, _checked(options))
@@ -490,9 +522,10 @@ class RemoteBroker:
         control = FetchRange(
             topic, offset, end, max_rows, max_bytes, _filter_text(filter), with_expired, topic_id
         )
+        until = self.until()
         while True:
             try:
-                frame = await self.ask(Op.FETCH_RANGE, control)
+                frame = await self.ask(Op.FETCH_RANGE, control, until=until)
             except SessionLost:
                 continue
             taken = msgspec.msgpack.decode(frame.control, type=FetchedRange)
@@ -522,7 +555,8 @@ class RemoteBroker:
 
     async def wait_beyond(self, offsets: Mapping[str, int], timeout: float | None) -> bool:
         control = WaitBeyond(dict(offsets), timeout)
-        is_beyond: bool = await self._asked(Op.WAIT_BEYOND, control, bool)
+        until = inf if timeout is None else self.clock.monotonic() + timeout if timeout else None
+        is_beyond: bool = await self._asked(Op.WAIT_BEYOND, control, bool, until=until)
         return is_beyond
 
     async def open_row(
@@ -550,9 +584,10 @@ class RemoteBroker:
         return feed
 
     async def _opened_once(self, stream: RemoteStream | RemoteMember) -> None:
+        until = self.until()
         while True:
             try:
-                await stream.open()
+                await stream.open(until)
                 return
             except SessionLost:
                 continue

@@ -49,10 +49,10 @@ class Connection(asyncio.Protocol):
 
     # --- opening
 
-    async def opening(self, frame: list[Buffer], seconds: float) -> Frame:
+    async def opening(self, frame: list[Buffer]) -> Frame:
         """Exchange hellos and the first frames."""
         self.write([client_hello(), *frame])
-        return await asyncio.wait_for(self._first, seconds)
+        return await self._first
 
     def listen(
         self,
@@ -219,14 +219,12 @@ def _why_no_tls(data: bytes) -> str:
     return "what answers on this port does not speak TLS; is it the port of a broker?"
 
 
-async def connect(address: Address, seconds: float, tls: ClientTls | None = None) -> Connection:
+async def connect(address: Address, tls: ClientTls | None = None) -> Connection:
     loop = asyncio.get_running_loop()
     host, port = address
     pipe = None if tls is None else tls.pipe(host)
     try:
-        _, connection = await asyncio.wait_for(
-            loop.create_connection(lambda: Connection(address, pipe), host, port), seconds
-        )
+        _, connection = await loop.create_connection(lambda: Connection(address, pipe), host, port)
     except ValueError as error:  # from the codec of names, or of a NUL in one
         raise InvalidRequest(f"{host!r} is no name of a host: {error}") from None
     return connection

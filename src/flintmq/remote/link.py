@@ -5,7 +5,9 @@ again what the other has not received, so nothing is carried out twice. Where th
 (the broker was restarted, or we were away too long), whoever waits for an answer hears SessionLost
 and decides what can be asked again.
 
-The line's own times (backoff, silence) are real ones: they concern the network.
+Who waits for an answer gives up at its own deadline, whatever becomes of the connection. Deadlines
+are by the clock of the client; the line's own times (backoff, silence) are real ones: they concern
+the network.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import msgspec
 
 from ..batch import RecordBatch, absolute
 from ..broker_api import ConnectionChanged
+from ..clock import Clock, Timer, done_within
 from ..errors import (
     Closed,
     Disconnected,
@@ -45,6 +48,13 @@ _log = logging.getLogger(__name__)
 
 BACKOFF_SECONDS = (0.05, 2.0)
 CONNECT_SECONDS = 10.0
+CLOSE_SECONDS = 2.0
+"""How long a broker is waited for by somebody who closes something. It need not answer: what is
+held there is given back when it hears of it, or when the session has ended."""
+
+ANSWER_SECONDS = 0.05
+"""The broker itself answers when a call runs out of time. That answer may take so long."""
+
 FRAME_SLACK_BYTES = 1024 * 1024
 """What a reply may have beside the batch that was published in a frame of the largest size."""
 
@@ -76,11 +86,15 @@ class Waiting(Protocol):
     is_parked: bool
     """The answer may take for ever: nobody wonders about silence."""
     deadline: float | None
-    """When to give up while there is no connection, on the loop's clock; None: by our patience."""
+    """When to give up, by the client's clock; None: never while there is a connection, and by our
+    patience while there is none."""
 
     def answer(self, frame: Frame) -> None: ...
     def fail(self, error: Exception) -> None:
-        """There will be no answer; or, where it is parked, none for now."""
+        """There will be no answer."""
+
+    def expire(self, error: Exception) -> bool:
+        """There was no answer in time; whether it is still to be told should one come."""
 
 
 class Call:
@@ -106,6 +120,10 @@ class Call:
         if not self.future.done():
             self.future.set_exception(error)
 
+    def expire(self, error: Exception) -> bool:
+        self.fail(error)
+        return self._on_answer is not None
+
 
 class _Pinged:
     """Nobody waits for the answer to a ping: that it comes is enough."""
@@ -119,6 +137,9 @@ class _Pinged:
     def fail(self, error: Exception) -> None:
         pass
 
+    def expire(self, error: Exception) -> bool:
+        return False
+
 
 class Link:
     def __init__(
@@ -126,6 +147,7 @@ class Link:
         addresses: Sequence[Address],
         *,
         patience: float | None,
+        clock: Clock,
         client: str,
         api_key: str | None = None,
         tls: ClientTls | None = None,
@@ -137,6 +159,7 @@ class Link:
     ) -> None:
         self._addresses = list(addresses)
         self._patience = patience
+        self.clock = clock
         self._client = client
         self._auth = None if api_key is None else ["key", api_key]
         self._tls = tls
@@ -158,7 +181,10 @@ class Link:
         self._watch_is_long = True
         self._up_since = 0.0
         self._short_lived = 0
-        self._giving_up: asyncio.TimerHandle | None = None
+        self._giving_up: Timer | None = None
+        self._give_up_due = 0.0
+        self._timed = 0  # of those who wait, how many have a deadline
+        self._is_ignored = False
         self._lost_because = ""
         self._failed_at = 0.0
         self._at = 0
@@ -191,16 +217,30 @@ class Link:
     def is_up(self) -> bool:
         return self._connection is not None
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether somebody has waited in vain, and nothing was heard since."""
+        return self._is_ignored
+
+    def deadline(self, seconds: float | None = None) -> float | None:
+        """When to give up on what is asked now: in so many seconds, or by our patience."""
+        if seconds is None:
+            seconds = self._patience
+        return None if seconds is None else self.clock.monotonic() + seconds
+
     # --- connecting
 
     async def open(self) -> None:
-        """Connect for the first time, to the first server that answers."""
+        """Connect for the first time, to the first server that answers, within our patience."""
         causes = []
         kind: type[Disconnected] = TlsFailed
-        for number in range(len(self._addresses)):
+        give_up_at = inf if self._patience is None else self.loop.time() + self._patience
+        count = len(self._addresses)
+        for number in range(count):
             self._at = number
+            share = max(0.0, give_up_at - self.loop.time()) / (count - number)
             try:
-                await self._connect()
+                await self._connect(min(CONNECT_SECONDS, share))
                 return
             except NotAuthenticated:
                 raise  # another server of the same broker says the same
@@ -213,25 +253,32 @@ class Link:
             causes = [f"{address}: {cause}" for address, cause in named]
         raise kind(self.name, "; ".join(causes))
 
-    async def _connect(self) -> None:
-        address = self._addresses[self._at]
-        connection = await connect(address, CONNECT_SECONDS, self._tls)
-        wanted = Open(self._session, self._received, self._auth, self._client, True)
+    async def _connect(self, seconds: float = CONNECT_SECONDS) -> None:
+        opening = self.loop.create_task(self._opened_connection())
         try:
-            frame = await connection.opening(
-                encode_frame(Op.OPEN, 0, encode(wanted)), CONNECT_SECONDS
-            )
-            if frame.op != Op.REPLY:
-                raise error_of(_decoded(frame, Fault))
-            opened = _decoded(frame, Opened)
-        except BaseException:
-            connection.abort()
-            raise
+            await asyncio.wait([opening], timeout=seconds)
+            if not opening.done():
+                raise Disconnected(self.name, f"it did not answer within {seconds:.3g} s")
+            connection, opened = opening.result()
+        finally:
+            opening.cancel()
         try:
             self._take_up(connection, opened)
         except FlintError:
             self._connection = None
             self._session = b""  # nobody's: the next one begins anew
+            connection.abort()
+            raise
+
+    async def _opened_connection(self) -> tuple[Connection, Opened]:
+        connection = await connect(self._addresses[self._at], self._tls)
+        wanted = Open(self._session, self._received, self._auth, self._client, True)
+        try:
+            frame = await connection.opening(encode_frame(Op.OPEN, 0, encode(wanted)))
+            if frame.op != Op.REPLY:
+                raise error_of(_decoded(frame, Fault))
+            return connection, _decoded(frame, Opened)
+        except BaseException:
             connection.abort()
             raise
 
@@ -250,9 +297,7 @@ class Link:
         self._ping_seconds = opened.ping_seconds
         self._pinged = False
         self._late.clear()
-        if self._giving_up is not None:
-            self._giving_up.cancel()
-            self._giving_up = None
+        self._is_ignored = False
         self._on_opened(opened)
         if opened.resumed:
             self._acknowledge(opened.received)
@@ -271,8 +316,7 @@ class Link:
 
     def _start_anew(self) -> None:
         """The session we had is gone: everybody asks again what can be asked again."""
-        waiting, self._waiting = self._waiting, {}
-        for request in waiting.values():
+        for request in self._nobody_waits():
             request.fail(SessionLost())
         self._on_new_session()
 
@@ -297,7 +341,8 @@ class Link:
             self._watching.cancel()
             self._watching = None
         self._late = dict.fromkeys(self._waiting, self._by_our_patience())
-        self._give_up_later()
+        for id in self._waiting:
+            self._give_up_in_time(id)
         if self._connecting is None:
             self._connecting = self.loop.create_task(self._come_back())
         if was_up:
@@ -364,34 +409,28 @@ class Link:
         """The broker does not know our key, or not any more: to ask again would not help. Whoever
         waits hears it, and whoever asks from now on."""
         self.refusal = error
-        if self._giving_up is not None:
-            self._giving_up.cancel()
-            self._giving_up = None
         self._late.clear()
         self._kept.clear()
-        waiting, self._waiting = self._waiting, {}
-        for request in waiting.values():
+        for request in self._nobody_waits():
             request.fail(again(error))
         self._on_refused(error)
 
-    def _give_up_later(self) -> None:
-        """See to it that who waits hears in time that there is no connection."""
-        if self._giving_up is not None:
-            self._giving_up.cancel()
-            self._giving_up = None
-        if self._connection is not None:
-            return
-        deadlines = [due for id in self._waiting if (due := self._deadline(id)) is not None]
-        if deadlines:
-            self._give_up_at(min(deadlines))
+    # --- giving up
 
     def _give_up_at(self, due: float) -> None:
-        due = max(due, self.loop.time() + GIVE_UP_SECONDS)
+        """See to it that who waits hears in time that there is no answer."""
         if self._giving_up is not None:
-            if self._giving_up.when() <= due:
+            if self._give_up_due <= due:
                 return
             self._giving_up.cancel()
-        self._giving_up = self.loop.call_at(due, self._give_up)
+        now = self.clock.monotonic()
+        self._give_up_due = due = max(due, now + GIVE_UP_SECONDS)
+        self._giving_up = self.clock.call_later(due - now, self._look_again)
+
+    def _look_again(self) -> None:
+        """Time is up. But if it was we who were held up, the answer is here and not read yet:
+        two turns of the loop, and it is."""
+        self.loop.call_soon(lambda: self.loop.call_soon(self._give_up))
 
     def is_awaited(self, id: int) -> None:
         """Somebody new waits for a request: without a connection they hear of it in time too."""
@@ -401,41 +440,70 @@ class Link:
             self._try_again()
 
     def _give_up_in_time(self, id: int) -> None:
-        due = self._deadline(id)
-        if due is not None:
+        due = self._due(id)
+        if due < inf:
             self._give_up_at(due)
 
-    def _deadline(self, id: int) -> float | None:
+    def _due(self, id: int) -> float:
         own = self._waiting[id].deadline
-        due = self._late.get(id, inf) if own is None else own
-        return None if due == inf else due
+        return self._late.get(id, inf) if own is None else own + ANSWER_SECONDS
 
     def _by_our_patience(self) -> float:
-        return inf if self._patience is None else self.loop.time() + self._patience
+        return inf if self._patience is None else self.clock.monotonic() + self._patience
 
     def _give_up(self, *, everybody: bool = False) -> None:
-        self._giving_up = None
-        now = self.loop.time()
-        never_left = len(self._kept) - (self._sent - self._wrote)
-        unsent = {request for request, _ in list(self._kept)[never_left:]}
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+        if self._is_closing:
+            return
+        now = self.clock.monotonic()
+        unsent = self._unsent()
         never_sent: set[int] = set()
+        next_due = inf
         for id, request in list(self._waiting.items()):
-            due = self._deadline(id)
+            due = self._due(id)
             is_awaited = not request.is_parked or id in self._late
-            if (everybody and is_awaited) or (due is not None and due <= now):
-                if request.is_parked:
-                    self._late.pop(id, None)  # should its answer come after all, it is taken
-                else:
-                    del self._waiting[id]
-                why = f"the connection to {self.name} was lost: {self._lost_because}"
-                if id in unsent and not request.is_parked:
-                    never_sent.add(id)
-                    request.fail(self.disconnected())
-                else:
-                    request.fail(OutcomeUnknown(why))
+            if not ((everybody and is_awaited) or due <= now):
+                next_due = min(next_due, due)
+                continue
+            self._late.pop(id, None)
+            if request.deadline is not None:
+                request.deadline = None
+                self._timed -= 1
+            if id in unsent and not request.is_parked:
+                del self._waiting[id]
+                never_sent.add(id)
+                request.fail(self.disconnected())
+            elif not request.expire(OutcomeUnknown(self._why_no_answer())):
+                del self._waiting[id]
         if never_sent:
             self._take_out(never_sent)
-        self._give_up_later()
+        if next_due < inf:
+            self._give_up_at(next_due)
+
+    async def done_by(self, future: asyncio.Future[Any], deadline: float) -> bool:
+        """Wait until something is done or it is too late; whether it is done."""
+        if deadline == inf:
+            await asyncio.wait([future])
+            return True
+        left = deadline + ANSWER_SECONDS - self.clock.monotonic()
+        return await done_within(self.clock, future, left)
+
+    def no_answer(self) -> FlintError:
+        """What who has waited in vain, and has asked nothing, is told."""
+        return self.disconnected() if not self.is_up else OutcomeUnknown(self._why_no_answer())
+
+    def _unsent(self) -> set[int]:
+        """Requests that were never written to a socket."""
+        count = self._sent - self._wrote
+        return {request for request, _ in list(self._kept)[-count:]} if count else set()
+
+    def _why_no_answer(self) -> str:
+        if self._connection is None:
+            return f"the connection to {self.name} was lost: {self._lost_because}"
+        self._is_ignored = True
+        return f"{self.name} did not answer in time"
 
     def disconnected(self) -> Disconnected:
         kind = Disconnected if self.failure is None else TlsFailed
@@ -476,6 +544,9 @@ class Link:
         self._kept.append((id if waiting is not None else 0, parts))
         if waiting is not None:
             self._waiting[id] = waiting
+            if waiting.deadline is not None:
+                self._timed += 1
+                self._give_up_at(waiting.deadline + ANSWER_SECONDS)
         if self._connection is not None:
             self._connection.write(parts)
             self._wrote = self._sent
@@ -501,12 +572,15 @@ class Link:
         batches: Sequence[Buffer] = (),
         *,
         on_answer: Callable[[Frame], None] | None = None,
+        deadline: float | None = None,
     ) -> Frame:
         """Send a request and wait for its answer; an error is raised as it was there.
 
-        Cancelled, what was asked is carried out all the same, but for what may wait for ever.
+        Without an answer by its deadline, the outcome is unknown. Cancelled, what was asked is
+        carried out all the same, but for what may wait for ever.
         """
         call = Call(self.loop, on_answer)
+        call.deadline = deadline
         id = self.send(op, encode(control), batches, call)
         try:
             frame = await call.future
@@ -530,7 +604,7 @@ class Link:
     # --- hearing
 
     def _receive(self, frames: list[Frame]) -> None:
-        self._pinged = False
+        self._pinged = self._is_ignored = False
         for frame in frames:
             if frame.received:
                 self._acknowledge(frame.received)
@@ -540,9 +614,14 @@ class Link:
             if frame.id:
                 waiting = self._waiting.pop(frame.id, None)
                 if waiting is not None:
+                    if waiting.deadline is not None:
+                        self._timed -= 1
                     self._answer(waiting, frame)
             elif frame.op != Op.REPLY:
                 self._on_event(frame)
+        if not self._timed and self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
 
     def _answer(self, waiting: Waiting, frame: Frame) -> None:
         """Whoever waits hears something, also if the answer makes no sense."""
@@ -594,7 +673,8 @@ class Link:
         if self._connection is not None:
             self._goodbye = self.loop.create_future()
             self.send(Op.GOODBYE, b"\x90")
-            timer = self.loop.call_later(2.0, self._said_goodbye)
+            seconds = 0.0 if self.is_silent else CLOSE_SECONDS
+            timer = self.loop.call_later(seconds, self._said_goodbye)
             self._is_closing = True
             try:
                 await self._goodbye
@@ -614,9 +694,13 @@ class Link:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        waiting, self._waiting = self._waiting, {}
-        for request in waiting.values():
+        for request in self._nobody_waits():
             request.fail(Closed("the connection"))
+
+    def _nobody_waits(self) -> list[Waiting]:
+        """Those who have waited until now."""
+        waiting, self._waiting, self._timed = self._waiting, {}, 0
+        return list(waiting.values())
 
     def _said_goodbye(self) -> None:
         if self._goodbye is not None and not self._goodbye.done():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,11 +33,10 @@ if TYPE_CHECKING:
 class _Taking:
     """A take that is under way. What comes after nobody waits for it any more is given back."""
 
-    is_parked = True
-
-    def __init__(self, member: RemoteMember, is_settled: bool) -> None:
+    def __init__(self, member: RemoteMember, is_settled: bool, deadline: float | None) -> None:
         self._is_settled = is_settled
-        self.deadline: float | None = None
+        self.is_parked = deadline is None
+        self.deadline = deadline
         self.future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._member = member
 
@@ -49,6 +49,10 @@ class _Taking:
     def fail(self, error: Exception) -> None:
         if not self.future.done():
             self.future.set_exception(error)
+
+    def expire(self, error: Exception) -> bool:
+        self.fail(error)
+        return True
 
 
 class RemoteMember:
@@ -69,8 +73,8 @@ class RemoteMember:
         assert self._info is not None
         return self._info
 
-    async def open(self) -> None:
-        frame = await self._broker.ask_stream(Op.JOIN_GROUP, self._joining)
+    async def open(self, until: float) -> None:
+        frame = await self._broker.ask_stream(Op.JOIN_GROUP, self._joining, until)
         joined = msgspec.msgpack.decode(frame.control, type=Joined)
         self._number = joined.stream
         self._info = msgspec.convert(joined.info, GroupInfo)
@@ -85,19 +89,20 @@ class RemoteMember:
         if auto_ack and self._settled:
             return self._settled.pop(0)
         clock = self._broker.clock
-        give_up_at = None if wait is None else clock.monotonic() + wait
+        # Without a wait, to look what there is takes as long as any other question.
+        until = inf if wait is None else clock.monotonic() + wait if wait else self._broker.until()
         while True:
-            number = await self._joined()
-            left = None if give_up_at is None else max(0.0, give_up_at - clock.monotonic())
+            number = await self._joined(until)
+            left = wait and max(0.0, until - clock.monotonic())
             control = TakeLeased(number, max_rows, lease_seconds, left, auto_ack)
             try:
-                frame = await self._taken(control)
+                frame = await self._taken(control, None if until == inf else until)
             except SessionLost:
                 continue
             return self._grant(frame)
 
-    async def _taken(self, control: TakeLeased) -> Frame:
-        taking = _Taking(self, control.auto_ack)
+    async def _taken(self, control: TakeLeased, deadline: float | None) -> Frame:
+        taking = _Taking(self, control.auto_ack, deadline)
         self._broker.before_asking()
         link = self._broker.link
         id = link.send(Op.TAKE_LEASED, self._broker.encode(control), (), taking)
@@ -109,6 +114,9 @@ class RemoteMember:
                 self.give_back(taking.future.result(), control.auto_ack)
             else:
                 link.cancel(id)
+            raise
+        except OutcomeUnknown:
+            link.cancel(id)
             raise
         if frame.op == Op.ERROR:
             raise error_in(frame)
@@ -165,11 +173,12 @@ class RemoteMember:
     async def _settle(
         self, how: str, leases: Sequence[Lease], seconds: float = 0.0, reason: str = ""
     ) -> None:
+        until = self._broker.until()
         while True:
-            number = await self._joined()
+            number = await self._joined(until)
             try:
                 await self._broker.ask(
-                    Op.SETTLE, Settle(number, how, list(leases), seconds, reason)
+                    Op.SETTLE, Settle(number, how, list(leases), seconds, reason), until=until
                 )
                 return
             except SessionLost:
@@ -177,12 +186,13 @@ class RemoteMember:
 
     # --- after the session was lost
 
-    async def _joined(self) -> int:
+    async def _joined(self, until: float) -> int:
         while self._number is None:
             if self._ended is not None:
                 raise self._ended
             assert self._rejoining is not None
-            await asyncio.wait([self._rejoining])
+            if not await self._broker.link.done_by(self._rejoining, until):
+                raise self._broker.link.no_answer()
             if self._trouble is not None:
                 trouble, self._trouble = self._trouble, None
                 self.reopen()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ from ..model import Receipt
 from ..wire.frames import HEADER_BYTES, Frame
 from ..wire.operations import CancelPiece, Fault, Op, Publish, encode
 from ..wire.values import receipt_of
-from .link import SILENCE_SECONDS, Draining, Link, SessionLost, again, error_in, error_said
+from .link import Draining, Link, SessionLost, again, error_in, error_said
 
 JOIN_ROWS_MAX = 64
 """Publishes of fewer rows than this share a batch with others of the same turn."""
@@ -40,10 +41,6 @@ LOT_BYTES_MAX = 256 * 1024
 ROWS_MAX = 90_000
 """What may be under way: a topic knows the last 100,000 sequences of a producer, and what is sent
 again has to be among them."""
-
-OVERDUE_SECONDS = 1.0
-"""The broker itself answers when a publish runs out of time; that answer may take so long. Then so
-long once more: where it was we who were held up, the answer may be here and not read yet."""
 
 CONTROL_BYTES = 1024
 """What a frame has at most beside its batch, but for the name of the topic."""
@@ -72,7 +69,7 @@ class Lot:
 
     __slots__ = (
         "auto_create", "batch", "counts", "deadline", "futures", "id", "is_ours", "is_parked",
-        "number", "outbox", "overdue", "qos", "rows", "size", "timeout", "topic", "was_sent",
+        "number", "outbox", "qos", "rows", "size", "timeout", "topic", "was_sent",
     )  # fmt: skip
 
     def __init__(
@@ -94,9 +91,8 @@ class Lot:
         self.is_parked = False
         self.is_ours = True
         self.was_sent = 0
-        self.overdue: asyncio.TimerHandle | None = None
-        loop = outbox.link.loop
-        self.deadline = None if timeout is None else loop.time() + timeout
+        # With no time to wait for room, the answer may still take as long as any other.
+        self.deadline = outbox.link.deadline(timeout or None) if timeout is not None else None
 
     def add(self, count: int) -> PendingReceipt:
         future: asyncio.Future[Receipt] = self.outbox.link.loop.create_future()
@@ -152,22 +148,11 @@ class Lot:
             return msgspec.structs.replace(receipt, duplicate=False)
         return receipt
 
-    def is_overdue(self) -> None:
-        """The broker should have answered by now; but only if we have listened meanwhile."""
-        self.overdue = self.outbox.link.loop.call_later(
-            self.outbox.overdue_seconds, self.is_given_up
-        )
-
-    def is_given_up(self) -> None:
-        """Nobody waits any longer for a broker that says nothing. Its place in the books stays."""
-        for future in self.futures:
-            if not future.done():
-                future.set_exception(
-                    OutcomeUnknown(
-                        f"{self.outbox.link.name} did not answer within {self.timeout} s"
-                    )
-                )
-                future.exception()
+    def expire(self, error: Exception) -> bool:
+        """Nobody waits any longer. Its place in the books stays until the broker has answered:
+        what is sent to one that says nothing is bounded."""
+        self._tell(error)
+        return True
 
     def fail(self, error: Exception) -> None:
         nobody_waits = all(future.done() for future in self.futures)
@@ -180,6 +165,9 @@ class Lot:
         if isinstance(error, SessionLost):
             error = OutcomeUnknown("the connection was lost; QoS 0 is sent at most once")
         self.outbox.is_answered(self)
+        self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
@@ -200,7 +188,6 @@ class Outbox:
         self.link = link
         self.again: list[Lot] = []
         """Lots that have to be sent again once there is a session."""
-        self.overdue_seconds = OVERDUE_SECONDS
         self._producer, self._clock = producer, clock
         self._is_careful = is_careful
         self._bytes_max = self._wanted_bytes_max = bytes_max
@@ -340,10 +327,6 @@ class Outbox:
         counts = lot.counts if len(lot.counts) > 1 else None
         control = Publish(lot.topic, lot.qos, lot.auto_create, lot.timeout, counts)
         lot.was_sent += 1
-        if lot.timeout is not None and lot.timeout < 2 * SILENCE_SECONDS and lot.overdue is None:
-            # Longer than that the link itself does not bear a broker that says nothing.
-            due = self.link.loop.time() + lot.timeout + self.overdue_seconds
-            lot.overdue = self.link.loop.call_at(due, lot.is_overdue)
         lot.id = self.link.send(
             Op.PUBLISH, _encoded(control), (lot.batch.header(), lot.batch.body), lot
         )
@@ -363,11 +346,11 @@ class Outbox:
     def hold(self, lot: Lot) -> None:
         """The broker is about to stop: keep it for the next, as long as its time allows."""
         self.again.append(lot)
-        loop = self.link.loop
-        if lot.deadline is None and self.link.patience is not None:
-            lot.deadline = loop.time() + self.link.patience
+        if lot.deadline is None:
+            lot.deadline = self.link.deadline()
         if lot.deadline is not None:
-            loop.call_at(lot.deadline, self._give_up, lot)
+            left = lot.deadline - self.link.clock.monotonic()
+            self.link.clock.call_later(left, lambda: self._give_up(lot))
 
     def _give_up(self, lot: Lot) -> None:
         if lot in self.again:
@@ -383,9 +366,6 @@ class Outbox:
 
     def is_answered(self, lot: Lot) -> None:
         lot.id = 0
-        if lot.overdue is not None:
-            lot.overdue.cancel()
-            lot.overdue = None
         if lot.number and lot.batch is not None:
             lot.number = 0
             self._bytes -= lot.size
@@ -393,21 +373,29 @@ class Outbox:
         if self._room and not self.is_full():
             waiting, self._room = self._room, []
             for future in waiting:
-                if not future.done():
-                    future.set_result(None)
+                _settle(future)
 
-    async def wait_room(self, count: int) -> None:
+    async def wait_room(self, count: int, deadline: float | None) -> None:
         """Wait until `count` rows more may be sent off, or say that they may not."""
+        clock = self.link.clock
         while self.is_full(count):
-            if not self._blocks:
+            left = None if deadline is None else deadline - clock.monotonic()
+            if not self._blocks or (left is not None and left <= 0):
                 raise QueueFull(
                     "the send buffer of this connection",
                     self._bytes_max if self._bytes >= self._bytes_max else ROWS_MAX,
-                    "wait for receipts, or connect with on_full='block'",
+                    "wait for receipts, or connect with on_full='block'"
+                    if not self._blocks
+                    else "the broker has not acknowledged what was sent before",
                 )
             future: asyncio.Future[None] = self.link.loop.create_future()
             self._room.append(future)
-            await future
+            timer = None if left is None else clock.call_later(left, partial(_settle, future))
+            try:
+                await future
+            finally:
+                if timer is not None:
+                    timer.cancel()
 
     def fail(self, error: FlintError) -> None:
         """What is held for a new session has none to wait for."""
@@ -420,6 +408,11 @@ class Outbox:
         held, self.again = self.again, []
         for lot in held:
             lot.fail(Closed("the connection"))
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _encoded(control: Publish) -> bytes:

@@ -88,8 +88,8 @@ class RemoteStream:
         self._behind: deque[tuple[Missed, list[Run]]] = deque()
         self._returning: asyncio.Task[None] | None = None
 
-    async def open(self) -> None:
-        frame = await self._broker.ask_stream(self._op, self._opening)
+    async def open(self, until: float) -> None:
+        frame = await self._broker.ask_stream(self._op, self._opening, until)
         opened = msgspec.msgpack.decode(frame.control, type=StreamOpened)
         self._number = opened.stream
         self._begins_at(opened)
@@ -273,7 +273,7 @@ class RemoteStream:
             self._put_back()
 
     def fail(self, error: Exception) -> None:
-        """The take that was under way will not be answered, or not for now."""
+        """The take that was under way will not be answered."""
         if isinstance(error, SessionLost):
             self._asking = 0
             return  # the stream is opened anew, and then asks anew
@@ -284,9 +284,15 @@ class RemoteStream:
             self._error = error
         self._heard(True)
 
+    def expire(self, error: Exception) -> bool:
+        """The take is not answered for now; whoever waits hears it."""
+        self.fail(error)
+        return True
+
     async def look(self) -> None:
+        until = self._broker.until()
         if self._returning is not None:
-            await self._returned()
+            await self._link.done_by(self._returning, until)
         if self._runs or self._behind or self._gap is not None or self._error or self._ended:
             return
         looker: asyncio.Future[None] = self._link.loop.create_future()
@@ -296,13 +302,11 @@ class RemoteStream:
             self._link.cancel(self._asking)  # it is answered at once, with what there is
         else:
             self._ask(0)
-        if self._asking or self._number is None:
-            await looker
+        if (self._asking or self._number is None) and not await self._link.done_by(looker, until):
+            raise self._link.no_answer()
         self._has_looked = not self._runs
 
     async def wait(self, timeout: float | None) -> bool:
-        if self._returning is not None:
-            await self._returned()
         if self.is_ready():
             return True
         future: asyncio.Future[bool] = self._link.loop.create_future()
@@ -328,11 +332,6 @@ class RemoteStream:
 
     def _put_back(self) -> None:
         """Nobody here wants what has come: others may."""
-
-    async def _returned(self) -> None:
-        """Wait until it is known what became of what was put back."""
-        assert self._returning is not None
-        await asyncio.wait([self._returning])
 
     # --- after the session was lost
 
@@ -379,21 +378,25 @@ class RemoteStream:
         make: Callable[[int], Control],
         op: Op,
         on_answer: Callable[[Frame], None] | None = None,
+        until: float | None = None,
     ) -> Any:
         """Ask something of the stream; anew if it had to be opened anew."""
+        until = self._broker.until() if until is None else until
         while True:
             if self._ended is not None:
                 raise again(self._ended)
             if self._number is None:
-                if self._reopening is not None:
-                    await asyncio.wait([self._reopening], timeout=self._link.patience)
-                    if not self._reopening.done() and not self._link.is_up:
-                        raise self._link.disconnected()
+                if self._reopening is not None and not await self._link.done_by(
+                    self._reopening, until
+                ):
+                    raise self._link.no_answer()
                 if self._number is None and self._ended is None:
                     await asyncio.sleep(0.01)
+                    if self._broker.clock.monotonic() > until:
+                        raise self._link.no_answer()
                 continue
             try:
-                frame = await self._broker.ask(op, make(self._number), (), on_answer)
+                frame = await self._broker.ask(op, make(self._number), (), on_answer, until=until)
             except SessionLost:
                 continue
             return msgspec.msgpack.decode(frame.control)
@@ -547,24 +550,27 @@ class RemoteReader(RemoteStream):
     async def commit(self, offset: int | None, partition: int | None = None) -> int:
         # The broker counts as read what it has sent, and what it sends while we ask.
         if offset is None and (self._runs or self._behind or self._asking):
-            positions = await self.positions()
-            return sum([await self._commit(at, number) for number, at in positions.items()])
+            until = self._broker.until()
+            positions = await self.positions(until)
+            return sum([await self._commit(at, number, until) for number, at in positions.items()])
         return await self._commit(offset, partition)
 
-    async def _commit(self, offset: int | None, partition: int | None) -> int:
+    async def _commit(
+        self, offset: int | None, partition: int | None, until: float | None = None
+    ) -> int:
         committed: int = await self._on_stream(
-            lambda number: Commit(number, offset, partition), Op.COMMIT
+            lambda number: Commit(number, offset, partition), Op.COMMIT, until=until
         )
         return committed
 
     async def position(self) -> int:
         return sum((await self.positions()).values())
 
-    async def positions(self) -> dict[int, int]:
+    async def positions(self, until: float | None = None) -> dict[int, int]:
         unread = self._first_unread()
         self._since.append(unread)  # what comes while we ask was not read when we were asked
         try:
-            positions: dict[int, int] = await self._on_stream(StreamName, Op.POSITION)
+            positions: dict[int, int] = await self._on_stream(StreamName, Op.POSITION, until=until)
         finally:
             self._since = [since for since in self._since if since is not unread]
         return {**positions, **unread}
