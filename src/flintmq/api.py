@@ -61,9 +61,9 @@ def connect(
     `flint://host:port` is a broker elsewhere, or several hosts with commas, of which one will do.
     A connection that is lost is made again by itself. Every call ends at its own deadline, whatever
     the connection does. `on_full` says what a publish does when too much is not acknowledged:
-    `block`, or `raise` QueueFull. `api_key` says who you are, where the broker asks for that; without it the
-    environment's FLINTMQ_API_KEY does. A key that is wrong raises NotAuthenticated at once; one
-    that is removed later raises it into everything that is open.
+    `block`, or `raise` QueueFull. `api_key` says who you are, where the broker asks for that;
+    without it the environment's FLINTMQ_API_KEY does. A key that is wrong raises NotAuthenticated
+    at once; one that is removed later raises it into everything that is open.
 
     `flints://host:port` is the same over TLS. The broker's certificate has to be for that host and
     signed by somebody this machine trusts, or by `tls_ca`, a file of certificates. `tls_cert` and

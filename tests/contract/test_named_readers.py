@@ -60,6 +60,7 @@ async def test_many_tasks_of_one_name_get_each_message_once_and_in_order(
                     rows = [] if message is None else [message]
                 mine += [int(message.value) for message in rows]
                 await asyncio.sleep(0)
+            await reader.commit()  # else the others get what this one had
 
     async def produce() -> None:
         n = 0
@@ -211,6 +212,133 @@ async def test_a_committed_message_is_not_read_again(mq: flintmq.Client) -> None
         message5 = await reader.read()
         assert message5 is not None
         assert message5.offset == 5
+
+
+# --- what a reader holds and has not committed
+
+
+async def test_what_a_reader_held_and_did_not_commit_goes_to_the_others(mq: flintmq.Client) -> None:
+    await _ten(mq)
+    a, b = await mq.reader("orders", name="n"), await mq.reader("orders", name="n")
+    await a.read_batch(3)
+    assert (await b.read_batch(4)).offsets == [3, 4, 5, 6]
+    await a.close()
+    assert await b.lag() == 6
+    assert await b.commit() == 0  # not behind what nobody has done
+    assert (await b.read_batch(2)).offsets == [0, 1]
+    assert [message.offset for message in [await b.read(), await b.read()] if message] == [2, 7]
+    assert (await b.read_batch()).offsets == [8, 9]
+    assert await b.commit() == 10
+    await b.close()
+    async with mq.reader("orders", name="n") as reader:
+        assert await reader.position() == 10
+
+
+async def test_what_a_reader_has_committed_goes_to_nobody(mq: flintmq.Client) -> None:
+    await _ten(mq)
+    a, b = await mq.reader("orders", name="n"), await mq.reader("orders", name="n")
+    rows = await a.read_batch(5)
+    await a.commit(rows[2])
+    await a.close()
+    async with b:
+        assert (await b.read_batch(2)).offsets == [3, 4]
+        assert (await b.read_batch()).offsets == [5, 6, 7, 8, 9]
+
+
+async def test_nobody_commits_what_another_reader_holds(mq: flintmq.Client) -> None:
+    await _ten(mq)
+    a, b = await mq.reader("orders", name="n"), await mq.reader("orders", name="n")
+    await a.read_batch(3)
+    rows = await b.read_batch(7)
+    assert await b.commit(rows[6]) == 0
+    assert await b.commit() == 0
+    assert await a.commit() == 10
+    await a.read_batch(timeout=0)
+    await a.close()
+    await b.close()
+    async with mq.reader("orders", name="n") as reader:
+        assert await reader.read(timeout=0) is None
+
+
+async def test_an_offset_that_is_committed_counts_whoever_holds_what_is_before_it(
+    mq: flintmq.Client,
+) -> None:
+    await _ten(mq)
+    a, b = await mq.reader("orders", name="n"), await mq.reader("orders", name="n")
+    await a.read_batch(5)
+    assert await b.commit(3) == 3
+    await a.close()
+    async with b:
+        assert (await b.read_batch(10)).offsets[:2] == [3, 4]
+
+
+async def test_who_waits_at_the_end_gets_what_another_held(
+    mq: flintmq.Client, background: Background
+) -> None:
+    await _ten(mq)
+    a, b = await mq.reader("orders", name="n"), await mq.reader("orders", name="n")
+    await a.read_batch()
+    reading = await background.waiting(b.read_batch())
+    await a.close()
+    assert (await reading).offsets == list(range(10))
+    await b.close()
+
+
+async def test_what_another_held_is_filtered_and_may_be_gone(mq: flintmq.Client) -> None:
+    await mq.create_topic("orders", retention_count=8)
+    a = await mq.reader("orders", name="n", filter="offset % 2 == 0")
+    b = await mq.reader("orders", name="n")
+    await mq.publish_batch("orders", [b"x"] * 6)
+    assert (await a.read_batch()).offsets == [0, 2, 4]
+    await mq.publish_batch("orders", [b"x"] * 4)
+    await a.close()
+    got: list[int | None] = []
+    while len(got) < 4:
+        got += (await b.read_batch()).offsets
+    assert got == [2, 4, 6, 8]
+    await b.close()
+
+
+async def test_a_seek_forgets_what_readers_held(mq: flintmq.Client) -> None:
+    await _ten(mq)
+    a, b = await mq.reader("orders", name="n"), await mq.reader("orders", name="n")
+    await a.read_batch(5)
+    await b.seek(8)
+    await a.close()
+    async with b:
+        assert (await b.read_batch()).offsets == [8, 9]
+        assert await b.commit() == 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+async def test_readers_that_come_and_go_have_committed_every_message(
+    mq: flintmq.Client, seed: int
+) -> None:
+    """Whatever is read and not committed is read by another."""
+    chance = random.Random(seed)
+    await mq.publish_batch("orders", [b"%d" % n for n in range(300)])
+    done: set[int] = set()
+    readers = [await mq.reader("orders", name="n") for _ in range(3)]
+    hands: dict[flintmq.Reader, list[int]] = {reader: [] for reader in readers}
+    while len(done) < 300:
+        reader = chance.choice(list(hands))
+        way = chance.randrange(10)
+        if way < 6:
+            rows = await reader.read_batch(chance.randrange(1, 30), timeout=0)
+            hands[reader] += [int(message.value) for message in rows]
+        elif way < 9:
+            committed = await reader.commit()
+            done.update(hands[reader])
+            hands[reader].clear()
+            assert set(range(committed)) <= done
+        elif len(hands) > 1:
+            del hands[reader]
+            await reader.close()
+            fresh = await mq.reader("orders", name="n")
+            hands[fresh] = []
+    for reader in hands:
+        await reader.close()
 
 
 # --- missed, by name

@@ -163,15 +163,22 @@ class PartitionedReader:
         for reader in self._order:
             await reader.seek(to)
 
-    async def commit(self, offset: int | None, partition: int | None = None) -> int:
+    async def commit(
+        self, offset: int | None, partition: int | None = None, *, is_own: bool = False
+    ) -> int:
         await self._all_open()
         if partition is not None:
-            return await self._reader(partition).commit(offset)
+            return await self._reader(partition).commit(offset, is_own=is_own)
         if offset is not None and len(self._order) > 1:
             raise InvalidRequest(
                 f"commit({offset}): each partition has offsets of its own; commit a message"
             )
-        return sum([await reader.commit(offset) for reader in self._order])
+        return sum([await reader.commit(offset, is_own=is_own) for reader in self._order])
+
+    def put_back(self, partition: int, first: int, end: int) -> None:
+        """Nobody has looked at these: the next of the name gets them."""
+        reader: Any = self._reader(partition)
+        reader.put_back(first, end)
 
     def _reader(self, partition: int) -> ReaderApi:
         reader = self._readers.get(partition)

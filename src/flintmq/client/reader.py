@@ -134,8 +134,10 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
     async def commit(self, offset: int | Message | None = None) -> int:
         """Remember where this name goes on after its last reader has closed.
 
-        Without an argument: behind everything handed out so far. With a message: behind that
-        message. With a number: at that offset, the next to read. Returns the offset committed.
+        Without an argument: behind everything this reader was handed so far. With a message: behind
+        that message. What another reader of the name was handed is its own to commit: until then
+        the name goes on before it. With a number: at that offset, whoever holds what is before it.
+        Returns the offset committed.
         """
         if not isinstance(offset, Message):
             return await self._api.commit(offset)
@@ -146,7 +148,7 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
             or (partition and offset.partition != int(partition))
         ):
             raise InvalidRequest(f"{offset!r} was not read from {self.topic!r}: commit what was")
-        return await self._api.commit(offset.offset + 1, offset.partition)
+        return await self._api.commit(offset.offset + 1, offset.partition, is_own=True)
 
     async def position(self) -> int:
         """The next offset to read; over several partitions, the sum of theirs."""

@@ -2,6 +2,9 @@
 
 Reading moves the position in the same step that hands the rows out, so members of a name split a
 topic without duplicates or gaps, and a cancelled read has taken nothing.
+
+A reader of a name holds what it was handed until it commits. What it holds when it ends goes to the
+others, and nobody commits what another holds.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from typing import TYPE_CHECKING
 from ..batch import RowSource
 from ..broker_api import Filter, RowFilter
 from ..errors import Closed, FilterFailed, FlintError, InvalidRequest
+from ..group_model import Ranges
+from ..groups.offset_set import OffsetSet
 from ..model import Missed, Start
 from ..rows import Message, Rows, Run
 from .expiry import alive
@@ -33,7 +38,7 @@ class Cursor:
 
     __slots__ = (
         "began", "committed", "filter", "label", "matched", "members", "missed", "name", "position",
-        "rejected",
+        "readers", "rejected", "returned",
     )  # fmt: skip
 
     def __init__(self, label: str, name: str | None, position: int, filter: Filter | None) -> None:
@@ -43,6 +48,16 @@ class Cursor:
         self.members = 0
         self.missed = self.matched = self.rejected = 0
         self.filter = filter
+        self.readers: list[Reader] = []
+        """Of a name: who holds what."""
+        self.returned = OffsetSet()
+        """Of a name: what a reader held that has ended. It is read next."""
+
+    def forget_before(self, offset: int) -> None:
+        """All that was handed out before an offset is done, or passed over."""
+        self.returned.discard_before(offset)
+        for reader in self.readers:
+            reader.held().discard_before(offset)
 
     def rest(self, first_offset: int) -> None:
         """The last reader has closed: what was read but not committed will be read again.
@@ -52,6 +67,7 @@ class Cursor:
         back_to = self.began if self.committed is None else self.committed
         self.position = max(back_to, min(self.position, first_offset))
         self.filter = None
+        self.returned.clear()
 
 
 class Reader:
@@ -65,7 +81,12 @@ class Reader:
         # the chunk read last: reading on in it needs no search
         self._chunk: RowSource | None = None
         self._chunk_base = self._chunk_stop = 0
+        self._reading = 0
+        self._held = OffsetSet()
+        self._held_first = self._held_end = -1  # what was taken last, not in the set yet
         cursor.members += 1
+        if cursor.name is not None:
+            cursor.readers.append(self)
 
     @property
     def missed(self) -> int:
@@ -80,16 +101,48 @@ class Reader:
             raise again(self._ended)
         topic, cursor = self._topic, self._cursor
         log = topic.log
+        if cursor.returned:
+            rows = self._take_returned(max_rows)
+            if rows.runs or cursor.returned:
+                return rows
         gap = None
-        position = cursor.position
-        if position < log.first_offset:
+        if cursor.position < log.first_offset:
             gap = self._fall_behind()
-            position = cursor.position
+        first = self._reading = cursor.position
+        try:
+            runs, has_looked = self._read(log.next_offset, max_rows)
+        finally:
+            cursor.position = self._reading
+            self._hold(first, self._reading)
+        if runs or gap is not None or has_looked:
+            topic.was_read(sum(run.row_count for run in runs))
+        return Rows(runs, gap)
+
+    def _take_returned(self, max_rows: int) -> Rows:
+        """Rows that another reader of the name held when it ended."""
+        returned, topic = self._cursor.returned, self._topic
+        returned.discard_before(topic.log.first_offset)
+        first = returned.first()
+        if first is None:
+            return Rows([])
+        self._reading = first
+        try:
+            runs, _ = self._read(returned.first_missing(first), max_rows)
+        finally:
+            returned.remove_range(first, self._reading)
+            self._hold(first, self._reading)
+        topic.was_read(sum(run.row_count for run in runs))
+        return Rows(runs)
+
+    def _read(self, behind: int, max_rows: int) -> tuple[list[Run], bool]:
+        """Rows from where we are reading up to an offset; whether a filter has looked at any."""
+        cursor, log = self._cursor, self._topic.log
         runs: list[Run] = []
         wanted = max_rows
         budget = _FILTER_ROWS_MAX
-        while wanted and position < log.next_offset and budget:
-            source, row, stop = log.locate(position)
+        while wanted and self._reading < behind and budget:
+            source, row, stop = log.locate(self._reading)
+            stop = min(stop, row + behind - self._reading)
             if cursor.filter is None:
                 end = min(stop, row + wanted)
                 run = self._living(source, row, end)
@@ -99,14 +152,11 @@ class Reader:
                 run, end, failed = self._filtered(source, row, end, wanted, bool(runs))
                 if failed:
                     budget = 0
-            position += end - row
+            self._reading += end - row
             if run is not None:
                 wanted -= run.row_count
                 runs.append(run)
-            cursor.position = position
-        if runs or gap is not None or budget != _FILTER_ROWS_MAX:
-            topic.was_read(max_rows - wanted)
-        return Rows(runs, gap)
+        return runs, budget != _FILTER_ROWS_MAX
 
     def take_one(self) -> Message | None:
         cursor, topic = self._cursor, self._topic
@@ -116,6 +166,7 @@ class Reader:
             self._ended is None
             and cursor.filter is None
             and not topic.may_expire
+            and not cursor.returned
             and log.first_offset <= position < log.next_offset
         ):
             if not self._chunk_base <= position < self._chunk_stop:
@@ -123,6 +174,8 @@ class Reader:
                 self._chunk_base, self._chunk_stop = position - row, position - row + stop
             assert self._chunk is not None
             cursor.position = position + 1
+            if cursor.name is not None:
+                self._hold(position, position + 1)
             topic.was_read(1)
             return Message(self._chunk, position - self._chunk_base, topic.origin)
         rows = self.take(1)
@@ -170,7 +223,7 @@ class Reader:
                 if picks or has_rows:
                     run = Run(source, start, row, topic.origin, picks) if picks else None
                     return run, row, True
-                self._cursor.position += row + 1 - start
+                self._reading += row + 1 - start
                 raise FilterFailed(topic.name, message.offset, error) from error
             if passed:
                 picks.append(row)
@@ -199,7 +252,12 @@ class Reader:
         return (Run(source, start, stop, topic.origin, picks) if picks else None), stop, False
 
     def is_ready(self) -> bool:
-        return self._ended is not None or self._cursor.position < self._topic.log.next_offset
+        cursor = self._cursor
+        return (
+            self._ended is not None
+            or cursor.position < self._topic.log.next_offset
+            or bool(cursor.returned)
+        )
 
     def on_ready(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
@@ -211,7 +269,7 @@ class Reader:
     async def wait(self, timeout: float | None) -> bool:
         self._check_open()
         topic = self._topic
-        if self._cursor.position < topic.log.next_offset:
+        if self.is_ready():
             return True
         rung = await topic.bell.wait(topic.clock, timeout)
         self._check_open()
@@ -225,11 +283,59 @@ class Reader:
         self._check_open()
         if isinstance(to, Mapping):
             to = _offset_of(to, self._topic.origin.partition)
-        self._cursor.position = resolve_start(self._topic, to, self._cursor)
+        cursor = self._cursor
+        cursor.position = resolve_start(self._topic, to, cursor)
+        cursor.forget_before(2**63)  # the name moves as a whole: nobody holds what was before
         self._topic.was_read(0)
         self._topic.bell.ring()
 
-    async def commit(self, offset: int | None, partition: int | None = None) -> int:
+    # --- what a reader of a name holds
+
+    def held(self) -> OffsetSet:
+        """What this reader was handed and has not committed."""
+        if self._held_end > self._held_first:
+            self._held.add_range(self._held_first, self._held_end)
+            self._held_first = self._held_end = -1
+        return self._held
+
+    def _hold(self, first: int, end: int) -> None:
+        if first == end or self._cursor.name is None:
+            return
+        if first != self._held_end:
+            self.held()
+            self._held_first = first
+        self._held_end = end
+
+    def put_back(self, first: int, end: int) -> None:
+        """Nobody has looked at these: the next of the name gets them, or we ourselves."""
+        cursor = self._cursor
+        self.held().remove_range(first, end)
+        if cursor.position == end:
+            cursor.position = first
+        else:
+            cursor.returned.add_range(first, end)
+        self._topic.bell.ring()
+
+    def let_go(self) -> None:
+        """This reader has ended: what it holds goes to the others."""
+        cursor = self._cursor
+        if cursor.name is not None:
+            cursor.readers.remove(self)
+            cursor.returned.add_ranges(self.held().ranges())
+
+    def _commits(self, offset: int, mine: Ranges) -> int:
+        """What a name has committed once one of its readers is done with `mine`: everything before
+        the first that somebody still holds, or is to get."""
+        cursor = self._cursor
+        done = cursor.position if mine else offset
+        others = [reader.held().first() for reader in cursor.readers if reader is not self]
+        rest = self.held().present(offset, cursor.position)
+        held = [*others, cursor.returned.first(), rest[0][0] if rest else None]
+        return min([done, *(first for first in held if first is not None)])
+
+    async def commit(
+        self, offset: int | None, partition: int | None = None, *, is_own: bool = False
+    ) -> int:
         self._check_open()
         cursor = self._cursor
         if cursor.name is None:
@@ -238,7 +344,7 @@ class Reader:
                 "an unnamed reader keeps its position only while it is open"
             )
         if offset is None:
-            offset = cursor.position
+            offset, is_own = cursor.position, True
         if type(offset) is not int:
             raise InvalidRequest(f"commit takes an offset or a message, not {offset!r}")
         next_offset = self._topic.log.next_offset
@@ -246,8 +352,15 @@ class Reader:
             raise InvalidRequest(
                 f"commit({offset}): the next offset to read is 0 to {next_offset} in this topic"
             )
-        await self._topic.commit_cursor(cursor, offset)
-        return offset
+        if not is_own:
+            await self._topic.commit_cursor(cursor, offset)
+            cursor.forget_before(offset)
+            return offset
+        mine = self.held().present(0, offset)
+        committed = self._commits(offset, mine)
+        await self._topic.commit_cursor(cursor, committed)
+        self.held().remove_ranges(mine)
+        return committed
 
     async def position(self) -> int:
         self._check_open()

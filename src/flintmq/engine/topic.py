@@ -822,6 +822,7 @@ class Topic:
         if reader not in self._readers:
             return
         self._readers.discard(reader)
+        reader.let_go()
         cursor.members -= 1
         if not cursor.members:
             if cursor.name is None:
@@ -844,7 +845,8 @@ class Topic:
 
     def lag(self, cursor: Cursor) -> int:
         log = self.log
-        return max(0, log.next_offset - max(cursor.position, log.first_offset))
+        ahead = max(0, log.next_offset - max(cursor.position, log.first_offset))
+        return ahead + cursor.returned.count
 
     # --- groups
 

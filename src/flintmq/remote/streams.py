@@ -466,18 +466,35 @@ class RemoteReader(RemoteStream):
         for run in runs:
             rows, partition = run.rows(), run.origin.partition
             if run.source.base_offset + rows[0] <= unread.get(partition, -1):
-                self._runs.clear()  # the name was taken back to what it had committed
-                self._head = 0
+                self._drop_again(run)
             self._next[partition] = run.source.base_offset + rows[-1] + 1
             for since in self._since:
                 since.setdefault(partition, run.source.base_offset + rows[0])
 
+    def _drop_again(self, come: Run) -> None:
+        """The name was taken back: what comes again is not held twice."""
+        first, last = (
+            come.source.base_offset + come.rows()[0],
+            come.source.base_offset + come.rows()[-1],
+        )
+        kept: deque[Run] = deque()
+        head, self._head = self._head, 0
+        for run in self._runs:
+            rows, head = run.rows()[head:], 0
+            if run.origin.partition == come.origin.partition:
+                base = run.source.base_offset
+                rows = [row for row in rows if not first <= base + row <= last]
+            if rows:
+                kept.append(run._replace(start=rows[0], stop=rows[-1] + 1, picks=rows))
+        self._runs = kept
+
     def _first_unread(self) -> dict[int, int]:
-        """What has come and was not taken begins here, by partition."""
+        """The first that has come and was not taken, by partition."""
         first: dict[int, int] = {}
         head = self._head
         for run in (*self._runs, *(run for _, runs in self._behind for run in runs)):
-            first.setdefault(run.origin.partition, run.source.base_offset + run.rows()[head])
+            offset = run.source.base_offset + run.rows()[head]
+            first[run.origin.partition] = min(offset, first.get(run.origin.partition, offset))
             head = 0
         return first
 
@@ -547,19 +564,23 @@ class RemoteReader(RemoteStream):
         self._head = 0
         self._gap = None
 
-    async def commit(self, offset: int | None, partition: int | None = None) -> int:
+    async def commit(
+        self, offset: int | None, partition: int | None = None, *, is_own: bool = False
+    ) -> int:
         # The broker counts as read what it has sent, and what it sends while we ask.
         if offset is None and (self._runs or self._behind or self._asking):
             until = self._broker.until()
             positions = await self.positions(until)
-            return sum([await self._commit(at, number, until) for number, at in positions.items()])
-        return await self._commit(offset, partition)
+            return sum(
+                [await self._commit(at, number, True, until) for number, at in positions.items()]
+            )
+        return await self._commit(offset, partition, is_own)
 
     async def _commit(
-        self, offset: int | None, partition: int | None, until: float | None = None
+        self, offset: int | None, partition: int | None, is_own: bool, until: float | None = None
     ) -> int:
         committed: int = await self._on_stream(
-            lambda number: Commit(number, offset, partition), Op.COMMIT, until=until
+            lambda number: Commit(number, offset, partition, is_own), Op.COMMIT, until=until
         )
         return committed
 

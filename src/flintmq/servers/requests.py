@@ -271,11 +271,13 @@ async def seek(session: Session, c: Seek, frame: Frame) -> Any:
 async def commit(session: Session, c: Commit, frame: Frame) -> Any:
     reader = _reader(session, c.stream)
     if c.partition is not None:
-        return await reader.commit(c.offset, c.partition)
+        return await reader.commit(c.offset, c.partition, is_own=c.own)
     if c.offset is None and _stream(session, c.stream).left():
         positions = await _positions(_stream(session, c.stream))
-        return sum([await reader.commit(at, number) for number, at in positions.items()])
-    return await reader.commit(c.offset)
+        return sum(
+            [await reader.commit(at, number, is_own=True) for number, at in positions.items()]
+        )
+    return await reader.commit(c.offset, is_own=c.own)
 
 
 async def position(session: Session, c: StreamName, frame: Frame) -> Any:
@@ -292,7 +294,9 @@ def _stream(session: Session, number: int) -> Stream:
 async def _positions(stream: Stream) -> dict[int, int]:
     """The next offset to send, by partition."""
     reader: Any = stream.api
-    left = {partition: first for partition, (first, _) in stream.left().items()}
+    left: dict[int, int] = {}
+    for partition, first, _ in stream.left():
+        left[partition] = min(first, left.get(partition, first))
     return {**await reader.positions(), **left}
 
 
@@ -306,34 +310,27 @@ async def close_stream(session: Session, c: CloseStream, frame: Frame) -> None:
     if stream is None:
         return
     if isinstance(stream, Stream) and stream.is_reader and stream.denied is None:
-        await give_back(stream, c.unread)
+        give_back(stream, c.unread)
     await stream.close()
 
 
 async def put_back(session: Session, c: CloseStream, frame: Frame) -> bool:
     _reader(session, c.stream)
-    return await give_back(_stream(session, c.stream), c.unread)
-
-
-async def give_back(stream: Stream, unread: list[list[int]]) -> bool:
-    """What was taken and not looked at is read by others of the name, unless they went on since."""
-    reader: Any = stream.api
-    left = stream.left()
-    back = {partition: first for partition, (first, _) in left.items()}
-    ends = {partition: behind for partition, (_, behind) in left.items()}
-    for partition, first, behind in unread:
-        if behind != back.get(partition, behind):
-            return False
-        back[partition] = first
-        ends.setdefault(partition, behind)
-    if not back:
-        return True
-    positions = await reader.positions()
-    if any(positions.get(partition) != behind for partition, behind in ends.items()):
-        return False
-    stream.drop_left()
-    await reader.seek(back)
+    give_back(_stream(session, c.stream), c.unread)
     return True
+
+
+def give_back(stream: Stream, unread: list[list[int]]) -> None:
+    """What was taken and not looked at is read by others of the name, last things first."""
+    reader: Any = stream.api
+    if stream.name is None:
+        return
+    for partition, first, behind in (*reversed(stream.left()), *reversed(unread)):
+        if isinstance(reader, PartitionedReader):
+            reader.put_back(partition, first, behind)
+        else:
+            reader.put_back(first, behind)
+    stream.drop_left()
 
 
 async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:

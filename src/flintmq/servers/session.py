@@ -184,7 +184,7 @@ class Session:
         for stream in list(self.streams.values()):
             try:
                 if isinstance(stream, Stream) and stream.is_reader and stream.left():
-                    await requests.give_back(stream, [])  # never sent, so nobody has it
+                    requests.give_back(stream, [])  # never sent, so nobody has it
                 await stream.close()
             except FlintError as error:
                 event(

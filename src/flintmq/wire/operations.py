@@ -265,6 +265,8 @@ class Commit(Control):
     stream: int
     offset: Any = None
     partition: int | None = None
+    own: bool = False
+    """What this reader holds before the offset is done; others of its name hold what they hold."""
 
 
 class Stream(Control):
