@@ -119,6 +119,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     blip_api_keys: tuple[str, ...] = ()
     blip_retry_backoff: float = 0.1
     blip_subscription_seconds: float = 3600.0
+    blip_adopt: bool = True
     blip_queue_capacity: int = 16_384
     blip_overflow: Overflow = "drop_oldest"
     blip_max_command_bytes: int = MIB
@@ -446,6 +447,11 @@ SETTINGS: Sequence[Setting] = (
     Setting(
         "blip_subscription_seconds", Seconds(1, 365 * DAY),
         "A polled subscription that nobody has polled for so long is dropped.", "BlipMQ clients",
+    ),
+    Setting(
+        "blip_adopt", Boolean(),
+        "Whether the next polled subscription of a topic, at QoS 1, takes over one whose client is "
+        "gone, with what that client did not acknowledge.", "BlipMQ clients",
     ),
     Setting(
         "blip_queue_capacity", Count(1, 10_000_000),

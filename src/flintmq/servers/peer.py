@@ -14,6 +14,8 @@ from struct import Struct
 from typing import Any, ClassVar, NamedTuple, cast
 
 WRITE_BYTES_HIGH = 1024 * 1024
+QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+"""Linux only."""
 GONE_SECONDS = 30.0
 """How long what was sent may stay unacknowledged by the other machine."""
 LOOKS = 3
@@ -30,6 +32,7 @@ class Peer(asyncio.Protocol):
         self.bytes_received = self.bytes_sent = 0
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._socket: Any = None
         self._holding: set[str] = set()
         self._deadline: asyncio.TimerHandle | None = None
         self._acknowledged = 0  # of bytes_sent, when it was last looked
@@ -38,6 +41,7 @@ class Peer(asyncio.Protocol):
     def _meet(self, transport: asyncio.BaseTransport) -> asyncio.Transport:
         """Who it is, and the socket as we want it."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._socket = transport.get_extra_info("socket")
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
@@ -59,6 +63,16 @@ class Peer(asyncio.Protocol):
             self._deadline = None
         if seconds is not None:
             self._deadline = self._loop.call_later(seconds, then or self.abort)
+
+    def acknowledge(self) -> None:
+        """Have the system acknowledge what was received and is not answered.
+
+        A client that writes in small pieces, without TCP_NODELAY, waits for that before its next
+        piece (Nagle's algorithm), and the system would keep it back for 40 ms.
+        """
+        if QUICK_ACK is not None and is_tcp(self._socket):
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
 
     def hold(self, why: str) -> None:
         """Read no more for now: the other side feels it."""

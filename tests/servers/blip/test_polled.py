@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
+import time
 
 import pytest
 
@@ -12,6 +14,7 @@ from flintmq.servers.blip.options import BlipOptions
 from flintmq.servers.blip.publishing import IN_LINE_SECONDS
 from flintmq.servers.blip.server import BlipServer
 from flintmq.testing import ManualClock
+from tests.patience import until
 
 from .conftest import Restarted
 from .raw import (
@@ -540,3 +543,123 @@ async def test_a_publisher_that_leaves_in_line_holds_nobody_up_for_ever(
 async def until_in_line(broker: Broker) -> None:
     while not (await broker.topic_stats("full")).publishers_waiting:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
+
+
+# --- clients that were killed and started again
+
+
+async def _crashed(address: Address, server: BlipServer, count: int, acknowledged: int) -> int:
+    """A client that has polled so many, acknowledged some, and is gone."""
+    async with RawBlip(address) as client:
+        await client.login()
+        number = await client.subscribe("jobs", 1)
+        for index in range(count):
+            client.publish("jobs", b"%d" % index, 1)
+        await client.ping()
+        for index in range(count):
+            got = await client.poll(number)
+            assert got is not None
+            if index < acknowledged:
+                client.send(ACK, number.to_bytes(8, "big"), got.tag)
+        await client.ping()
+        client.writer.transport.abort()
+    await until(lambda: not server.connections, "it is still there")
+    await until(lambda: not any(one.users for one in server.polled.all()), "it is not let go of")
+    return number
+
+
+async def test_a_client_that_subscribes_anew_after_a_crash_gets_what_it_had_not_acknowledged(
+    address: Address, server: BlipServer, clock: ManualClock
+) -> None:
+    number = await _crashed(address, server, 20, 4)
+    async with RawBlip(address) as other:
+        await other.login()
+        other.publish("jobs", b"meanwhile", 1)
+        await other.ping()
+    async with RawBlip(address) as client:
+        await client.login()
+        assert await client.subscribe("jobs", 1) == number
+        await clock.advance(60)
+        got = []
+        while (delivery := await client.poll(number)) is not None:
+            got.append(delivery.message)
+            client.send(ACK, number.to_bytes(8, "big"), delivery.tag)
+        assert sorted(got) == sorted([*(b"%d" % index for index in range(4, 20)), b"meanwhile"])
+
+
+async def test_a_subscription_is_taken_over_once_by_qos_1_and_only_of_its_own_topic(
+    address: Address, server: BlipServer
+) -> None:
+    number = await _crashed(address, server, 1, 0)
+    async with RawBlip(address) as client:
+        await client.login()
+        others = [await client.subscribe("jobs", 0), await client.subscribe("other", 1)]
+        assert number not in others
+        assert await client.subscribe("jobs", 1) == number
+        assert await client.subscribe("jobs", 1) > number
+
+
+async def test_a_subscription_that_another_connection_polls_is_not_taken_over(
+    address: Address, server: BlipServer
+) -> None:
+    number = await _crashed(address, server, 1, 0)
+    async with RawBlip(address) as knowing, RawBlip(address) as client:
+        await knowing.login()
+        await client.login()
+        await knowing.poll(number)
+        assert await client.subscribe("jobs", 1) != number
+
+
+@pytest.mark.parametrize("options", [BlipOptions(adopt=False)])
+async def test_taking_over_can_be_turned_off(address: Address, server: BlipServer) -> None:
+    number = await _crashed(address, server, 1, 0)
+    async with RawBlip(address) as client:
+        await client.login()
+        assert await client.subscribe("jobs", 1) != number
+
+
+async def test_what_was_left_before_a_restart_is_taken_over_too(restarted: Restarted) -> None:
+    address = await restarted.start()
+    assert restarted.server is not None
+    number = await _crashed(address, restarted.server, 3, 1)
+    await restarted.stop()
+    async with RawBlip(await restarted.start()) as client:
+        await client.login()
+        assert await client.subscribe("jobs", 1) == number
+        assert (await client.poll(number)) is not None
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="Linux only")
+@pytest.mark.slow
+async def test_a_client_without_nodelay_does_not_wait_for_a_delayed_ack(address: Address) -> None:
+    """An ACK has no answer. Each POLL behind one would take 40 ms; on a busy machine some do."""
+
+    def talk() -> list[float]:
+        taken = []
+        with socket.create_connection(address) as client:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+
+            def heard() -> bytes:
+                length = int.from_bytes(client.recv(4, socket.MSG_WAITALL), "big")
+                return client.recv(length, socket.MSG_WAITALL)
+
+            client.sendall(frame(HELLO, 1, b"\0\1"))
+            heard()
+            client.sendall(frame(AUTH, 2, text("any")))
+            heard()
+            client.sendall(frame(SUBSCRIBE, 3, text("jobs") + b"\1"))
+            number = heard()[9:17]
+            for _ in range(80):
+                client.sendall(frame(PUBLISH, 4, publish_payload("jobs", b"x", 1)))
+            client.sendall(frame(PING, 5))
+            heard()
+            for _ in range(80):
+                began = time.monotonic()
+                client.sendall(frame(POLL, 6, number))
+                tag = int.from_bytes(heard()[1:9], "big")
+                client.sendall(frame(ACK, tag, number))
+                taken.append(time.monotonic() - began)
+        return taken
+
+    later = (await asyncio.to_thread(talk))[40:]
+    assert sorted(later)[5] < 0.020

@@ -24,6 +24,7 @@ def blip_options_of(config: Config) -> BlipOptions:
     return BlipOptions(
         retry_backoff=config.blip_retry_backoff,
         subscription_seconds=config.blip_subscription_seconds,
+        adopt=config.blip_adopt,
         queue_capacity=config.blip_queue_capacity,
         overflow=config.blip_overflow,
         flat_bytes_max=config.blip_max_command_bytes,

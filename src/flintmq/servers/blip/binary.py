@@ -285,7 +285,7 @@ class BinarySession:
         try:
             self._access.require("consume", name)
             if self.version == 1:
-                polled = await self._server.polled.subscribe(name, wanted.topic, wanted.qos)
+                polled = await self._server.polled.subscribe(name, wanted.topic, wanted.qos, self)
                 number = polled.id
             else:
                 number = self._server.next_id()
@@ -319,6 +319,7 @@ class BinarySession:
             except TopicNotFound:
                 return self._server.polled.forget(subscription)  # somebody has deleted it
             return None
+        subscription.users.add(self)
         return self._poll_later(subscription, id)
 
     async def _poll_later(self, subscription: PolledSubscription, id: int) -> None:
@@ -376,6 +377,7 @@ class BinarySession:
     async def finish(self) -> None:
         await self._publishes.landed()
         await self._acks.settled()
+        self._server.polled.left(self)
         for subscription in self._pushed.values():
             await subscription.close()
         self._pushed.clear()

@@ -93,6 +93,12 @@ class Connection(Peer):
         self.set_deadline(self.server.limits.idle_seconds)
 
     def data_received(self, data: bytes) -> None:
+        sent = self.bytes_sent
+        self._take_in(data)
+        if self.bytes_sent == sent:
+            self.acknowledge()  # an ACK has no answer, and a POLL follows it
+
+    def _take_in(self, data: bytes) -> None:
         self.bytes_received += len(data)
         if self._is_ending:
             return

@@ -29,6 +29,9 @@ class BlipOptions(msgspec.Struct, frozen=True, kw_only=True):
     time."""
     subscription_seconds: float = 3600.0
     """A subscription of version 1 that nobody has polled for so long is dropped."""
+    adopt: bool = True
+    """Whether the next subscription of version 1 to a topic, at QoS 1, goes on with one whose
+    connections are all gone."""
     queue_capacity: int = 16_384
     """Messages of QoS 0 that may wait for one subscription."""
     overflow: Overflow = "drop_oldest"

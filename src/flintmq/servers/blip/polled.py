@@ -2,7 +2,8 @@
 
 One of QoS 1 is a group of its own, `blip-<number>`: it outlives connections and restarts. Messages
 of QoS 0 wait in a live queue beside it, which does not. One that nobody has polled for the stated
-time is dropped, as clients have no way to say that they are done with it.
+time is dropped, as clients have no way to say that they are done with it. Nor can they ask for the
+one they had: who subscribes anew takes over one whose connections are all gone.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class PolledSubscription:
             self._ahead = Ahead(server, name, self.leases)
         self.feed = feed
         self.polled_at = self._clock.monotonic()
+        self.users: set[object] = set()
+        """Connections that have subscribed or polled it, and are there."""
         self._is_groups_turn = True
 
     async def poll(self, id: int) -> bytes | None:
@@ -200,8 +203,39 @@ class PolledBoard:
     def find(self, number: int) -> PolledSubscription | None:
         return self._known.get(number)
 
-    async def subscribe(self, name: str, topic: bytes, qos: int) -> PolledSubscription:
-        return await self._open(self._server.next_id(), name, topic, qos)
+    async def subscribe(
+        self, name: str, topic: bytes, qos: int, user: object
+    ) -> PolledSubscription:
+        found = self._orphan(name) if qos and self._server.options.adopt else None
+        if found is None:
+            found = await self._open(self._server.next_id(), name, topic, qos)
+        else:
+            found.polled_at = self._server.broker.clock.monotonic()
+            event(
+                _log,
+                logging.INFO,
+                "blip_subscription_adopted",
+                f"subscription {found.id} of {name!r}, whose client is gone, is taken over by a "
+                "new one",
+                subscription=str(found.id),
+                topic=name,
+            )
+        found.users.add(user)
+        return found
+
+    def _orphan(self, name: str) -> PolledSubscription | None:
+        """The oldest subscription of a topic whose connections are all gone."""
+        orphans = (
+            one
+            for one in self._known.values()
+            if one.name == name and one.leases is not None and not one.users
+        )
+        return min(orphans, key=lambda one: one.id, default=None)
+
+    def left(self, user: object) -> None:
+        """A connection is gone."""
+        for one in self._known.values():
+            one.users.discard(user)
 
     async def _open(self, number: int, name: str, topic: bytes, qos: int) -> PolledSubscription:
         server = self._server

@@ -7,7 +7,6 @@ what the poll waits for. Only their replies keep the order. A Subscribe takes th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 from collections import deque
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
-"""Linux only."""
 SEE_OFF_SECONDS = 0.1
 """How long somebody who has said goodbye and was then answered is watched: a socket that is closed
 on their side answers with a reset, which comes at once."""
@@ -65,7 +62,6 @@ class HermesConnection(Peer):
         self._flying_bytes = 0
         self._out: list[bytes] = []
         self._is_flushing = False
-        self._socket: Any = None
         self._late: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
         self._is_over = False  # nothing more is read
@@ -78,7 +74,6 @@ class HermesConnection(Peer):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._meet(transport)
-        self._socket = transport.get_extra_info("socket")
         if not self.server.admit(self):
             self.abort()
 
@@ -106,11 +101,7 @@ class HermesConnection(Peer):
         self._heard_at = self._loop.time()
         if self._late is None:
             self._late = self._loop.call_later(self.server.limits.frame_seconds, self._is_late)
-        if QUICK_ACK is not None:
-            # Clients that write length and body apart wait for our ACK in between (Nagle), and the
-            # system would keep it back for 40 ms: it is sent now.
-            with contextlib.suppress(OSError):
-                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
+        self.acknowledge()  # some clients write length and body apart
 
     def _is_late(self) -> None:
         """Part of a request has come; whoever does not go on is let go. Time in which it was not
