@@ -37,6 +37,14 @@ class ModelName:
         self.committed: list[int] = [0] * partitions
         self.missed = 0
         self.members = 0
+        self.held: dict[flintmq.Reader, set[tuple[int, int]]] = {}
+        """By reader: what it was handed and has not committed, as partition and offset."""
+        self.returned: set[tuple[int, int]] = set()
+        """What a reader held that has closed."""
+
+    def forget(self, partition: int) -> None:
+        for places in (self.returned, *self.held.values()):
+            places -= {place for place in places if place[0] == partition}
 
 
 class Partitions(RuleBasedStateMachine):
@@ -115,7 +123,9 @@ class Partitions(RuleBasedStateMachine):
             self.names[name].position = [partition.first for partition in self.row]
             self.names[name].committed = list(self.names[name].position)
         self.names[name].members += 1
-        return name, self.do(opened())
+        reader = self.do(opened())
+        self.names[name].held[reader] = set()
+        return name, reader
 
     @rule(reader=readers, count=st.integers(1, 10), at_once=st.booleans())
     def read(self, reader: tuple[str, flintmq.Reader], count: int, at_once: bool) -> None:
@@ -131,15 +141,29 @@ class Partitions(RuleBasedStateMachine):
         else:
             assert self.do(opened.positions()) == dict(enumerate(name.position))
             rows = self.do(opened.read_batch(count, timeout=0))
-            assert bool(rows) == any(
-                position < len(partition.values)
-                for position, partition in zip(name.position, self.row, strict=True)
+            name.returned = {
+                (number, offset)
+                for number, offset in name.returned
+                if offset >= self.row[number].first
+            }
+            assert bool(rows) == (
+                bool(name.returned)
+                or any(
+                    position < len(partition.values)
+                    for position, partition in zip(name.position, self.row, strict=True)
+                )
             )
         assert len(rows) <= count
         gap = rows.missed
         for message in rows:
             partition = self.row[message.partition]
             position = name.position[message.partition]
+            place = (message.partition, message.offset or 0)
+            name.held[opened].add(place)
+            if place in name.returned:  # another reader had it, and did not commit it
+                assert message.value == partition.values[place[1]]
+                name.returned.discard(place)
+                continue
             if position < partition.first:
                 missed = partition.first - position
                 assert missed == gap, "a gap is told with the rows behind it"
@@ -160,6 +184,7 @@ class Partitions(RuleBasedStateMachine):
         offset = data.draw(st.integers(partition.first, len(partition.values)))
         self.do(opened.seek({number: offset}))
         name.position[number] = offset
+        name.forget(number)
 
     @rule(reader=readers, to=st.sampled_from(["earliest", "latest"]))
     def seek_all(self, reader: tuple[str, flintmq.Reader], to: Any) -> None:
@@ -168,14 +193,24 @@ class Partitions(RuleBasedStateMachine):
             return
         self.do(opened.seek(to))
         name.position = [p.first if to == "earliest" else len(p.values) for p in self.row]
+        for number in range(len(self.row)):
+            name.forget(number)
 
     @rule(reader=readers)
     def commit(self, reader: tuple[str, flintmq.Reader]) -> None:
         name, opened = self.names[reader[0]], reader[1]
         if opened._closed:
             return
-        assert self.do(opened.commit()) == sum(name.position)
-        name.committed = list(name.position)
+        name.held[opened].clear()
+        name.returned = {
+            (number, offset) for number, offset in name.returned if offset >= self.row[number].first
+        }
+        undone = set.union(name.returned, *name.held.values())
+        name.committed = [
+            min([position, *(offset for where, offset in undone if where == number)])
+            for number, position in enumerate(name.position)
+        ]
+        assert self.do(opened.commit()) == sum(name.committed)
 
     @rule(reader=readers)
     def close(self, reader: tuple[str, flintmq.Reader]) -> None:
@@ -184,7 +219,9 @@ class Partitions(RuleBasedStateMachine):
             return
         self.do(opened.close())
         name.members -= 1
+        name.returned |= name.held.pop(opened)
         if not name.members:
+            name.returned.clear()
             name.position = [
                 max(committed, min(position, partition.first))
                 for committed, position, partition in zip(
@@ -202,6 +239,7 @@ class Partitions(RuleBasedStateMachine):
                 len(partition.values) - max(position, partition.first)
                 for position, partition in zip(name.position, self.row, strict=True)
             )
+            + sum(offset >= self.row[number].first for number, offset in name.returned)
             for label, name in self.names.items()
         }
 

@@ -327,6 +327,7 @@ class Reader:
         """What a name has committed once one of its readers is done with `mine`: everything before
         the first that somebody still holds, or is to get."""
         cursor = self._cursor
+        cursor.returned.discard_before(self._topic.log.first_offset)
         done = cursor.position if mine else offset
         others = [reader.held().first() for reader in cursor.readers if reader is not self]
         rest = self.held().present(offset, cursor.position)

@@ -846,7 +846,8 @@ class Topic:
     def lag(self, cursor: Cursor) -> int:
         log = self.log
         ahead = max(0, log.next_offset - max(cursor.position, log.first_offset))
-        return ahead + cursor.returned.count
+        returned = cursor.returned
+        return ahead + returned.count - returned.count_before(log.first_offset)
 
     # --- groups
 

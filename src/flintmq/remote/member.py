@@ -168,6 +168,11 @@ class RemoteMember:
         await self._settle("extend", leases, seconds)
 
     async def release(self, leases: Sequence[Lease]) -> None:
+        link = self._broker.link
+        if link.is_silent and self._number is not None:  # it is told, and not waited for
+            control = Settle(self._number, "release", list(leases))
+            link.send(Op.SETTLE, self._broker.encode(control))
+            return
         await self._settle("release", leases)
 
     async def _settle(
