@@ -255,13 +255,17 @@ class Link:
 
     async def _connect(self, seconds: float = CONNECT_SECONDS) -> None:
         opening = self.loop.create_task(self._opened_connection())
+        is_done = False
         try:
             await asyncio.wait([opening], timeout=seconds)
-            if not opening.done():
-                raise Disconnected(self.name, f"it did not answer within {seconds:.3g} s")
-            connection, opened = opening.result()
+            is_done = opening.done()
         finally:
-            opening.cancel()
+            if not is_done:
+                opening.cancel()
+                opening.add_done_callback(_drop)
+        if not is_done:
+            raise Disconnected(self.name, f"it did not answer within {seconds:.3g} s")
+        connection, opened = opening.result()
         try:
             self._take_up(connection, opened)
         except FlintError:
@@ -705,6 +709,12 @@ class Link:
     def _said_goodbye(self) -> None:
         if self._goodbye is not None and not self._goodbye.done():
             self._goodbye.set_result(None)
+
+
+def _drop(opening: asyncio.Task[tuple[Connection, Opened]]) -> None:
+    """A connection that was made when nobody wanted it any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result()[0].abort()
 
 
 def again(error: FlintError) -> FlintError:
