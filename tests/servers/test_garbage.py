@@ -286,6 +286,30 @@ async def test_a_producer_stamps_nothing_itself(address: Address) -> None:
         assert (await producer.answer(1))[1][0] == "InvalidRequest"
 
 
+@pytest.mark.parametrize(
+    ("op", "control"),
+    [
+        (Op.TOPIC_STATS, b"\x91\xa3a\xffb"),
+        (Op.CREATE_TOPIC, b"\x92\xa1t\x81\xa2\xc3\x28\x01"),
+        (Op.PUBLISH, b"\x92\xa3a\xffb\x01"),
+        (Op.TAKE, b"\x93\xa1\xff\x01\xc0"),
+    ],
+)
+async def test_a_text_that_is_not_utf8_is_the_clients_fault_and_the_connection_lives(
+    address: Address, url: str, caplog: pytest.LogCaptureFixture, op: Op, control: bytes
+) -> None:
+    async with raw(address) as client:
+        await client.open()
+        client.send(b"".join(encode_frame(op, 7, control)))
+        kind, fault = await client.answer(7)
+        assert kind == Op.ERROR
+        assert fault[0] == "InvalidRequest"
+        client.ask(Op.TOPICS, 8, [">"])
+        assert (await client.answer(8))[0] == Op.REPLY
+    assert "fault of the broker" not in caplog.text
+    await _is_well(url)
+
+
 async def test_one_request_id_is_under_way_once(address: Address) -> None:
     async with raw(address) as confused:
         await confused.open()

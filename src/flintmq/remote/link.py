@@ -741,7 +741,7 @@ def error_said(fault: Fault) -> FlintError:
 def _decoded(frame: Frame, kind: Any) -> Any:
     try:
         return msgspec.msgpack.decode(frame.control, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedFrame(f"{kind}: {error}") from None
 
 

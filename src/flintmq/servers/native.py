@@ -162,7 +162,7 @@ class NativeServer(Listener[Connection]):
     def open_session(self, connection: Connection, frame: Frame) -> None:
         try:
             wanted = msgspec.msgpack.decode(frame.control, type=Open)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise MalformedFrame(f"OPEN: {error}") from None
         try:
             access = self.gate.judge(credential_in(wanted), connection.host)

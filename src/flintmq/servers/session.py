@@ -324,6 +324,10 @@ class Session:
             return decoder(kind).decode(frame.control)
         except msgspec.ValidationError as error:
             raise InvalidRequest(f"{kind.__name__}: {error}") from None
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(
+                f"{kind.__name__}: a text in it is not UTF-8: {error.reason} at byte {error.start}"
+            ) from None
         except msgspec.DecodeError as error:
             raise MalformedFrame(f"{kind.__name__}: {error}") from None
 

@@ -232,7 +232,9 @@ async def test_no_other_protocol_is_spoken(start: Start) -> None:
 async def test_requests_sent_behind_each_other_are_answered_in_order(start: Start) -> None:
     running = await start()
     async with running.line() as line:
-        line.send("GET /health HTTP/1.1\r\n\r\nGET /ready HTTP/1.1\r\n\r\n" * 100)
+        line.send(
+            "GET /health HTTP/1.1\r\nHost: f\r\n\r\nGET /ready HTTP/1.1\r\nHost: f\r\n\r\n" * 100
+        )
         for _ in range(100):
             assert "version" in (await line.answer()).json
             assert (await line.answer()).json == {"status": "ready"}
@@ -261,10 +263,10 @@ async def test_where_all_are_being_answered_new_connections_wait(start: Start) -
 
     running = await start(routes=[Route("/waiting", waiting)], connections=1)
     async with running.line() as first:
-        first.send("GET /waiting HTTP/1.1\r\n\r\n")
+        first.send("GET /waiting HTTP/1.1\r\nHost: f\r\n\r\n")
         await until_one_is_under_way(running)
         async with running.line() as second:
-            second.send("GET /health HTTP/1.1\r\n\r\n")
+            second.send("GET /health HTTP/1.1\r\nHost: f\r\n\r\n")
             await asyncio.sleep(0.02)
             assert running.server.accepted == 1
             go_on.set()
@@ -281,7 +283,7 @@ async def test_too_many_requests_at_a_time_are_told_to_come_again(start: Start) 
 
     running = await start(routes=[Route("/waiting", waiting)], requests=1)
     async with running.line() as line:
-        line.send("GET /waiting HTTP/1.1\r\n\r\n")
+        line.send("GET /waiting HTTP/1.1\r\nHost: f\r\n\r\n")
         await until_one_is_under_way(running)
         refused = await running.ask("/waiting")
         assert (refused.status, refused.kind) == (503, "Busy")
@@ -332,7 +334,7 @@ async def test_draining_lets_what_is_under_way_end(start: Start) -> None:
     running = await start(routes=[Route("/waiting", waiting)])
     async with running.line() as line, running.line() as idle:
         await idle.ask("/health")
-        line.send("GET /waiting HTTP/1.1\r\n\r\n")
+        line.send("GET /waiting HTTP/1.1\r\nHost: f\r\n\r\n")
         await until_one_is_under_way(running)
         draining = asyncio.create_task(running.server.drain(5))
         assert await idle.is_closed()
@@ -352,7 +354,7 @@ async def test_closing_ends_what_is_under_way_and_complains_of_nothing(
 
     running = await start(routes=[Route("/endless", endless)])
     async with running.line() as line:
-        line.send("GET /endless HTTP/1.1\r\n\r\n")
+        line.send("GET /endless HTTP/1.1\r\nHost: f\r\n\r\n")
         await until_one_is_under_way(running)
         await running.server.close()
         assert await line.is_closed()
@@ -372,7 +374,7 @@ async def test_who_does_not_read_the_answer_is_let_go(
 
     running = await start(routes=[Route("/endless", endless)], handler_seconds=0.2)
     async with running.line() as line:
-        line.send("GET /endless HTTP/1.1\r\n\r\n")
+        line.send("GET /endless HTTP/1.1\r\nHost: f\r\n\r\n")
         async with asyncio.timeout(60):
             while not running.server.pages.answers:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -466,3 +468,21 @@ async def test_handshakes_that_come_to_nothing_leave_room_for_others(
         with suppress(OSError):
             await one.wait_closed()
     await encrypted.close()
+
+
+@pytest.mark.parametrize(
+    ("request_text", "status"),
+    [
+        ("GET /health HTTP/1.1\r\n\r\n", 400),
+        ("GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        ("GET /health HTTP/1.1\r\nHost: a\r\n\r\n", 200),
+        ("GET /health HTTP/1.0\r\n\r\n", 200),
+    ],
+)
+async def test_a_request_of_http_1_1_names_its_host_once(
+    start: Start, request_text: str, status: int
+) -> None:
+    running = await start()
+    async with running.line() as line:
+        line.send(request_text)
+        assert (await line.answer()).status == status

@@ -110,7 +110,9 @@ class Pages:
                     503, "Busy", f"{limit} requests are under way; try again", retry_after="1"
                 )
             self._check_host(scope)
+        hosts = 0
         for name, value in scope["headers"]:
+            hosts += name == b"host"
             if name == b"content-length" and int(value) > self.limits.body_bytes:
                 raise too_large(self.limits.body_bytes)
             if (
@@ -120,6 +122,8 @@ class Pages:
             ):
                 # A browser says that another site's page asks for a change. Nobody meant that.
                 raise HTTPException(403, "changes are not taken from pages of other sites")
+        if hosts != 1 and (hosts or scope["http_version"] != "1.0"):
+            raise HTTPException(400, f"HTTP/1.1 requires one Host header, not {hosts or 'none'}")
 
     def _check_host(self, scope: Scope) -> None:
         """See hosts.py. Who sends no name is no browser."""
