@@ -6,6 +6,7 @@ Run it with `make run`, or `python examples/tour.py` where flintmq is installed.
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 import time
 
@@ -108,6 +109,8 @@ async def keep_across_a_restart() -> None:
 
 
 async def main() -> None:
+    # The broker warns of dead letters; here they are made on purpose, and shown.
+    logging.getLogger("flintmq").setLevel(logging.ERROR)
     print(f"FlintMQ {flintmq.__version__}, in this process")
     async with flintmq.connect("memory://") as mq:
         await publish_and_read(mq)
@@ -117,12 +120,11 @@ async def main() -> None:
         await work_off_a_queue(mq)
         await go_fast(mq)
         heading("What is there now")
+        print(f"  {'topic':18}{'messages':>11}{'bytes':>12}   offsets")
         for name in await mq.topics():
             stats = await mq.topic_stats(name)
-            print(
-                f"  {name:18} {stats.message_count:>7,} messages {stats.byte_count:>10,} bytes, "
-                f"offsets {stats.first_offset:,} to {stats.next_offset:,}"
-            )
+            offsets = f"{stats.first_offset:,} to {stats.next_offset:,}"
+            print(f"  {name:18}{stats.message_count:>11,}{stats.byte_count:>12,}   {offsets}")
     await keep_across_a_restart()
 
 

@@ -32,6 +32,8 @@ WINDOWS_SHOWN = 3
 HEADER = "  window     region      orders       amount      median"
 START_SECONDS = 500
 """Spark on a cold and busy machine; where it takes longer, something else is wrong."""
+TELL_SECONDS = 5.0
+"""How often it is said what is waited for, where there is no terminal."""
 CLEAR_LINE, UP = "\x1b[2K", "\x1b[{}A"
 
 
@@ -156,8 +158,9 @@ def table(totals: Totals, feed_count: int, pipeline: Pipeline, seconds: float) -
     lines = [f"  feed      {ORDERS:14}{feed_count:>7,} published, {RATE} orders a second"]
     progress = pipeline.progress
     if not progress:
-        what = "Spark is up, the first batch runs" if pipeline.is_up else "Spark starts"
+        what = "Spark is up and runs the first batch" if pipeline.is_up else "Spark is starting"
         lines.append(f"  pipeline  {'rollup':14}{what}: {seconds:.0f} s")
+        lines.append(f"  results   {'':14}the first usually comes within 30 s")
         return lines
     read, batch, lag = (progress[name] for name in ("rows_in_total", "batch", "lag"))
     lines += [
@@ -187,10 +190,11 @@ class Screen:
     def __init__(self, out: TextIO) -> None:
         self._out, self._drawn, self._told = out, 0, 0
         self._live = out.isatty()
+        self._said_at = time.monotonic()
 
     def show(self, lines: list[str], totals: Totals) -> None:
         if not self._live:
-            self._tell(totals)
+            self._tell(lines, totals)
             return
         width = shutil.get_terminal_size().columns
         move = UP.format(self._drawn) if self._drawn else ""
@@ -199,7 +203,12 @@ class Screen:
         self._out.flush()
         self._drawn = max(self._drawn, len(lines))
 
-    def _tell(self, totals: Totals) -> None:
+    def _tell(self, lines: list[str], totals: Totals) -> None:
+        if not totals.rows:  # what it waits for, now and then
+            if time.monotonic() - self._said_at > TELL_SECONDS:
+                self._said_at = time.monotonic()
+                print(lines[1], file=self._out, flush=True)
+            return
         news = totals.windows[self._told :]
         if news and not self._told:
             print(HEADER, file=self._out)
@@ -250,7 +259,11 @@ def show(url: str, seconds: float, out: TextIO = sys.stdout) -> int:
         print(f"  the pipeline ended: {''.join(pipeline.errors).strip()}", file=sys.stderr)
         return code
     counted = totals.by_window()
-    print(f"  stopped, after a whole batch: {len(counted)} windows,", end=" ", file=out)
+    if not counted:
+        print("  stopped before the first result", file=out)
+        return 0
+    windows = "1 window" if len(counted) == 1 else f"{len(counted)} windows"
+    print(f"  stopped, after a whole batch: {windows},", end=" ", file=out)
     wrong = [window for window, count in counted.items() if count != feed.by_window[window]]
     if wrong:
         print(f"of which {len(wrong)} are WRONG", file=out)
