@@ -1,5 +1,5 @@
 # Thin wrappers: everything happens in scripts/, which also works where make is missing.
-.PHONY: help run test test-spark-cluster check bench build kills spark-kills pipeline-kills chaos setup clean mutate-raft
+.PHONY: help run test test-spark-cluster check bench build kills spark-kills pipeline-kills chaos setup clean mutate-raft mutate-durability
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -40,6 +40,10 @@ setup: ## make .venv with everything a developer needs
 mutate-raft: ## break the Raft core on purpose and see that the tests notice
 	@scripts/setup dev
 	@.venv/bin/python scripts/mutate-raft
+
+mutate-durability: ## break what keeps messages safe on purpose and see that the tests notice
+	@scripts/setup dev
+	@.venv/bin/python scripts/mutate-durability $(ARGS)
 
 clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,10 @@ SMALL = (
     *("--grace-seconds", "2"),
 )
 """So that a short run has many journal files, checkpoints and segments behind it."""
+
+
+EXPECTED = ("disk_failed", "disk_full", "damaged")
+"""Errors that a broker has to log when the disk is as bad as it is here."""
 
 
 class BrokerFailed(Exception):
@@ -83,6 +88,17 @@ class ChaosBroker:
 
     def go_on(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
+
+    def complaints(self) -> list[str]:
+        """What it logged as an error, or did not log at all but wrote: of disks aside, which fail
+        here on purpose."""
+        found = []
+        for line in self._log.read_text().splitlines():
+            told = json.loads(line) if line.startswith("{") else {}
+            is_known = told.get("event") in EXPECTED or line.startswith("flintmq: the disk")
+            if told.get("level") not in ("info", "debug", "warning") and not is_known:
+                found.append(line[:500])
+        return found
 
     def leave(self) -> None:
         if self._process is not None:

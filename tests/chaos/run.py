@@ -42,12 +42,14 @@ NURSERY = multiprocessing.get_context("forkserver")
 """Clients are forked from a process that has imported all they need: quick, and easy to replace."""
 NURSERY.set_forkserver_preload([f"{__package__}.clients.process"])
 STOP_SECONDS = 60
-NOT_READY = frozenset({"damage", "skew", "reader-kill"})
+NOT_READY = frozenset({"damage", "reader-kill"})
 """Faults that the broker is not ready for; they have to be asked for."""
 KINDS = (*FAULTS, "skew", "reader-kill")
 """Every fault by name. Two are none by themselves: clients with skewed clocks, and that client-kill
 may hit readers."""
 DISK_MEBIBYTES = 768
+CALM_SECONDS = 10.0
+"""After each round of faults; leases can be judged only where nothing took them."""
 
 
 @dataclass
@@ -151,6 +153,7 @@ class ChaosRun:
         self._story = Story(self._stories / "run", "run")
         self._casts: list[Cast] = []
         self._complaints: list[str] = []
+        self._round = 0
 
     async def run(self) -> Report:
         began = time.monotonic()
@@ -194,6 +197,7 @@ class ChaosRun:
             if code:
                 self._complaints.append(f"the broker ended with {code}")
             await proxy.close()
+            self._complaints += broker.complaints()[:20]
         verdict = check(self._stories)
         return Report(
             seed=self._options.seed,
@@ -288,6 +292,9 @@ class ChaosRun:
         todo: list[str] = []
         while time.monotonic() < end:
             if not todo:  # each kind before any comes again
+                if self._round:
+                    await asyncio.sleep(CALM_SECONDS)
+                self._round += 1
                 todo = list(kinds)
                 self._chance.shuffle(todo)
             if todo:

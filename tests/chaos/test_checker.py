@@ -392,6 +392,10 @@ def show_what_has_expired(tale: Tale) -> None:
     tale.tell("read", reader="l9", topic="brief", name=None, rows=[row(0, "b0")])
 
 
+def tell_of_damage_that_nobody_did(tale: Tale) -> None:
+    tale.tell("final_damage", look=1, topic="events", first=1, end=2)
+
+
 BREAKS: list[tuple[rules.Rule, Callable[[Tale], None]]] = [
     (rules.receipts, lose_an_acknowledged_message),
     (rules.receipts, lose_one_that_a_publisher_sent),
@@ -438,6 +442,7 @@ BREAKS: list[tuple[rules.Rule, Callable[[Tale], None]]] = [
     (rules.never_back, purge_what_came_later),
     (rules.retention, give_back_what_retention_took),
     (rules.retention, keep_too_little),
+    (rules.damage, tell_of_damage_that_nobody_did),
     (rules.expired, show_what_has_expired),
 ]
 
@@ -467,6 +472,19 @@ def test_a_lease_that_a_fault_has_taken_may_go_to_another() -> None:
     tale.deliver("jobs", "g", 9, "j9", token=21, count=2, member="other/m/sub")
 
     assert rules.one_holder(History(tale.events)).failures == []
+
+
+def test_what_was_damaged_may_be_gone() -> None:
+    tale = good_run()
+    tale.tell("fault", kind="damage", phase="begin", targets=["*"])
+    tale.tell("fault", kind="damage", phase="end", targets=["*"])
+    for look in range(2):
+        tale.rows("once", look).pop(1)
+        tale.tell("final_damage", look=look, topic="once", first=1, end=2)
+
+    verdict = judge(History(tale.events))
+
+    assert [one.name for one in verdict.checks if one.failures] == []
 
 
 def test_a_fault_concerns_those_it_hit() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,6 +156,76 @@ async def test_nobody_sees_a_message_before_its_sync(mq: Client, gate: Gate) -> 
         later = list((await reader.read_batch(10, timeout=60)).values)
 
     assert (seen, later) == ([b"first"], [b"second"])
+
+
+Change = Callable[[Client], Coroutine[Any, Any, Any]]
+
+
+async def ack(mq: Client) -> Any:
+    (message,) = await mq.poll("t", "acking")
+    return message.ack
+
+
+async def reject(mq: Client) -> Any:
+    (message,) = await mq.poll("t", "rejecting")
+    return partial(message.reject, "no such customer")
+
+
+async def commit_of_a_reader(mq: Client) -> Any:
+    reader = await mq.reader("t", name="r")
+    await reader.read()
+    return reader.commit
+
+
+async def stage(mq: Client) -> Any:
+    return partial(mq.stage, "w", 1, "part", {"t": [b"staged"]})
+
+
+async def commit_of_staged_writes(mq: Client) -> Any:
+    await mq.stage("w", 1, "part", {"t": [b"staged"]})
+    return partial(mq.commit, "w", 1, ["part"])
+
+
+async def cancel(mq: Client) -> Any:
+    return partial(mq.cancel, await mq.publish("t", b"later", delay=3600))
+
+
+async def create(mq: Client) -> Any:
+    return partial(mq.create_topic, "new")
+
+
+async def configure(mq: Client) -> Any:
+    return partial(mq.configure_topic, "t", retention_count=10)
+
+
+async def purge(mq: Client) -> Any:
+    return partial(mq.purge_topic, "t")
+
+
+async def delete(mq: Client) -> Any:
+    return partial(mq.delete_topic, "t")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [ack, reject, commit_of_a_reader, stage, commit_of_staged_writes, cancel, create, configure,
+     purge, delete],
+)  # fmt: skip
+async def test_every_change_is_answered_after_its_sync(
+    mq: Client, gate: Gate, change: Change
+) -> None:
+    await mq.publish("t", b"first")
+    begin = await change(mq)
+    stuck = await shut(gate, mq)
+
+    answered = asyncio.ensure_future(begin())
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+    assert not answered.done()
+    gate.open()
+    await answered
+    await stuck
 
 
 async def test_publishers_wait_in_bounded_memory(mq: Client, gate: Gate) -> None:

@@ -256,7 +256,7 @@ class History:
             topic.rows[row[0]] = seen
 
     def _take_final_damage(self, event: Event) -> None:
-        self.looks[event["look"]][event["topic"]].damaged.append((event["from"], event["to"]))
+        self.looks[event["look"]][event["topic"]].damaged.append((event["first"], event["end"]))
 
     def _take_final_group(self, event: Event) -> None:
         letters = [name for _, name, _ in event["letters"]]

@@ -13,7 +13,7 @@ from typing import Any
 
 import flintmq
 from flintmq.clock import SystemClock
-from flintmq.rows import Message
+from flintmq.rows import Message, Rows
 
 from ..checker.content import name_of, value_of
 from ..story import Story
@@ -153,3 +153,21 @@ async def until_done(worker: Worker, life: Callable[[], Awaitable[None]]) -> Non
         except flintmq.FlintError as error:
             worker.story.tell("life_ends", error=type(error).__name__, text=str(error)[:200])
             await asyncio.sleep(0.1)
+
+
+def damaged_range(error: flintmq.Corrupt, position: int, end: int) -> tuple[int, int]:
+    """The offsets that an error is about; up to the end where it does not say."""
+    first, behind = getattr(error, "first_offset", None), getattr(error, "next_offset", None)
+    return (position if first is None else first), (end if behind is None else behind)
+
+
+async def read_past_damage(reader: flintmq.Reader, most: int, seconds: float) -> Rows:
+    """As `read_batch`; where the disk was damaged it goes on behind that."""
+    while True:
+        try:
+            return await reader.read_batch(most, timeout=seconds)
+        except flintmq.Corrupt as error:
+            behind = getattr(error, "next_offset", None)
+            if behind is None:
+                raise
+            await reader.seek(behind)

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from typing import Any
+from contextlib import suppress
 
 import flintmq
 
 from ..story import Story
-from .common import EVENTS, GROUPS, Worker, connected, rows_of
+from .common import (
+    EVENTS,
+    GROUPS,
+    Worker,
+    connected,
+    damaged_range,
+    read_past_damage,
+    rows_of,
+)
 from .queueing import LEASE_SECONDS, Poller
 from .reading import NAME
 
@@ -26,14 +34,15 @@ async def drain(url: str, story: Story) -> None:
             while time.monotonic() < give_up:
                 if (await mq.group_stats(topic, group)).lag == 0:
                     break
-                await _drain_some(mq, story, topic)
+                with suppress(flintmq.Corrupt):
+                    await _drain_some(mq, story, topic)
         await _read_on_by_name(mq, story)
 
 
 async def _read_on_by_name(mq: flintmq.Client, story: Story) -> None:
     facts = {"reader": "drain", "topic": EVENTS, "name": NAME}
     async with mq.reader(EVENTS, name=NAME) as reader:
-        while rows := await reader.read_batch(1000, timeout=0):
+        while rows := await read_past_damage(reader, 1000, 0):
             story.tell("read", rows=rows_of(rows), **facts)
             story.tell("keep", **facts)
             story.tell("kept", offset=await reader.commit(), **facts)
@@ -76,11 +85,11 @@ async def _tell_topic(mq: flintmq.Client, story: Story, look: int, topic: str) -
             try:
                 rows = await reader.read_batch(500, timeout=0)
             except flintmq.Corrupt as error:
-                facts: dict[str, Any] = {
-                    name: value for name, value in vars(error).items() if isinstance(value, int)
-                }
-                story.tell("final_damage", look=look, topic=topic, text=str(error), facts=facts)
-                return
+                first, end = damaged_range(error, await reader.position(), before.next_offset)
+                facts = {"first": first, "end": end, "text": str(error)[:300]}
+                story.tell("final_damage", look=look, topic=topic, **facts)
+                await reader.seek(end)
+                continue
             if not rows:
                 return
             story.tell("final_rows", look=look, topic=topic, rows=rows_of(rows))

@@ -8,7 +8,7 @@ from functools import partial
 
 import flintmq
 
-from .common import EVENTS, GROUPS, RING, RING_COUNT, Worker, rows_of, until_done
+from .common import EVENTS, GROUPS, RING, RING_COUNT, Worker, read_past_damage, rows_of, until_done
 
 _lives = itertools.count()
 
@@ -52,7 +52,7 @@ async def churn(worker: Worker, topic: str) -> None:
 async def read_all(worker: Worker, topic: str) -> None:
     life = f"{worker.story.worker}/{topic}/{next(_lives)}"
     async with worker.mq.reader(topic, auto_create=False) as reader:
-        while rows := await reader.read_batch(1000, timeout=0):
+        while rows := await read_past_damage(reader, 1000, 0):
             worker.story.tell("read", reader=life, topic=topic, name=None, rows=rows_of(rows))
     worker.story.tell("reader_ends", reader=life)
 

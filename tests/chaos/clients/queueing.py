@@ -140,16 +140,15 @@ class Handler(Member):
                 case _:
                     await self.settle([message], "ack")
 
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(
-                subscription.run(handle, concurrency=4, backoff=0.1, backoff_max=0.5)
-            )
-            ended = tasks.create_task(worker.done.wait())
-            await asyncio.wait((running, ended), return_when=asyncio.FIRST_COMPLETED)
-            if not running.done():
-                worker.story.tell("closing", member=self._name)
-                await subscription.close()
-            ended.cancel()
+        running = asyncio.ensure_future(
+            subscription.run(handle, concurrency=4, backoff=0.1, backoff_max=0.5)
+        )
+        ended = asyncio.ensure_future(worker.done.wait())
+        await asyncio.wait((running, ended), return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        worker.story.tell("closing", member=self._name)
+        await subscription.close()
+        await running
 
 
 class Poller(Member):

@@ -8,7 +8,18 @@ from functools import partial
 
 from flintmq.model import Start
 
-from .common import BRIEF, EVENTS, LEDGERS, ONCE, RING, VAULT, Worker, rows_of, until_done
+from .common import (
+    BRIEF,
+    EVENTS,
+    LEDGERS,
+    ONCE,
+    RING,
+    VAULT,
+    Worker,
+    read_past_damage,
+    rows_of,
+    until_done,
+)
 
 NAME = "auditors"
 _lives = itertools.count()
@@ -30,7 +41,7 @@ async def read(worker: Worker, topic: str, name: str | None) -> None:
     start: Start | None = None if name else chance.choice(("earliest", "latest"))
     async with worker.mq.reader(topic, name=name, start=start) as reader:
         for _ in range(chance.choice((3, 30, 300))):
-            rows = await reader.read_batch(chance.choice((1, 30, 300)), timeout=0.5)
+            rows = await read_past_damage(reader, chance.choice((1, 30, 300)), 0.5)
             if len(rows):
                 story.tell("read", reader=life, topic=topic, name=name, rows=rows_of(rows))
             if name and len(rows) and chance.random() < 0.5:
