@@ -356,6 +356,23 @@ async def test_what_is_published_while_a_checkpoint_writes_stays_in_the_journal(
             story.check(await Life(disk.crash("nothing")).open())
 
 
+async def test_a_checkpoint_leaves_what_is_proposed_and_not_applied_to_the_next() -> None:
+    disk, story = SimulatedFileSystem(), Story()
+    life = await story.open(disk)
+    await story.create("orders")
+    await story.publish("orders")
+    publishing = asyncio.ensure_future(life.publishing("orders", b"on its way"))
+    for _ in range(3):
+        await asyncio.sleep(0)  # proposed, and not written
+
+    await life.broker.checkpoint()
+    life.broker.step()
+    await publishing
+
+    again = await Life(disk.crash("nothing")).open()
+    assert again.messages("orders")[-1] == (1, b"on its way")
+
+
 async def test_what_retention_dropped_leaves_the_disk_with_a_checkpoint() -> None:
     disk, story = SimulatedFileSystem(), Story()
     life = await story.open(disk)
