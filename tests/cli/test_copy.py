@@ -20,7 +20,7 @@ import flintmq
 from flintmq.batch import BatchBuilder
 from flintmq.cli.copy import Bookmark, Job, Sending, _parcels
 from flintmq.cli.copy_files import copied, read_file
-from flintmq.cli.progress import ProgressBar, progress_line
+from flintmq.cli.look import ProgressBar
 from flintmq.rows import Message
 from tests.serving import serving
 
@@ -287,13 +287,3 @@ def test_rows_are_copied_with_all_that_is_said_of_them(messages: list[dict[str, 
     first = rows.seal()
     second = copied(first, range(first.row_count)).seal()
     assert second.encode() == first.encode()
-
-
-def test_a_progress_bar_fits_its_width() -> None:
-    line = progress_line("copied", 500, 1000, 2.0, 79)
-    assert line == f"copied  [{'#' * 12}{'-' * 12}]   50%  500 of 1,000  250/s  2 s left"
-    large = progress_line("copied", 900_000, 10**7, 2.0, 79)
-    assert large.endswith("left")
-    assert len(large) == 79
-    assert len(progress_line("copied", 10**9, 10**10, 2.0, 40)) == 40
-    assert progress_line("copied", 7, None, 0.1, 79) == "copied  7"

@@ -10,7 +10,8 @@ import click
 
 from ..errors import DataDirectoryInUse, InvalidRequest
 from .connecting import Target, run_async, server_options
-from .shared import output_option, print_json, said, stopped_directory, tell_copied
+from .look import said
+from .shared import output_option, print_json, stopped_directory, tell_copied
 
 
 @click.command("backup")

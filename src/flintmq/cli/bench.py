@@ -14,14 +14,14 @@ import click
 
 from ..errors import TopicNotFound
 from ..fsync_policy import FsyncPolicy
-from .bench_chart import bars, check_chart, svg, write_chart
+from .bench_chart import check_chart, print_bars, svg, write_chart
 from .bench_processes import Processes, first_of
 from .bench_workloads import STAMP, WORKLOADS, Plan, Run, Side, lost_in_queues
 from .connecting import Target, run_async, server_options
 from .durations import Duration, Size
 from .latencies import Latencies, shown
-from .progress import ProgressBar
-from .shared import output_option, print_json, print_table
+from .look import ProgressBar, print_table
+from .shared import output_option, print_json
 from .showing import many
 from .showing import size as shown_size
 
@@ -302,5 +302,4 @@ def _tell(run: Run, output: str, ended: str) -> None:
     )
     for name, times in found.items():
         click.echo(f"\n{name}")
-        for line in bars(times):
-            click.echo(line)
+        print_bars(times)

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+import click
+
 from ..errors import InvalidRequest
 from .latencies import Latencies, shown
+from .look import console
 
 BAR = 40
 
 
-def bars(times: Latencies) -> list[str]:
-    """A histogram as lines of text."""
+def print_bars(times: Latencies) -> None:
+    """A histogram: a bar for each step of time."""
     rows = times.histogram()
     most = max((count for _, count in rows), default=1)
     width = max((len(shown(bound)) for bound, _ in rows), default=0)
-    return [
-        f"  to {shown(bound).rjust(width)}  {'#' * max(round(count / most * BAR), count > 0):{BAR}}"
-        f"  {count:,}"
-        for bound, count in rows
-    ]
+    if not sys.stdout.isatty():
+        for bound, count in rows:
+            signs = "#" * max(round(count / most * BAR), count > 0)
+            click.echo(f"  to {shown(bound).rjust(width)}  {signs:{BAR}}  {count:,}")
+        return
+    from rich.bar import Bar
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(width=BAR)
+    grid.add_column(justify="right", no_wrap=True)
+    for bound, count in rows:
+        bar = Bar(most, 0, max(count, most / BAR / 8), width=BAR, color="cyan")
+        grid.add_row(f"  to {shown(bound).rjust(width)}", bar, f"{count:,}")
+    console().print(grid)
 
 
 class Sheet:

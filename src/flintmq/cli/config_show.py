@@ -10,7 +10,8 @@ import click
 from ..config import DEFAULT, SETTINGS, described
 from ..settings import resolve
 from .config_options import GroupedCommand, config_options, tell_problems
-from .shared import output_option, print_json, print_table
+from .look import print_table
+from .shared import output_option, print_json
 
 
 @click.command("show", cls=GroupedCommand)

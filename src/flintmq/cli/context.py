@@ -6,7 +6,8 @@ import click
 
 from .command_group import CommandGroup
 from .contexts import Context, Contexts, chosen, path_of_contexts, read_contexts, write_contexts
-from .shared import output_option, print_json, print_table
+from .look import print_table
+from .shared import output_option, print_json
 from .showing import plain
 
 

@@ -25,9 +25,9 @@ from .connecting import Target, run_async, server_options, target_of
 from .copy_files import BATCHES, STDIO, Lot, contiguous, copied, is_file, next_offsets, open_sink
 from .copy_files import read_file as lots_of_file
 from .durations import Position
+from .look import ProgressBar
 from .names import TOPIC
 from .outlet import Outlet
-from .progress import ProgressBar
 from .shared import output_option
 from .showing import many
 from .showing import size as shown_size

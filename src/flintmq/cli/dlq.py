@@ -17,8 +17,9 @@ from .command_group import CommandGroup
 from .connecting import Target, run_async, server_options
 from .envelope import envelope
 from .exit_codes import FAILED
+from .look import print_table
 from .names import GROUP, TOPIC
-from .shared import hint, output_option, print_json, print_table
+from .shared import hint, output_option, print_json
 from .showing import confirm, many, yes_option
 from .sub import shown
 from .values import for_people

@@ -16,9 +16,10 @@ from ..patterns import is_literal
 from .command_group import CommandGroup
 from .connecting import Target, run_async, server_options
 from .durations import Position, position_text
+from .look import print_facts, print_table
 from .names import GROUP, TOPIC
-from .shared import hint, output_option, print_json, print_table
-from .showing import age, confirm, plain, print_facts, yes_option
+from .shared import hint, output_option, print_json
+from .showing import age, confirm, plain, yes_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 

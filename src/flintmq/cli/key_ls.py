@@ -8,7 +8,8 @@ import click
 
 from ..storage.key_file import KeyFile
 from .keys_shared import keys_file_options, shown, when
-from .shared import output_option, print_json, print_table
+from .look import print_table
+from .shared import output_option, print_json
 
 
 @click.command("ls")

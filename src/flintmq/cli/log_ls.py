@@ -8,7 +8,8 @@ import click
 import msgspec
 
 from ..storage.inspect import list_directory
-from .shared import DIRECTORY, output_option, print_json, print_table, stopped_directory
+from .look import print_table
+from .shared import DIRECTORY, output_option, print_json, stopped_directory
 
 
 @click.command("ls")

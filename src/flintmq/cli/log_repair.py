@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from ..storage.repair import carry_out, plan_repair
-from .shared import DIRECTORY, output_option, print_json, said, say, stopped_directory
+from .look import said, say
+from .shared import DIRECTORY, output_option, print_json, stopped_directory
 
 
 @click.command("repair")

@@ -8,7 +8,8 @@ import click
 import msgspec
 
 from ..storage.inspect import verify
-from .shared import DIRECTORY, output_option, print_json, said, say, stopped_directory
+from .look import said, say
+from .shared import DIRECTORY, output_option, print_json, stopped_directory
 
 
 @click.command("verify")

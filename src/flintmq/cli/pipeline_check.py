@@ -9,8 +9,9 @@ import click
 
 from ..errors import MissingExtra, SparkUnavailable
 from ..spark.pipeline.problems import PipelineInvalid, Problem
+from .look import said, say
 from .pipeline_shared import as_json, file_argument, read, set_option, tell
-from .shared import output_option, print_json, said, say
+from .shared import output_option, print_json
 
 if TYPE_CHECKING:
     from ..spark.pipeline.definition import Pipeline

@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from ..spark.pipeline.problems import PipelineInvalid
+from .look import said, say
 from .pipeline_shared import file_argument, read, refuse, set_option
-from .shared import output_option, print_json, said, say
+from .shared import output_option, print_json
 
 
 @click.command("export")

@@ -14,8 +14,9 @@ from ..client.client import Client
 from ..errors import FlintError, GroupNotFound, TopicNotFound
 from ..spark.pipeline.problems import PipelineInvalid
 from .connecting import Target, run_async, server_options
+from .look import print_table
 from .pipeline_shared import given, read, set_option, target_for
-from .shared import output_option, print_json, print_table
+from .shared import output_option, print_json
 
 if TYPE_CHECKING:
     from ..spark.pipeline.definition import Pipeline

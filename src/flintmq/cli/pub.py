@@ -21,9 +21,9 @@ from .beside import beside, finish
 from .connecting import Target, run_async, server_options
 from .durations import Duration, Moment
 from .envelope import Outgoing, outgoing
+from .look import ProgressBar, said
 from .names import TOPIC
-from .progress import ProgressBar
-from .shared import output_option, print_json, said
+from .shared import output_option, print_json
 from .showing import many
 
 BATCH = 1000

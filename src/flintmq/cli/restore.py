@@ -10,7 +10,8 @@ import msgspec
 from ..storage.backup import check_empty, copy_stopped
 from ..storage.filesystem import LocalFileSystem
 from ..storage.inspect import verify
-from .shared import DIRECTORY, output_option, print_json, said, say, stopped_directory, tell_copied
+from .look import said, say
+from .shared import DIRECTORY, output_option, print_json, stopped_directory, tell_copied
 
 
 @click.command("restore")

@@ -13,6 +13,7 @@ from .. import __version__
 from ..errors import FlintError
 from .command_group import CommandGroup
 from .exit_codes import FAILED, INTERRUPTED, MISUSED, TERMINATED, Terminated, code_of
+from .look import said
 from .streams import patient
 
 LOG_COMMANDS = {
@@ -193,6 +194,13 @@ Exit codes: 0 done, 1 a problem, 2 the command was used wrongly, 3 the broker ca
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
+    try:
+        return _run(arguments)
+    finally:
+        said()  # whatever has ended it: the terminal gets its cursor back
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115

@@ -1,15 +1,17 @@
-"""What the commands share: options, output as a table or as JSON, progress, locked directories."""
+"""What the commands share: options, output as JSON, locked directories."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+
+from .look import say
 
 if TYPE_CHECKING:  # storage is loaded by the few commands that look at a directory
     from ..storage.backup import Progress
@@ -47,29 +49,10 @@ def print_json(value: Any) -> None:
     click.echo(msgspec.json.encode(value).decode())
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    texts = [list(headings), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in texts) for column in range(len(headings))]
-    for row in texts:
-        cells = zip(row, widths, strict=True)
-        click.echo("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
-
-
 def hint(text: str) -> None:
     """What to do about an empty answer: for people only."""
     if sys.stderr.isatty():
         click.echo(text, err=True)
-
-
-def say(text: str) -> None:
-    """Progress, for people: on stderr, and only where somebody looks."""
-    if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{text}", err=True, nl=False)
-
-
-def said() -> None:
-    if sys.stderr.isatty():
-        click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def tell_copied(progress: Progress) -> None:

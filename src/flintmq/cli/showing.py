@@ -57,13 +57,6 @@ def has_colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def print_facts(facts: dict[str, Any], indent: str = "") -> None:
-    """Names and values, a line each."""
-    width = max((len(name) for name in facts), default=0)
-    for name, value in facts.items():
-        click.echo(f"{indent}{name.ljust(width)}  {value}")
-
-
 def confirm(question: str, yes: bool) -> None:
     """Ask before what cannot be undone; a script has to say --yes."""
     if yes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -22,8 +21,8 @@ from ..group_model import GroupStats
 from ..model import TopicStats
 from .connecting import Target, run_async, server_options
 from .durations import Duration
+from .look import console
 from .shared import output_option, print_json
-from .showing import has_colour
 from .top_screen import Snapshot, group_lines, screen, topic_lines
 
 AT_ONCE = 32
@@ -61,7 +60,7 @@ def command(target: Target, pattern: str, interval: float, once: bool, output: s
     if interval < 0.1:
         raise click.UsageError("--interval is at least 100ms")
     if not once:
-        with _terminal():
+        with _keys_as_pressed():
             run_async(_watch(target, pattern, interval))
         return 0
 
@@ -78,9 +77,10 @@ def command(target: Target, pattern: str, interval: float, once: bool, output: s
             }
         )
     else:
-        width = shutil.get_terminal_size().columns
-        lines = screen(target.url, found, None, width=width, height=None, colour=False)
-        click.echo("\n".join(line.rstrip() for line in lines))
+        out = console()
+        with out.capture() as printed:  # without the blanks that fill lines up
+            out.print(screen(target.url, found, None, height=None))
+        click.echo("\n".join(line.rstrip() for line in printed.get().rstrip().splitlines()))
     return 0
 
 
@@ -131,8 +131,8 @@ def to_look_at(names: Sequence[str], before: Snapshot | None, most: int) -> list
 
 
 @contextmanager
-def _terminal() -> Iterator[None]:
-    """A screen of our own, keys as they are pressed; the terminal is as before afterwards."""
+def _keys_as_pressed() -> Iterator[None]:
+    """The terminal is as before afterwards."""
     import termios
     import tty
 
@@ -140,16 +140,9 @@ def _terminal() -> Iterator[None]:
     before = termios.tcgetattr(descriptor)
     try:
         tty.setcbreak(descriptor)
-        _write("\x1b[?1049h\x1b[?25l")
         yield
     finally:
-        _write("\x1b[?25h\x1b[?1049l")
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 async def _watch(target: Target, pattern: str, interval: float) -> None:
@@ -180,29 +173,23 @@ async def _watch(target: Target, pattern: str, interval: float) -> None:
 
 
 async def _draw(target: Target, pattern: str, interval: float, resized: asyncio.Event) -> None:
+    from rich.live import Live
+
     before: Snapshot | None = None
     async with target.connect(timeout=max(2.0, interval)) as mq:
-        while True:
-            note = f"every {interval:g} s; q ends it"
-            try:
-                now = await look(mq, pattern, before, TOPICS_MAX)
-            except (Disconnected, OutcomeUnknown, TimeoutError) as error:
-                if before is None:
-                    raise
-                now, note = before, f"the broker does not answer: {error}"
-            size = shutil.get_terminal_size()
-            lines = screen(
-                target.url,
-                now,
-                before if before is not now else None,
-                width=size.columns,
-                height=size.lines,
-                colour=has_colour(),
-                note=note,
-            )
-            # From the top left, each line to its end: nothing flickers.
-            _write("\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K\x1b[J")
-            before = now
-            resized.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(resized.wait(), interval)
+        now = await look(mq, pattern, None, TOPICS_MAX)
+        with Live(console=console(), screen=True, auto_refresh=False) as live:
+            while True:
+                note = f"every {interval:g} s; q ends it"
+                try:
+                    if before is not None:
+                        now = await look(mq, pattern, before, TOPICS_MAX)
+                except (Disconnected, OutcomeUnknown, TimeoutError) as error:
+                    note = f"the broker does not answer: {error}"
+                shown = before if before is not now else None
+                height = live.console.size.height
+                live.update(screen(target.url, now, shown, height=height, note=note), refresh=True)
+                before = now
+                resized.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(resized.wait(), interval)

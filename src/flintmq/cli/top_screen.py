@@ -1,17 +1,18 @@
-"""What `flintmq top` shows: two tables that fit the terminal. Pure; the time is an argument."""
+"""What `flintmq top` shows: two tables, as many rows as fit. Pure; the time is an argument."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..group_model import GroupStats
 from ..model import TopicStats
+from .look import FAINT, HEADING, new_table
 from .showing import age, many, size
 
-BOLD, DIM, INVERSE, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[7m", "\x1b[0m"
-WIDTH_MIN = 60
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,28 +110,14 @@ def short(count: float) -> str:
     return f"{count:,.0f}"
 
 
-def fitted(name: str, width: int) -> str:
-    """A name in so many columns: the end of a dotted name tells more than its middle."""
-    if len(name) <= width:
-        return name.ljust(width)
-    head = (width - 1) // 2
-    return f"{name[:head]}~{name[len(name) - (width - 1 - head) :]}"
-
-
 def screen(
-    server: str,
-    now: Snapshot,
-    before: Snapshot | None,
-    *,
-    width: int,
-    height: int | None,
-    colour: bool,
-    note: str = "",
-) -> list[str]:
-    """The lines of the screen, none longer than it; without a height, all there are."""
-    room, width = width, max(WIDTH_MIN, width)
+    server: str, now: Snapshot, before: Snapshot | None, *, height: int | None, note: str = ""
+) -> Group:
+    """What is drawn; with a height, as many rows of both tables as it has lines for."""
+    from rich.console import Group
+    from rich.text import Text
+
     topics, groups = topic_lines(now, before), group_lines(now, before)
-    bold, dim, inverse, plain = (BOLD, DIM, INVERSE, PLAIN) if colour else ("", "", "", "")
     total = sum(line.message_count for line in topics)
     stored = size(sum(line.byte_count for line in topics))
     seen = f"{len(topics):,} of " if len(topics) < now.topic_count else ""
@@ -140,46 +127,29 @@ def screen(
         f"out {short(sum(line.out_rate for line in topics))}/s  "
         f"lag {short(sum(line.lag for line in groups))}"
     )
-    lines = [f"{bold}{f'flintmq top  {server}'[:width]}{plain}", facts[:width], ""]
     room_topics, room_groups = _shares(height, len(topics), len(groups))
-
-    first = width - 44
-    heading = f"{'TOPIC':{first}}{'MESSAGES':>9}{'SIZE':>11}{'IN/S':>8}{'OUT/S':>8}{'READERS':>8}"
-    lines.append(f"{inverse}{heading}{plain}")
-    for topic in topics[:room_topics]:
-        lines.append(
-            f"{fitted(topic.name, first)}{short(topic.message_count):>9}"
-            f"{size(topic.byte_count):>11}{short(topic.in_rate):>8}{short(topic.out_rate):>8}"
-            f"{topic.readers:>8,}"
-        )
-    lines += _more(len(topics) - room_topics, "topic", dim, plain)
-    lines.append("")
-
-    first = width - 50
-    heading = f"{'TOPIC GROUP'[:first]:{first}}{'LAG':>8}{'FLIGHT':>8}{'DELAYED':>8}{'DEAD':>8}"
-    lines.append(f"{inverse}{heading}{'DONE/S':>8}{'OLDEST':>10}{plain}")
-    for group in groups[:room_groups]:
-        oldest = "paused" if group.paused else age(group.oldest_age)
-        lines.append(
-            f"{fitted(f'{group.topic} {group.name}', first)}{short(group.lag):>8}"
-            f"{short(group.in_flight):>8}{short(group.delayed):>8}{short(group.dead):>8}"
-            f"{short(group.rate):>8}{oldest:>10}"
-        )
-    lines += _more(len(groups) - room_groups, "group", dim, plain)
+    parts: list[RenderableType] = [Text(f"flintmq top  {server}", style=HEADING), Text(facts)]
     if note:
-        lines += ["", f"{dim}{note[:width]}{plain}"]
-    lines = [cut(line, room) for line in lines]
-    return lines if height is None else lines[:height]
+        parts.append(Text(note, style=FAINT))
+    parts += ["", new_table(TOPIC_HEADINGS, [_topic_row(one) for one in topics[:room_topics]])]
+    parts += _more(len(topics) - room_topics, "topic")
+    parts += ["", new_table(GROUP_HEADINGS, [_group_row(one) for one in groups[:room_groups]])]
+    parts += _more(len(groups) - room_groups, "group")
+    return Group(*parts)
 
 
-def cut(line: str, width: int) -> str:
-    """At most so many columns of it; what switches bold and dim on and off takes none."""
-    left = width
-    parts: list[str] = []
-    for code, text in re.findall(r"(\x1b\[\d+m)|([^\x1b]+)", line):
-        parts.append(code or text[:left])
-        left -= len(text[:left])
-    return "".join(parts)
+TOPIC_HEADINGS = ("TOPIC", "MESSAGES", "SIZE", "IN/S", "OUT/S", "READERS")
+GROUP_HEADINGS = ("TOPIC GROUP", "LAG", "FLIGHT", "DELAYED", "DEAD", "DONE/S", "OLDEST")
+
+
+def _topic_row(one: TopicLine) -> tuple[str, ...]:
+    figures = (short(one.message_count), size(one.byte_count), short(one.in_rate))
+    return (one.name, *figures, short(one.out_rate), f"{one.readers:,}")
+
+
+def _group_row(one: GroupLine) -> tuple[str, ...]:
+    figures = map(short, (one.lag, one.in_flight, one.delayed, one.dead, one.rate))
+    return (f"{one.topic} {one.name}", *figures, "paused" if one.paused else age(one.oldest_age))
 
 
 def _shares(height: int | None, topics: int, groups: int) -> tuple[int, int]:
@@ -191,5 +161,7 @@ def _shares(height: int | None, topics: int, groups: int) -> tuple[int, int]:
     return ours, min(groups, room - ours)
 
 
-def _more(count: int, what: str, dim: str, plain: str) -> list[str]:
-    return [f"{dim}and {many(count, f'more {what}')}{plain}"] if count > 0 else []
+def _more(count: int, what: str) -> list[RenderableType]:
+    from rich.text import Text
+
+    return [Text(f"and {many(count, f'more {what}')}", style=FAINT)] if count > 0 else []

@@ -15,9 +15,10 @@ from .command_group import CommandGroup
 from .connecting import Target, run_async, server_options
 from .durations import Duration, Position, Size, duration_text
 from .envelope import envelope
+from .look import print_facts, print_table
 from .names import GROUP, TOPIC
-from .shared import hint, output_option, print_json, print_table
-from .showing import confirm, has_colour, many, plain, print_facts, size, yes_option
+from .shared import hint, output_option, print_json
+from .showing import confirm, has_colour, many, plain, size, yes_option
 from .sub import pretty
 
 AT_ONCE = 64

@@ -17,7 +17,7 @@ from .findings import Finding, ok, warn
 
 PACKAGES = (
     *("msgspec", "crc32c", "uvloop", "pyarrow", "lz4", "backports.zstd", "fastavro", "click"),
-    *("starlette", "uvicorn", "httptools", "pyyaml", "pyspark", "opentelemetry-api"),
+    *("starlette", "uvicorn", "httptools", "pyyaml", "rich", "pyspark", "opentelemetry-api"),
 )
 MEMORY_BYTES_FEW = 256 << 20
 FILES_FEW = 4096
