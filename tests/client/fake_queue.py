@@ -12,6 +12,7 @@ from typing import Any, cast
 import flintmq
 from flintmq.broker_api import BrokerApi, Filter, Grant, MemberApi, ReaderApi
 from flintmq.client.delivery import ranges_of
+from flintmq.clock import Clock
 from flintmq.engine.broker import Broker
 from flintmq.errors import Closed, FlintError, GroupExists, LeaseLost, TopicDeleted
 from flintmq.group_model import GroupInfo, Lease, Order, Ranges
@@ -24,7 +25,7 @@ Call = tuple[str, Any]
 
 
 class FakeGroup:
-    def __init__(self, info: GroupInfo, reader: ReaderApi, clock: ManualClock) -> None:
+    def __init__(self, info: GroupInfo, reader: ReaderApi, clock: Clock) -> None:
         self.info, self.reader, self.clock = info, reader, clock
         self.messages: dict[int, Message] = {}
         self.ready: set[int] = set()
@@ -202,8 +203,6 @@ class FakeMember:
 
 class FakeBroker(Broker):
     """The engine's topics with naive queues over them, and a list of what was asked of those."""
-
-    clock: ManualClock
 
     def __init__(self, clock: ManualClock, codec: Codec) -> None:
         super().__init__(clock, codec)

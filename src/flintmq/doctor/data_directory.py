@@ -136,8 +136,8 @@ def _past(path: Path) -> Iterator[Finding]:
         yield warn(
             "clock of the data",
             f"files of the data directory are {newest - time.time():,.0f} s in the future",
-            "the clock was set back: messages may expire and fall due late; see to the time "
-            "service of this machine",
+            "the clock was set back: the broker's time goes on from its last stamp, and follows "
+            "the clock at 1 %; see to the time service of this machine",
         )
 
 

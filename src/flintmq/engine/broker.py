@@ -13,7 +13,7 @@ from typing import Any
 
 from ..batch import BatchBuilder, DecodeCache, RecordBatch
 from ..broker_api import Fetched, Filter
-from ..clock import Clock, SystemClock, Timer
+from ..clock import Clock, SteadyClock, SystemClock, Timer
 from ..errors import (
     BrokerFailed,
     Closed,
@@ -76,6 +76,18 @@ DECODE_CACHE_BYTES = 4 * 1024 * 1024
 PARTITIONS_MAX = 1024
 
 
+def _tell_step(seconds: float) -> None:
+    event(
+        _log,
+        logging.WARNING,
+        "clock_stepped",
+        f"the clock of this machine was set {'forward' if seconds > 0 else 'back'} by "
+        f"{abs(seconds):,.0f} s; the broker's time follows by 1 %, a restart takes a step forward "
+        "over at once",
+        seconds=round(seconds, 3),
+    )
+
+
 class Broker(QueueVerbs):
     def __init__(
         self,
@@ -86,7 +98,8 @@ class Broker(QueueVerbs):
         staged_seconds: float = STAGED_SECONDS,
     ) -> None:
         super().__init__()
-        self.clock: Clock = clock or SystemClock()
+        self.clock: SteadyClock = SteadyClock(clock or SystemClock())
+        self.clock.on_step = _tell_step
         self._decoder = decoder
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[int, Topic] = {}

@@ -254,6 +254,8 @@ class DurableBroker(Broker):
             raise
         self._proposer.is_recovering = False
         self._proposer.applied = self._index
+        times = (topic.log.last_time for topic in self._by_id.values())
+        self.clock.begin_at(max(self._manifest.time_ms, *times, 0))
         self._staging_view = self._staging.copy()
         self._arm_staging()
         for topic in self._by_id.values():
@@ -901,6 +903,7 @@ class DurableBroker(Broker):
             self._last_topic_id,
             self._staging.copy(),
             self._epoch_number,
+            self.clock.now_ms(),
         )
 
     def _state_of(self, topic: Topic) -> TopicState:
@@ -934,7 +937,7 @@ class DurableBroker(Broker):
             topics = [_with_section(state, sections, merged) for state in plan.topics]
             manifest = Manifest(
                 plan.checkpoint, plan.position, plan.last_topic_id, self._next_file, topics, stages,
-                plan.epoch,
+                plan.epoch, plan.time_ms,
             )  # fmt: skip
             obsolete = {*self._litter, *self._manifest.files()} - manifest.files()
             manifest = msgspec.structs.replace(manifest, obsolete=sorted(obsolete))
@@ -1121,6 +1124,7 @@ class _Plan(NamedTuple):
     last_topic_id: int
     staging: Staging
     epoch: int
+    time_ms: int
 
 
 class _Done(NamedTuple):

@@ -106,6 +106,8 @@ class Manifest(msgspec.Struct, frozen=True):
     stages: list[WriterState] = []
     epoch: int = 0
     """What the last lease tokens begin with."""
+    time_ms: int = 0
+    """The broker's time when it was written: after a restart it is not earlier."""
     obsolete: list[str] = []
     """Segments that nothing here refers to any more: to be removed, also after a crash."""
 

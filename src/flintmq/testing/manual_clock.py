@@ -33,6 +33,10 @@ class ManualClock:
     def monotonic(self) -> float:
         return self._elapsed
 
+    def step(self, seconds: float) -> None:
+        """Set the wall clock forward, or back; steady time and timers do not notice."""
+        self._start_ms += round(seconds * 1000)
+
     def call_later(self, seconds: float, callback: Callable[[], object]) -> _ManualTimer:
         self._counter += 1
         timer = _ManualTimer(callback)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from ..clock import SteadyClock
 from ..errors import InvalidRequest, TopicNotFound
 from .manual_clock import ManualClock, settle
 
@@ -66,6 +67,8 @@ def wait_consumed_sync(
 def advance_sync(mq: BlockingClient, seconds: float) -> None:
     """Move the manual clock of a blocking connection, in the thread the clock belongs to."""
     clock = mq.clock
+    if isinstance(clock, SteadyClock):
+        clock = clock.source
     if not isinstance(clock, ManualClock):
         raise InvalidRequest("this connection's time is real: connect_sync(clock=ManualClock())")
     mq._thread.wait_for(clock.advance, seconds)
