@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import flintmq
+from flintmq.model import Seconds
 from flintmq.testing import ManualClock
 
 from .queues import one, polled
@@ -175,4 +176,34 @@ async def test_after_a_step_forward_and_a_restart_the_time_has_passed(
     mq = await restarts.restart()
     assert await values(mq) == [b"stays", b"later"]
     assert sorted(await polled(mq)) == [b"later", b"stays"]
+    await restarts.close()
+
+
+async def test_durations_count_from_the_append_also_out_of_a_segment(
+    restarts: Restarts, clock: ManualClock
+) -> None:
+    """A batch that is large enough to be kept as it was sent."""
+    mq = await restarts.start()
+    await clock.advance(100)
+    count = 100
+    sent = [b"%d" % n for n in range(count)]
+    ttl: list[Seconds | None] = [None, 50] * (count // 2)
+    delay: list[Seconds | None] = [20 if n % 4 == 0 else None for n in range(count)]
+    await mq.publish_batch("orders", sent, ttl=ttl, delay=delay)
+    first = clock.now_ms() / 1000
+    await clock.advance(10)
+
+    mq = await restarts.restart()
+    async with mq.reader("orders") as reader:
+        found = list(await reader.read_batch(1000, timeout=0))
+    assert [message.expires_at for message in found] == [None, first + 50] * (count // 2)
+    assert [message.deliver_at for message in found] == [
+        None if seconds is None else first + 20 for seconds in delay
+    ]
+    due = [value for value, seconds in zip(sent, delay, strict=True) if seconds is None]
+    assert sorted(await polled(mq, ack="auto")) == sorted(due)
+    await clock.advance(10)
+    assert sorted(await polled(mq, ack="auto")) == sorted(set(sent) - set(due))
+    await clock.advance(30)
+    assert await values(mq) == sent[::2]
     await restarts.close()

@@ -264,12 +264,14 @@ class RecordBatch:
     def expiry(self, row: int) -> int:
         if not self.columns & EXPIRY:
             return 0
-        return moment(self._control_i64(EXPIRY)[row], self.append_time)
+        entry: int = self._control_i64(EXPIRY)[row]
+        return entry if entry >= 0 else moment(entry, self.append_time)
 
     def deliver_at(self, row: int) -> int:
         if not self.columns & DELIVER_AT:
             return 0
-        return moment(self._control_i64(DELIVER_AT)[row], self.append_time)
+        entry: int = self._control_i64(DELIVER_AT)[row]
+        return entry if entry >= 0 else moment(entry, self.append_time)
 
     def key_hash(self, row: int) -> int:
         if not self.columns & KEY_HASH:
