@@ -59,6 +59,8 @@ class Naive(NaiveQueue):
         super().__init__(order)
         self.rows: list[tuple[int, int, int, int]] = []  # priority, key, due_ms, expiry_ms
         self.dead: list[tuple[int, int]] = []  # offset, deliveries
+        self.void: set[int] = set()  # tokens from before a reset
+        self.given: dict[int, int] = {}  # what was handed out more than once: the last token
         self.paused = False
         self.settles_later = False
         """Whether what has expired is settled by way of the journal: its key is free after that."""
@@ -100,11 +102,13 @@ class Naive(NaiveQueue):
         for offset in exhausted:
             self.bury(offset)
         self.grant(taken, token, "", now + lease)
+        self.given.update({o: token for o in taken if self.entries[o].count > 1})
         return taken
 
     def bury(self, offset: int) -> None:
         if offset >= self.floor and offset in self.entries:
             self.dead.append((offset, self.entries[offset].count))
+            self.given[offset] = 1 << 62
         self.settle([offset])
 
     def nack(self, token: int, offsets: list[int], due_ms: int | None) -> list[int]:
@@ -180,7 +184,6 @@ class EngineModel(RuleBasedStateMachine):
     async def _join(self) -> None:
         self.holder += 1
         self.member: Member = await self.desk.join(order=self.order, holder=f"m{self.holder}")
-        self.granted.clear()
 
     @property
     def clock(self) -> ManualClock:
@@ -285,8 +288,13 @@ class EngineModel(RuleBasedStateMachine):
     def ack(self, chance: Random) -> None:
         token, offsets = self.some(chance)
         mine = self.naive.finish(token, offsets)
-        self.settled_as(self.member.ack([(token, merged(offsets))]), offsets, mine)
+        done = [o for o in offsets if o not in self.naive.entries and not self.is_given(o, token)]
+        self.settled_as(self.member.ack([(token, merged(offsets))]), offsets, mine + done)
         self.naive.settle(mine)
+
+    def is_given(self, offset: int, token: int) -> bool:
+        """Whether a message was given to another after this token, or to the dead letters."""
+        return token in self.naive.void or self.naive.given.get(offset, 0) > token
 
     @precondition(lambda self: self.granted)
     @rule(chance=chances, delay=st.sampled_from(NACK_DELAYS))
@@ -311,7 +319,7 @@ class EngineModel(RuleBasedStateMachine):
     @rule(chance=chances, lease=st.sampled_from(LEASES))
     def extend(self, chance: Random, lease: float) -> None:
         token, offsets = self.some(chance)
-        mine = self.naive.extend(token, offsets, self.clock.monotonic() + lease)
+        mine = self.naive.extend(token, offsets, "", self.clock.monotonic() + lease)
         self.settled_as(self.member.extend([(token, merged(offsets))], lease), offsets, mine)
 
     @precondition(lambda self: self.granted)
@@ -342,6 +350,7 @@ class EngineModel(RuleBasedStateMachine):
         first = self.desk.broker._topics["t"].log.first_offset
         self.do(self.desk.broker.reset_group("t", "g", to))
         self.naive.reset(max(to, first), self.clock.now_ms())
+        self.naive.void.update(token for token, _ in self.granted)
 
     @rule(seconds=st.sampled_from([0.5, 1.0, 1.0, 3.0, 10.0]))
     def time_passes(self, seconds: float) -> None:
@@ -373,7 +382,10 @@ class EngineModel(RuleBasedStateMachine):
             self.run(self._open_again(self.desk.disk))
         else:
             self.run(self.desk.crash())
-        self.naive.crash()
+        self.naive.crash(0.0)
+        self.naive.expire(0.0)
+        self.naive.given.clear()
+        self.naive.void.clear()
         self.run(self._join())
 
     async def _open_again(self, disk: SimulatedFileSystem | None) -> None:

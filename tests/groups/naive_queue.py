@@ -107,10 +107,13 @@ class NaiveQueue:
                 entry.state, entry.due_ms = "delayed", due_ms
         return [entry.offset for entry in held]
 
-    def extend(self, token: int, offsets: list[int], deadline: float) -> list[int]:
+    def extend(
+        self, token: int, offsets: list[int], holder: str, deadline: float
+    ) -> list[int]:
         held = self.held(token, offsets)
         for entry in held:
             entry.state, entry.late, entry.deadline, entry.token = "leased", 0, deadline, token
+            entry.holder = holder
         return [entry.offset for entry in held]
 
     def expire(self, now: float) -> list[int]:
@@ -122,7 +125,7 @@ class NaiveQueue:
     def release_holder(self, holder: str) -> list[int]:
         held = [e for e in self.entries.values() if e.state == "leased" and e.holder == holder]
         for entry in held:
-            entry.state = "ready"
+            entry.state, entry.late = "ready", entry.token
         return sorted(entry.offset for entry in held)
 
     def take_due(self, now_ms: int) -> int:
@@ -146,12 +149,14 @@ class NaiveQueue:
         self._move_floor()
         return len(lost)
 
-    def crash(self) -> None:
-        """Leases go, counts and nack delays stay."""
+    def crash(self, deadline: float) -> None:
+        """Counts and nack delays stay; what a token could settle is nobody's, but leased to it."""
         self.polls = 0
         for entry in self.entries.values():
-            entry.late = 0
-            if entry.state in ("selected", "leased", "limbo"):
+            if entry.late or (entry.token and entry.state in ("leased", "limbo")):
+                entry.state, entry.late = "leased", 0
+                entry.holder, entry.deadline = "", deadline
+            elif entry.state in ("selected", "leased", "limbo"):
                 entry.state = "ready"
 
     def _move_floor(self) -> None:

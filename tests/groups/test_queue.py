@@ -206,7 +206,7 @@ def test_a_part_that_is_extended_outlives_the_rest() -> None:
     queue = queue_of(count=4)
     token, _ = take(queue, 4)
 
-    assert queue.extend(token, [(1, 2)], now=0.0, seconds=60.0) == ([(1, 2)], [])
+    assert queue.extend(token, [(1, 2)], "a", now=0.0, seconds=60.0) == ([(1, 2)], [])
     assert queue.expire(30.0) == [(0, 1), (2, 4)]
     assert queue.next_deadline() == 60.0
     mine, lost = queue.finish(token, [(0, 4)])
@@ -218,7 +218,7 @@ def test_extending_a_lease_that_ran_out_takes_it_up_again() -> None:
     token, ranges = take(queue, 1)
     queue.expire(30.0)
 
-    assert queue.extend(token, ranges, now=31.0, seconds=10.0) == (ranges, [])
+    assert queue.extend(token, ranges, "a", now=31.0, seconds=10.0) == (ranges, [])
     assert queue.select(1).ranges == []
     assert (queue.count_of(0), queue.next_deadline()) == (1, 41.0)
 

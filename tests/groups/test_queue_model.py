@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -237,8 +238,9 @@ class QueueModel(RuleBasedStateMachine):
     def extend(self, chance: Random) -> None:
         token, offsets = self.some_of_a_grant(chance)
         seconds = chance.choice([0.5, 10.0, 60.0])
-        mine = self.naive.extend(token, offsets, self.now + seconds)
-        found = self.queue.extend(token, ranges_of(offsets), now=self.now, seconds=seconds)
+        holder = chance.choice(HOLDERS)
+        mine = self.naive.extend(token, offsets, holder, self.now + seconds)
+        found = self.queue.extend(token, ranges_of(offsets), holder, now=self.now, seconds=seconds)
         self.agree(found, offsets, mine)
 
     @rule(chance=chances)
@@ -304,8 +306,10 @@ class QueueModel(RuleBasedStateMachine):
 
     @rule(chance=chances)
     def crash(self, chance: Random) -> None:
-        """All that is left is a snapshot, or the commands."""
-        state = self.queue.snapshot()
+        """All that is left is a snapshot, or the commands; what was handed out is leased on."""
+        state = msgspec.msgpack.decode(
+            msgspec.msgpack.encode(self.queue.snapshot()), type=QueueState
+        )
         token = self.queue.next_token
         self.index = self.index_anew()
         if chance.random() < 0.5:
@@ -313,14 +317,24 @@ class QueueModel(RuleBasedStateMachine):
             settled = Queue(self.index, order=self.order, floor=state.floor)
             settled.restore(QueueState(state.floor, state.settled))
             self.queue.apply_attempts(state.attempts)
+            for held, ranges in state.tokens:
+                counts = [
+                    (first, last, count)
+                    for start, stop in ranges
+                    for low, high, count in state.attempts
+                    for first, last in [(max(start, low), min(stop, high))]
+                    if first < last
+                ]
+                self.queue.apply_attempts(counts, held)
             self.queue.apply_delays([(offset, 1) for offset, _ in state.delays])
             self.queue.apply_delays(state.delays)
             self.queue.apply_settle(settled.settled.ranges())
         else:
             self.queue = Queue(self.index, order=self.order, floor=0, first_token=token)
             self.queue.restore(state)
-        self.naive.crash()
-        self.tokens.clear()
+        seconds = chance.choice([0.5, 10.0])
+        self.queue.take_up(now=self.now, seconds=seconds, key_hashes=self.key_hashes)
+        self.naive.crash(self.now + seconds)
 
     @invariant()
     def check(self) -> None:

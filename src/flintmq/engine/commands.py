@@ -128,6 +128,10 @@ class Attempts(msgspec.Struct, frozen=True, tag="attempts", array_like=True):
     group: str
     counts: list[tuple[int, int, int]]
     delays: list[tuple[int, int]] = []
+    token: int = 0
+    """What those that are counted here were granted under; 0: they were given back."""
+    ended: Ranges = []
+    """Nacked without a delay."""
 
 
 class ResetGroup(msgspec.Struct, frozen=True, tag="reset_group", array_like=True):

@@ -132,7 +132,10 @@ class DurableBroker(Broker):
         staging: Staging | None = None,
         staged_seconds: float = STAGED_SECONDS,
         slow_disk_seconds: float = SLOW_DISK_SECONDS,
+        reclaim_seconds: float = 0.0,
     ) -> None:
+        """What was handed out when the process before this one ended is kept `reclaim_seconds` for
+        consumers that come back; 0 where they ended with it."""
         super().__init__(clock, decoder, staging=staging, staged_seconds=staged_seconds)
         self._defaults = TopicOptions(storage="durable", retention_bytes=None)
         self._filesystem = filesystem
@@ -144,6 +147,7 @@ class DurableBroker(Broker):
         """Told when the disk has failed, or the broker itself: nothing is written any more until
         the next start."""
         self.slow_disk_seconds = slow_disk_seconds
+        self._reclaim_seconds = reclaim_seconds
         self.recovery: Recovery | None = None
         self._being_made = InTurn()
         self._lock: Lock | None = None
@@ -260,7 +264,7 @@ class DurableBroker(Broker):
         self._arm_staging()
         for topic in self._by_id.values():
             if isinstance(topic, DurableTopic):
-                topic.take_up()
+                topic.take_up(self._reclaim_seconds)
         self._remove_unfinished(manifest)
         return records
 

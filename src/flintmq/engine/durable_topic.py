@@ -20,7 +20,7 @@ from ..metrics import PUBLISH_SECONDS, Histogram, Meter
 from ..model import Receipt
 from ..storage.manifest import GroupState
 from ..storage.topic_log import TopicLog
-from .commands import AdvanceFirstOffset, Append, CreateGroup, SetCursor
+from .commands import AdvanceFirstOffset, Append, Attempts, CreateGroup, SetCursor
 from .dedup import Flying
 from .feeds import Feed
 from .keeping import Done, Journaled
@@ -74,8 +74,9 @@ class DurableTopic(Topic):
             self._propose_gathered()
         return pending
 
-    def take_up(self) -> None:
-        """The log was restored or replayed: the view begins with what is there."""
+    def take_up(self, reclaim_seconds: float) -> None:
+        """The log was restored or replayed: the view begins with what is there. What was handed
+        out is kept for those who come back within that time."""
         self._next, self._first = self.log.next_offset, self.log.first_offset
         self._last_time = self.log.last_time
         self.published = Meter()  # the figures are those of this run, whatever was replayed
@@ -94,7 +95,7 @@ class DurableTopic(Topic):
                 self._delays.add(due_ms, offset, priority)
         self._arm_delays(now_ms)
         for group in self.queues.values():
-            group.take_up()
+            group.take_up(reclaim_seconds)
 
     # --- deciding
 
@@ -265,12 +266,12 @@ class DurableTopic(Topic):
         self._gatherers = []
         self.keeper.end(error)
 
-    def _apply_attempts(
-        self, group: QueueGroup, counts: list[tuple[int, int, int]], delays: list[tuple[int, int]]
-    ) -> None:
+    def _apply_attempts(self, group: QueueGroup, command: Attempts) -> None:
         if self._proposer.is_recovering:
-            group.queue.apply_attempts(counts)
-            group.queue.apply_delays(delays)
+            group.queue.apply_attempts(command.counts, command.token)
+            group.queue.apply_delays(command.delays)
+            if command.ended:
+                group.queue.apply_ended(command.ended)
 
     def _forget_delays(self, offsets: range) -> None:
         if not self._proposer.is_recovering:  # else those that a checkpoint wrote are not held yet

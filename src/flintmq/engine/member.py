@@ -52,7 +52,7 @@ class Member:
         await self._group.reject(leases, reason)
 
     async def extend(self, leases: Sequence[Lease], seconds: float) -> None:
-        await self._group.extend(leases, seconds)
+        await self._group.extend(leases, seconds, self._holder)
 
     async def release(self, leases: Sequence[Lease]) -> None:
         await self._group.release(leases)

@@ -42,6 +42,9 @@ _ALONE = 2
 """How many of its last deliveries a message gets alone, where processes have ended with it: with
 whatever was taken beside it, the innocent would go to the dead letters too."""
 
+_GIVEN_AGAIN_MAX = 4096
+"""Of how many messages we know that they were given to another before they were settled."""
+
 _BURY_AGAIN_SECONDS = 1.0
 """How soon dead letters that could not be moved are tried again for those who wait."""
 
@@ -103,6 +106,11 @@ class QueueGroup:
         """What the process had out when it ended, time and again. One of these may be deadly."""
         self._oldest = (-1, 0)
         """An offset, and the time of the message there."""
+        self._given_again: dict[int, int] = {}
+        """Of late: messages that were handed out more than once, and the last token of each; END
+        where they are dead letters."""
+        self._void_before = 0
+        """Tokens from before a reset are worth nothing."""
         self._alone: int | None = None
         """The suspect that was handed out last."""
 
@@ -276,7 +284,8 @@ class QueueGroup:
         counts = queue.counts(ranges)
         self._counter["redelivered"] += len(counts)
         self._arm()
-        done = self._note_attempts(ranges, counts) if topic.keeper.keeps_counts else None
+        self._note_given_again(counts, token)
+        done = self._note_attempts(ranges, counts, token) if topic.keeper.keeps_counts else None
         return _Handed(Grant(token, Rows(runs), counts), ranges, done)
 
     def _pick_apart(self, wanted: int) -> tuple[Ranges, list[Run]]:
@@ -302,10 +311,23 @@ class QueueGroup:
             if passed:
                 queue.put_back(passed)
 
-    def _note_attempts(self, ranges: Ranges, counts: dict[int, int]) -> Done:
+    def _note_attempts(self, ranges: Ranges, counts: dict[int, int], token: int) -> Done:
+        """A first delivery is handed out once this is written. One that somebody may have had
+        before waits until it is as durable as the policy asks: else a power cut could make the
+        token of the one before count again."""
         attempts = [(start, stop, 1) for start, stop in ranges]
         attempts += [(offset, offset + 1, count) for offset, count in counts.items()]
-        return self.topic.keeper.attempts(Attempts(self.topic.id, self.name, attempts))
+        command = Attempts(self.topic.id, self.name, attempts, [], token)
+        keeper = self.topic.keeper
+        return keeper.change(command) if counts else keeper.attempts(command)
+
+    def _note_given_again(self, offsets: Iterable[int], token: int) -> None:
+        again = self._given_again
+        for offset in offsets:
+            again.pop(offset, None)
+            again[offset] = token
+        while len(again) > _GIVEN_AGAIN_MAX:
+            del again[next(iter(again))]
 
     def _look(self) -> bool:
         """Take note of what has come, and of what retention took; whether of all of it."""
@@ -437,7 +459,27 @@ class QueueGroup:
             done = self.topic.keeper.settle(self.name, mine)
             if done is not None:
                 await done
-        self._raise_lost(lost)
+        if lost:
+            self._raise_lost(await self._not_done(lost))
+
+    async def _not_done(self, lost: Sequence[Lease]) -> Ranges:
+        """What of these is not settled, or was by another. Whoever lost its connection, or us,
+        while it acked something asks again, and hears that it is done."""
+        if any(self.queue.is_in_limbo(ranges) for _, ranges in lost):
+            done = self.topic.keeper.settle(self.name, [])  # that it is behind tells its fate
+            if done is not None:
+                await done
+        again, is_settled = self._given_again, self.queue.is_settled
+        return merged(
+            [
+                offset
+                for token, ranges in lost
+                for offset in _each(ranges)
+                if token < self._void_before
+                or not is_settled(offset)
+                or again.get(offset, 0) > token
+            ]
+        )
 
     async def settle_before(self, offset: int) -> None:
         """Everything before an offset is done, whoever holds it."""
@@ -455,7 +497,7 @@ class QueueGroup:
         due_ms = topic.clock.now_ms() + round(delay * 1000) if delay > 0 else None
         dead: list[Dead] = []
         all_lost: Ranges = []
-        delayed: Ranges = []
+        given_back: Ranges = []
         nacked = 0
         for token, ranges in leases:
             last, others = self._apart(ranges)
@@ -466,20 +508,28 @@ class QueueGroup:
             if others:
                 mine, lost = queue.nack(token, others, due_ms)
                 self._suspects.remove_ranges(mine)  # whoever nacks it has survived it
-                delayed += mine
+                given_back += mine
                 nacked += count_in(mine)
                 all_lost += lost
         self._counter["nacked"] += len(dead) + nacked
         self.wake()
         self._arm()
-        if due_ms is not None and delayed and topic.keeper.keeps_counts:
-            delays = [(offset, due_ms) for offset in _each(delayed)]
-            done = topic.keeper.attempts(Attempts(topic.id, self.name, [], delays))
-            if done is not None:
-                await done
+        if given_back and topic.keeper.keeps_counts:
+            await self._note_nacked(given_back, due_ms)
         if dead:
             await self._bury(dead)
         self._raise_lost(all_lost)
+
+    async def _note_nacked(self, ranges: Ranges, due_ms: int | None) -> None:
+        keeper = self.topic.keeper
+        if due_ms is None:
+            if keeper.failure is None:  # nobody waits for it
+                keeper.attempts(Attempts(self.topic.id, self.name, [], [], 0, ranges))
+            return
+        delays = [(offset, due_ms) for offset in _each(ranges)]
+        done = keeper.attempts(Attempts(self.topic.id, self.name, [], delays))
+        if done is not None:
+            await done
 
     async def reject(self, leases: Sequence[Lease], reason: str) -> None:
         self._check_open()
@@ -487,14 +537,14 @@ class QueueGroup:
         if mine:
             count_of = self.queue.count_of
             await self._bury([Dead(offset, reason, count_of(offset)) for offset in _each(mine)])
-        self._raise_lost(lost)
+        self._raise_lost([run for _, ranges in lost for run in ranges])
 
-    async def extend(self, leases: Sequence[Lease], seconds: float) -> None:
+    async def extend(self, leases: Sequence[Lease], seconds: float, holder: str) -> None:
         self._check_open()
         now = self.topic.clock.monotonic()
         all_lost: Ranges = []
         for token, ranges in leases:
-            all_lost += self.queue.extend(token, ranges, now=now, seconds=seconds)[1]
+            all_lost += self.queue.extend(token, ranges, holder, now=now, seconds=seconds)[1]
         self._arm()
         self._raise_lost(all_lost)
 
@@ -523,16 +573,15 @@ class QueueGroup:
             self.queue.release_holder(holder)
             self.wake()
 
-    def _finish(self, leases: Sequence[Lease]) -> tuple[Ranges, Ranges]:
+    def _finish(self, leases: Sequence[Lease]) -> tuple[Ranges, list[Lease]]:
         finish = self.queue.finish
-        if len(leases) == 1:
-            return finish(*leases[0])
         all_mine: Ranges = []
-        all_lost: Ranges = []
+        all_lost: list[Lease] = []
         for token, ranges in leases:
             mine, lost = finish(token, ranges)
             all_mine += mine
-            all_lost += lost
+            if lost:
+                all_lost.append((token, lost))
         return all_mine, all_lost
 
     def _raise_lost(self, lost: Ranges) -> None:
@@ -572,6 +621,7 @@ class QueueGroup:
     async def _bury(self, dead: list[Dead]) -> None:
         try:
             await self.topic.bury(self, dead)
+            self._note_given_again([one.offset for one in dead], END)
             self._counter["dead_lettered"] += len(dead)
         except BaseException:
             if self.ended is None:
@@ -664,6 +714,7 @@ class QueueGroup:
 
     def apply_reset(self, floor: int) -> None:
         self._resets = max(0, self._resets - 1)
+        self._void_before = self.queue.next_token
         topic, old = self.topic, self.queue.index
         index = topic.lanes.index_from(floor)
         passed = self.queue.settled.missing(self.queue.floor, floor)
@@ -685,11 +736,22 @@ class QueueGroup:
         self.paused = paused
         self.wake()
 
-    def take_up(self) -> None:
-        """The topic was recovered: nobody holds anything, and delays go on."""
+    def take_up(self, reclaim_seconds: float) -> None:
+        """The topic was recovered: what was handed out is kept for a while, and delays go on."""
+        topic, queue = self.topic, self.queue
+        if queue.floor < topic.log.first_offset:
+            self._look()
         self._counter.clear()
         self._drops.clear()
         self._find_suspects()
+        now = topic.clock.monotonic()
+        queue.take_up(
+            now=now,
+            seconds=reclaim_seconds,
+            key_hashes=topic.key_hashes if self.order == "key" else None,
+        )
+        if not reclaim_seconds:
+            queue.expire(now)
         if self.queue.delayed_count:
             while not self._look():
                 pass  # what is due comes by the lane of its priority, which the index knows

@@ -888,17 +888,15 @@ class Topic:
             case Settle(_, _, ranges, reason):
                 group.apply_settle(ranges, reason)
                 self.group_moved()
-            case Attempts(_, _, counts, delays):
-                self._apply_attempts(group, counts, delays)
+            case Attempts():
+                self._apply_attempts(group, command)
             case ResetGroup(_, _, floor):
                 group.apply_reset(floor)
                 self.group_moved()
             case PauseGroup(_, _, paused):
                 group.apply_pause(paused)
 
-    def _apply_attempts(
-        self, group: QueueGroup, counts: list[tuple[int, int, int]], delays: list[tuple[int, int]]
-    ) -> None:
+    def _apply_attempts(self, group: QueueGroup, command: Attempts) -> None:
         """Nothing: what hands messages out knows already how often it did."""
 
     def _apply_create_group(self, command: CreateGroup) -> None:

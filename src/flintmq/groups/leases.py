@@ -30,7 +30,7 @@ class Lease:
         self.ranges = ranges
         self.offsets: set[int] | None = None
         self.is_over = False
-        """It ran out."""
+        """It ran out, or its holder has left."""
 
     def __bool__(self) -> bool:
         """Whether anything is outstanding."""
@@ -70,13 +70,13 @@ class Lease:
 class LeaseTable:
     """The leases of one group.
 
-    A token has one lease, or several where part of a grant was extended. Those that ran out stay
-    under their token as long as anything of them can be settled late.
+    A token has one lease, or several where part of a grant was extended. Those that ran out, or
+    whose holder has left, stay under their token as long as anything of them can be settled late.
     """
 
     def __init__(self) -> None:
         self._by_token: dict[int, list[Lease]] = {}
-        self._by_holder: dict[str, dict[int, list[Lease]]] = {}
+        self._by_holder: dict[str, dict[Lease, None]] = {}
         self._heap: list[tuple[float, int, Lease]] = []
         self._counter = 0
         self._live = 0
@@ -91,13 +91,13 @@ class LeaseTable:
     def add(self, lease: Lease) -> None:
         leases = self._by_token.get(lease.token)
         if leases is None:
-            leases = self._by_token[lease.token] = [lease]
-            held = self._by_holder.get(lease.holder)
-            if held is None:
-                held = self._by_holder[lease.holder] = {}
-            held[lease.token] = leases
+            self._by_token[lease.token] = [lease]
         else:
             leases.append(lease)
+        held = self._by_holder.get(lease.holder)
+        if held is None:
+            held = self._by_holder[lease.holder] = {}
+        held[lease] = None
         self._live += 1
         self._watch(lease)
 
@@ -106,8 +106,14 @@ class LeaseTable:
 
     def of_holder(self, holder: str) -> list[Lease]:
         """Those that are running."""
-        held = self._by_holder.get(holder, {}).values()
-        return [lease for leases in held for lease in leases if not lease.is_over]
+        return [lease for lease in self._by_holder.get(holder, ()) if not lease.is_over]
+
+    def standing(self) -> list[tuple[int, Ranges]]:
+        """Every token, with what can be settled under it: also where its lease ran out."""
+        return [
+            (token, [run for lease in leases for run in lease.outstanding()])
+            for token, leases in self._by_token.items()
+        ]
 
     def holding(self, ranges: Ranges) -> list[tuple[Lease, Ranges]]:
         """Which leases hold these offsets. Goes through all of them."""
@@ -128,12 +134,17 @@ class LeaseTable:
             self._live -= 1
         if len(leases) > 1:
             leases.remove(lease)
-            return
-        del self._by_token[lease.token]
+        else:
+            del self._by_token[lease.token]
         held = self._by_holder[lease.holder]
-        del held[lease.token]
+        del held[lease]
         if not held:
             del self._by_holder[lease.holder]
+
+    def end(self, lease: Lease) -> None:
+        """Its holder has left: it is over before its time."""
+        lease.is_over = True
+        self._live -= 1
 
     def extend(self, lease: Lease, deadline: float) -> None:
         """Have it end at another time. The heap is touched only if that is sooner."""
@@ -163,8 +174,7 @@ class LeaseTable:
         over = []
         while (deadline := self.next_deadline()) is not None and deadline <= now:
             _, _, lease = heappop(self._heap)
-            lease.is_over = True
-            self._live -= 1
+            self.end(lease)
             over.append(lease)
         return over
 

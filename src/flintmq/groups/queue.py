@@ -1,7 +1,8 @@
 """A queue: one group over one plain topic. Who gets which message next, and what is settled.
 
-Pure state. What lasts is `floor`, `settled`, delivery counts and nack delays: `apply_*` change
-them, deterministically and as often as they are told. Leases are in memory only.
+Pure state. What lasts is `floor`, `settled`, delivery counts, the tokens of what was granted and
+not given back, and nack delays: `apply_*` change them, deterministically and as often as they are
+told. How long leases run is in memory only.
 
 From `floor` on, an offset is in one of these places:
 
@@ -14,11 +15,13 @@ From `floor` on, an offset is in one of these places:
     parked      behind another message of its key (order "key" only)
     settled
 
-An offset whose lease ran out is returned, and can still be settled under its token until it is
-granted again: it is then `late` as well.
+An offset whose lease ran out, or whose holder left, is returned, and can still be settled under
+its token until it is granted again: it is then `late` as well.
 
-After a restart the cursors stand before offsets that are settled or delayed. `_unknown_until`
-bounds them: what the lanes have below it is looked at first, and what is ready goes to `returned`.
+After a restart the cursors stand before offsets that are settled, delayed or leased.
+`_unknown_until` bounds them: what the lanes have below it is looked at first, and what is ready
+goes to `returned`. What was granted and not given back is leased on to nobody (`take_up`): its
+holder may come back and extend it, and whoever has its token may settle it.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from .leases import Lease, LeaseTable
 from .offset_set import OffsetSet
 from .ranges import append_range, count_in, joined, offsets_in, ranges_of, without
 from .ready import Ready
+from .tokens import Tokens
 
 KEY_BUDGET = 8_192
 """How many rows one select looks at for their keys."""
@@ -66,6 +70,11 @@ class QueueState(msgspec.Struct, array_like=True):
     settled: list[tuple[int, bytes]] = []
     attempts: list[tuple[int, int, int]] = []
     delays: list[tuple[int, int]] = []
+    tokens: list[tuple[int, Ranges]] = []
+
+
+NOBODY = ""
+"""Holds what was granted before a restart, until its holder comes back."""
 
 
 class LeaseInfo(NamedTuple):
@@ -102,6 +111,11 @@ class Queue:
         self._late: dict[int, Lease] = {}
         self._late_selected: dict[int, Lease] = {}
         self._table = LeaseTable()
+        self._granted = Tokens(self._open_in)
+        """Of replay: what is to be leased on."""
+        self._finishing = Tokens(self._limbo.present)
+        self._doubted = OffsetSet()
+        """What was leased on, ever: the cursors may be yet to come to it."""
         self._gate = KeyGate() if order == "key" else None
         self._unknown_until = 0
         self._ready = Ready(index, floor, is_by_priority=order == "priority")
@@ -127,6 +141,10 @@ class Queue:
         unfinished = count_in(ranges) - self._limbo.remove_ranges(ranges)
         if unfinished:
             self._settle_unfinished(ranges, unfinished)
+        if not self._limbo:
+            self._finishing.clear()
+        if self._doubted:
+            self._doubted.remove_ranges(ranges)
         if self._counts:
             self._counts.forget_all(ranges)
         if self._priority_of:
@@ -157,11 +175,22 @@ class Queue:
             self._forget_delays(ranges)
             self._unknown_until = max(self._unknown_until, max(stop for _, stop in ranges))
 
-    def apply_attempts(self, attempts: Iterable[tuple[int, int, int]]) -> None:
-        """Delivery counts, (start, stop, count), as they were journaled.
+    def apply_attempts(self, attempts: Iterable[tuple[int, int, int]], token: int = 0) -> None:
+        """Delivery counts, (start, stop, count), as they were journaled, and the token they were
+        granted under; 0 where they were given back.
 
         For replay and for followers. Who granted them has counted already, and may have counted on.
         """
+        attempts = list(attempts)
+        self._apply_counts(attempts)
+        if attempts:
+            self._granted.note(token, [(start, stop) for start, stop, _ in attempts])
+
+    def apply_ended(self, ranges: Ranges) -> None:
+        """These were nacked, as it was journaled: nobody has them any more."""
+        self._granted.note(0, ranges)
+
+    def _apply_counts(self, attempts: Iterable[tuple[int, int, int]]) -> None:
         for start, stop, count in attempts:
             for first, last in self.settled.missing(max(start, self.floor), stop):
                 self._counts.set(first, last, count)
@@ -176,7 +205,7 @@ class Queue:
         """
         again: list[int] = []
         for offset, due_ms in delays:
-            if self._is_gone(offset) or self.is_out(offset):
+            if self.is_settled(offset) or self.is_out(offset):
                 continue
             if offset in self._delayed and offset not in self._replayed_delays:
                 again.append(offset)
@@ -184,6 +213,7 @@ class Queue:
             self._delayed.add_range(offset, offset + 1)
             self._replayed_delays[offset] = due_ms
             self._unknown_until = max(self._unknown_until, offset + 1)
+            self._granted.note(0, [(offset, offset + 1)])
         if again:
             self._wheel.discard(again)
 
@@ -206,7 +236,7 @@ class Queue:
             return 0
         gone = [(floor, offset)]
         lost = offset - floor - self.settled.discard_before(offset)
-        for places in (self._limbo, self._selected):
+        for places in (self._limbo, self._selected, self._doubted):
             places.discard_before(offset)
         self._forget_leases(gone)
         self._withdraw(gone)
@@ -237,15 +267,22 @@ class Queue:
             self.settled.to_chunks(),
             list(counts.runs()),
             sorted(delay for delay in delays if delay[0] in self._delayed),
+            [
+                *self._granted.standing(),
+                *self._finishing.standing(),
+                *self._table.standing(),
+            ],
         )
 
     def restore(self, state: QueueState) -> None:
-        """Be as the state says, over the same lanes; nothing is leased."""
+        """Be as the state says, over the same lanes; nothing is leased before `take_up`."""
         self._clear()
         self.floor = state.floor
         self.settled = OffsetSet.from_chunks(state.settled)
-        self.apply_attempts(state.attempts)
+        self._apply_counts(state.attempts)
         self.apply_delays(state.delays)
+        for token, ranges in state.tokens:
+            self._granted.note(token, ranges)
         self._unknown_until = max(self._unknown_until, self.settled.end())
         self._begin(self._ready.index)
 
@@ -261,7 +298,38 @@ class Queue:
         self._table.clear()
         if self._gate is not None:
             self._gate.clear()
+        for tokens in (self._granted, self._finishing):
+            tokens.clear()
+        self._doubted.clear()
         self._unknown_until = 0
+
+    # --- what was granted before a restart
+
+    def take_up(self, *, now: float, seconds: float, key_hashes: KeyHashes | None = None) -> None:
+        """Lease on what was granted and not given back, for those who come back."""
+        for token, ranges in self._granted.standing():
+            held = ranges if self._gate is None else self._own_keys(self._gate, ranges, key_hashes)
+            if held:
+                self._withdraw(held)
+                self._counts.take_one(held)
+                self._leased.add_ranges(held)
+                self._doubted.add_ranges(held)
+                self._unknown_until = max(self._unknown_until, max(stop for _, stop in held))
+                self._table.add(Lease(token, NOBODY, now, now + seconds, held))
+        self._granted.clear()
+
+    def _own_keys(self, gate: KeyGate, ranges: Ranges, key_hashes: KeyHashes | None) -> Ranges:
+        """Those that own their key: they were handed out, so no other of it was."""
+        assert key_hashes is not None, "order by key needs to know the keys"
+        owners: list[int] = []
+        for start, stop in ranges:
+            for offset, key in zip(range(start, stop), key_hashes(start, stop), strict=True):
+                if gate.admit(offset, key):
+                    owners.append(offset)
+        return ranges_of(owners)
+
+    def _open_in(self, start: int, stop: int) -> Ranges:
+        return self.settled.missing(max(start, self.floor), stop)
 
     # --- handing out
 
@@ -437,6 +505,9 @@ class Queue:
                 ready += missing(start, stop)
             elif start not in settled:
                 ready.append((start, stop))
+        for places in (self._leased, self._limbo, self._selected):
+            if places:
+                ready = [run for start, stop in ready for run in places.missing(start, stop)]
         if self._delayed and self._gate is None:  # with keys, a delayed one must own its key
             not_delayed = self._delayed.missing
             ready = [run for start, stop in ready for run in not_delayed(start, stop)]
@@ -447,6 +518,8 @@ class Queue:
 
     def _return(self, ranges: Ranges) -> None:
         """These are ready again."""
+        if self._doubted:
+            ranges = self._passed(ranges)
         if self.order != "priority":
             if self._gate is None:
                 self._ready.add(LOG, ranges)
@@ -454,7 +527,7 @@ class Queue:
                 for offset in offsets_in(ranges):
                     first: int | None = offset
                     if not self.count_of(offset) and self._gate.owns(offset):
-                        first = self._gate.step_back(offset, self._is_gone)
+                        first = self._gate.step_back(offset, self.is_settled)
                     if first is not None:
                         self._ready.add(LOG, [(first, first + 1)])
         elif not self._priority_of:
@@ -467,6 +540,22 @@ class Queue:
             for lane, mine in lanes.items():
                 self._ready.add(lane, mine)
 
+    def _passed(self, ranges: Ranges) -> Ranges:
+        """Those that the cursors have passed. What was leased on they may be yet to come to."""
+        passed: Ranges = []
+        index = self._ready.index
+        for offset in offsets_in(ranges):
+            if offset in self._doubted:
+                if offset >= index.end:
+                    continue
+                priority = self._priority_of.get(offset) or index.priority_of(offset)
+                if self._ready.is_ahead(self._ready.lane_of(priority), offset):
+                    continue
+                if priority and self.order == "priority":
+                    self._priority_of[offset] = priority
+            append_range(passed, offset, offset + 1)
+        return passed
+
     def _withdraw(self, ranges: Ranges) -> None:
         """These are not ready any more; their priority is remembered."""
         for lane, mine in self._ready.withdraw(ranges):
@@ -476,7 +565,7 @@ class Queue:
         """Messages published with a delay, (offset, priority), whose time has come."""
         lanes: dict[int, list[int]] = {}
         for offset, priority in due:
-            if self._is_gone(offset) or self.is_out(offset):
+            if self.is_settled(offset) or self.is_out(offset):
                 continue
             lane = self._ready.lane_of(priority)
             if self._gate is None and offset in self._delayed:
@@ -541,7 +630,10 @@ class Queue:
         if mine:
             self._leased.remove_ranges(mine)
             self._limbo.add_ranges(mine)
-        return _both(mine, late), lost
+        done = _both(mine, late)
+        if done:
+            self._finishing.note(token, done)
+        return done, lost
 
     def set_aside(self, ranges: Ranges) -> None:
         """It is decided without a token that these are done: what was selected or is ready goes to
@@ -575,7 +667,10 @@ class Queue:
             for start, stop in _both(mine, late):
                 self._delayed.add_range(start, stop)
                 for offset in range(start, stop):
-                    self._wheel.add(due_ms, offset, self._priority_of.pop(offset, 0))
+                    if offset in self._doubted:  # the lanes may have to be asked for its priority
+                        self._replayed_delays[offset] = due_ms
+                    else:
+                        self._wheel.add(due_ms, offset, self._priority_of.pop(offset, 0))
         return _both(mine, late), lost
 
     def release(self, token: int, ranges: Ranges) -> tuple[Ranges, Ranges]:
@@ -591,14 +686,18 @@ class Queue:
         return _both(mine, late), lost
 
     def extend(
-        self, token: int, ranges: Ranges, *, now: float, seconds: float
+        self, token: int, ranges: Ranges, holder: str, *, now: float, seconds: float
     ) -> tuple[Ranges, Ranges]:
-        """Have the lease of these end `seconds` from now; one that ran out begins again."""
+        """Have the lease of these end `seconds` from now; one that ran out begins again.
+
+        Whoever has the token is its holder from now on: it may have come back under another name.
+        """
         for lease in self._table.of_token(token):
-            if not lease.is_over and lease.offsets is None and lease.ranges == ranges:
+            is_whole = lease.offsets is None and lease.ranges == ranges
+            if is_whole and not lease.is_over and lease.holder == holder:
                 self._table.extend(lease, now + seconds)
                 return list(ranges), []
-        holders = [(lease.holder, lease.granted_at) for lease in self._table.of_token(token)]
+        granted = [lease.granted_at for lease in self._table.of_token(token)]
         mine, late, lost = self._take_from(token, ranges)
         if late:
             self._withdraw(late)
@@ -606,29 +705,23 @@ class Queue:
             self._leased.add_ranges(late)
         held = _both(mine, late)
         if held:
-            holder, granted_at = holders[0]
-            self._table.add(Lease(token, holder, granted_at, now + seconds, held))
+            self._table.add(Lease(token, holder, granted[0], now + seconds, held))
         return held, lost
 
     def release_holder(self, holder: str) -> Ranges:
-        """It left in good order: what it holds is ready at once."""
-        given: list[int] = []
-        for lease in self._table.of_holder(holder):
-            mine = lease.outstanding()
-            lease.take(mine)
-            self._table.forget_if_done(lease)
-            given.extend(offsets_in(mine))
-        ranges = ranges_of(sorted(given))
-        if ranges:
-            self._leased.remove_ranges(ranges)
-            self._counts.add_one(ranges)
-            self._return(ranges)
-        return ranges
+        """It left: what it holds is ready at once, though a late settle counts."""
+        leases = self._table.of_holder(holder)
+        for lease in leases:
+            self._table.end(lease)
+        return self._give_up(leases)
 
     def expire(self, now: float) -> Ranges:
         """Leases that ran out: what they held is ready again, though a late settle counts."""
+        return self._give_up(self._table.take_over(now))
+
+    def _give_up(self, leases: list[Lease]) -> Ranges:
         given: list[int] = []
-        for lease in self._table.take_over(now):
+        for lease in leases:
             offsets = list(offsets_in(lease.outstanding()))
             self._late.update(dict.fromkeys(offsets, lease))
             given.extend(offsets)
@@ -813,15 +906,24 @@ class Queue:
 
     def _free_key(self, offset: int) -> None:
         assert self._gate is not None
-        following = self._gate.free(offset, self._is_gone)
+        following = self._gate.free(offset, self.is_settled)
         if following is not None:
             self._ready.add(LOG, [(following, following + 1)])
+
+    def held_by(self, holder: str) -> int:
+        """How many messages a holder has under leases."""
+        return sum(count_in(lease.outstanding()) for lease in self._table.of_holder(holder))
 
     def is_out(self, offset: int) -> bool:
         """Whether somebody has it, or it is being settled."""
         return offset in self._leased or offset in self._limbo or offset in self._selected
 
-    def _is_gone(self, offset: int) -> bool:
+    def is_in_limbo(self, ranges: Ranges) -> bool:
+        """Whether any of these is being settled."""
+        return bool(self._limbo) and any(self._limbo.present(*run) for run in ranges)
+
+    def is_settled(self, offset: int) -> bool:
+        """Whether this queue is done with it: also where it was dropped."""
         return offset < self.floor or offset in self.settled
 
 
