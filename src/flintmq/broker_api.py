@@ -125,15 +125,35 @@ class Fetched(NamedTuple):
     """Where the topic ended when they were read."""
 
 
+class LeaseWatcher(Protocol):
+    """Who keeps messages that a member has taken, and has to know whether they are its own still.
+
+    A member behind a socket is in doubt while its connection is lost.
+    """
+
+    def in_doubt(self, member: MemberApi) -> None:
+        """Hand out nothing of this member before `sure` is called."""
+        ...
+
+    def sure(self, member: MemberApi, lost: Collection[int]) -> None:
+        """The broker has confirmed what the member holds, but for these offsets."""
+        ...
+
+
 class MemberApi(Protocol):
     """One member's hold on a queue group of a plain topic.
 
     Settling is by token and ranges of offsets, many at once. A settle counts until the message was
-    granted to another; what is lost is told by LeaseLost after everything else was carried out.
+    granted to another, also if the broker was restarted since; what is lost is told by LeaseLost
+    after everything else was carried out. To ack what is settled already changes nothing.
     """
 
     @property
     def info(self) -> GroupInfo: ...
+
+    def watch(self, watcher: LeaseWatcher) -> None:
+        """Tell the watcher from now on."""
+        ...
 
     def is_ready(self) -> bool:
         """Whether there may be something to take right now."""

@@ -105,6 +105,7 @@ class Daemon:
             ),
             staged_seconds=config.staged_seconds,
             slow_disk_seconds=config.slow_disk_seconds,
+            reclaim_seconds=config.grace_seconds,
         )
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
@@ -408,6 +409,7 @@ class Daemon:
         seconds = self.config.drain_seconds
         if self._failure is not None:  # nothing more comes to a good end
             seconds = min(seconds, FAILED_DRAIN_SECONDS)
+        self._broker.end_deliveries()
         async with asyncio.TaskGroup() as draining:
             draining.create_task(self._server.drain(seconds))
             for front_end in front_ends:

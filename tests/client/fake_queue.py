@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import flintmq
-from flintmq.broker_api import BrokerApi, Filter, Grant, MemberApi, ReaderApi
+from flintmq.broker_api import BrokerApi, Filter, Grant, LeaseWatcher, MemberApi, ReaderApi
 from flintmq.client.delivery import ranges_of
 from flintmq.clock import Clock
 from flintmq.engine.broker import Broker
@@ -73,6 +73,9 @@ class FakeMember:
     @property
     def info(self) -> GroupInfo:
         return self.group.info
+
+    def watch(self, watcher: LeaseWatcher) -> None:
+        self.watcher = watcher
 
     def is_ready(self) -> bool:
         self.group.look()

@@ -691,3 +691,27 @@ async def test_a_subscription_that_was_not_opened_says_so(mq: flintmq.Client) ->
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "flintmq")
+
+
+# --- leases in doubt
+
+
+async def test_nothing_is_handed_out_while_it_is_not_known_whose_it_is(
+    mq: flintmq.Client, broker: FakeBroker, background: Background
+) -> None:
+    await publish(mq, 4)
+    async with mq.subscribe("jobs", "workers", prefetch=4) as deliveries:
+        first = await deliveries.read()
+        (member,) = broker.members
+        watcher = member.watcher
+        watcher.in_doubt(member)
+        assert deliveries.read_batch_nowait() == []
+        reading = background.start(deliveries.read_batch())
+        await settle()
+        assert not reading.done()
+        watcher.sure(member, [0, 2])
+
+        assert (await reading).values == [b"1", b"3"]
+        assert first is not None
+        with pytest.raises(LeaseLost):
+            await first.ack()

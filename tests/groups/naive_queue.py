@@ -107,9 +107,7 @@ class NaiveQueue:
                 entry.state, entry.due_ms = "delayed", due_ms
         return [entry.offset for entry in held]
 
-    def extend(
-        self, token: int, offsets: list[int], holder: str, deadline: float
-    ) -> list[int]:
+    def extend(self, token: int, offsets: list[int], holder: str, deadline: float) -> list[int]:
         held = self.held(token, offsets)
         for entry in held:
             entry.state, entry.late, entry.deadline, entry.token = "leased", 0, deadline, token

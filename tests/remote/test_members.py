@@ -38,17 +38,39 @@ async def test_who_stays_away_longer_loses_its_leases(
     async with flintmq.connect(url) as mq:
         await mq.publish("jobs", b"0")
         found = await mq.poll("jobs", "workers", 1)
+        proxy.refusing = True
         for session in list(server.sessions.values()):
             session.end()  # as the grace time does
         proxy.cut()
-        await _resumed(mq, 1)
 
-        again = await mq.poll("jobs", "workers", 1, wait=60)
-        assert again.values == [b"0"]
-        assert again[0].delivery_count == 2
+        other = await server.broker.join_group(
+            "jobs", "workers", order=None, filter=None, start=None, holder="o", auto_create=False
+        )
+        grant = await other.take(1, 60.0, 60.0)
+        assert grant is not None
+        assert (grant.rows.values, grant.counts) == ([b"0"], {0: 2})
+        proxy.refusing = False
+        await _resumed(mq, 1)
         with pytest.raises(flintmq.LeaseLost):
             await found.ack()
-        await again.ack()
+        await other.ack([(grant.token, [(0, 1)])])
+
+
+async def test_who_stays_away_longer_keeps_what_nobody_else_was_given(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.publish("jobs", b"0")
+        found = await mq.poll("jobs", "workers", 1)
+        for session in list(server.sessions.values()):
+            session.end()
+        proxy.cut()
+        await _resumed(mq, 1)
+        assert (await mq.poll("jobs", "workers", 1)).values == []
+        await found.ack()
+
+        stats = await mq.group_stats("jobs", "workers")
+        assert (stats.lag, stats.redelivered) == (0, 0)
 
 
 @pytest.mark.parametrize("forgets", [False, True])

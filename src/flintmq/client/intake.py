@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from copy import copy
 from typing import Any
 
@@ -106,6 +106,8 @@ class Intake:
         self._taking: dict[MemberApi, asyncio.Task[None]] = {}
         self._called_back: set[asyncio.Task[None]] = set()
         self._ahead: deque[Item] = deque()
+        self._in_doubt: set[MemberApi] = set()
+        """Whose leases may be another's by now: nothing is handed out before that is known."""
         self._settled: deque[Item] = deque()
         """With ack="auto": settled, and to be handed out next."""
         self._wanted = 1
@@ -130,6 +132,8 @@ class Intake:
             for member in joined:
                 await member.close()
             raise
+        for member in joined:
+            member.watch(self)
         self._members += joined
         self._refill()
 
@@ -141,13 +145,15 @@ class Intake:
         return self._unsettled
 
     def is_ready(self) -> bool:
-        return bool(self._ahead or self._settled or self._failed is not None or self._is_stopped)
+        if self._settled or self._failed is not None or self._is_stopped:
+            return True
+        return bool(self._ahead) and not self._in_doubt
 
     def take(self, max_rows: int) -> Deliveries:
         """Up to so many that are here; with ack="auto", that are settled already."""
         self._raise_failed()
         here = self._settled if self._auto else self._ahead
-        if not here:
+        if not here or (self._in_doubt and not self._auto):
             self._wanted = max_rows
             return Deliveries()
         items = [here.popleft() for _ in range(min(max_rows, len(here)))]
@@ -156,7 +162,7 @@ class Intake:
     def take_one(self) -> Delivery | None:
         self._raise_failed()
         here = self._settled if self._auto else self._ahead
-        if not here:
+        if not here or (self._in_doubt and not self._auto):
             self._wanted = 1
             return None
         held, source, row, origin = here.popleft()
@@ -167,10 +173,9 @@ class Intake:
 
     async def wait(self, timeout: float | None) -> bool:
         """Whether there is something to take; False when the time is up."""
-        if self._auto and self._ahead and not self._settled and self._failed is None:
-            await self._settle_ahead()
-            return True
         if self.is_ready():
+            if self._auto and not self._settled and self._failed is None:
+                await self._settle_ahead()
             return True
         # now even one is worth fetching
         return await self._parking.wait(timeout, when_parked=self._refill)
@@ -202,6 +207,23 @@ class Intake:
             self._fail(error)
             return
         self._settled += items
+
+    # --- leases in doubt
+
+    def in_doubt(self, member: MemberApi) -> None:
+        self._in_doubt.add(member)
+
+    def sure(self, member: MemberApi, lost: Collection[int]) -> None:
+        """What was taken ahead and is another's now is dropped; the rest can be handed out."""
+        self._in_doubt.discard(member)
+        if lost:
+            self._lose([held for held in self._held if held.member is member], set(lost))
+        self._parking.wake()
+
+    def _lose(self, helds: list[Held], lost: set[int]) -> None:
+        for held in helds:
+            held.lose(lost.intersection(held.offsets))
+        self._ahead = deque(item for item in self._ahead if item[0].fate(_offset(item)) is None)
 
     # --- failing
 
@@ -425,10 +447,7 @@ class Intake:
         try:
             await member.extend(leases, lease)
         except LeaseLost as error:
-            lost = set(error.offsets)
-            for held in helds:
-                held.lose(lost.intersection(held.offsets))
-            self._ahead = deque(item for item in self._ahead if item[0].fate(_offset(item)) is None)
+            self._lose(helds, set(error.offsets))
 
     def _let_run_out(self, held: Held) -> None:
         """It was renewed as long as it may be."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..broker_api import Grant
+from ..broker_api import Grant, LeaseWatcher
 from ..errors import Closed
 from ..group_model import GroupInfo, Lease
 from .queue_group import QueueGroup, Taker
@@ -21,6 +21,9 @@ class Member:
     @property
     def info(self) -> GroupInfo:
         return self._group.info
+
+    def watch(self, watcher: LeaseWatcher) -> None:
+        """There is never any doubt here."""
 
     def is_ready(self) -> bool:
         return bool(self._settled) or self._group.is_ready()

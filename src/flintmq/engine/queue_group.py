@@ -90,6 +90,9 @@ class QueueGroup:
         self.topic, self.name, self.order, self.start = topic, name, order, start
         self.filter, self.filter_text = filter, filter_text
         self.paused = False
+        self.is_ending = False
+        """The broker is about to stop: nothing is handed out any more, and who leaves keeps what it
+        holds, so that it can settle that once the broker is back."""
         self._resets = 0  # decided, and not applied yet
         self.queue = Queue(topic.lanes.index_from(floor), order=order, floor=floor)
         self.members: set[str] = set()
@@ -139,7 +142,10 @@ class QueueGroup:
             return True
         if not self._look():
             return True  # it takes a look to know
-        return not self.paused and not self._resets and self.queue.has_ready()
+        return not self._is_halted() and self.queue.has_ready()
+
+    def _is_halted(self) -> bool:
+        return self.paused or self.is_ending or bool(self._resets)
 
     def seconds_until_token(self) -> float:
         """What the rate limit of the topic says, if it has one."""
@@ -245,7 +251,7 @@ class QueueGroup:
     def _hand_out(self, taker: Taker) -> _Handed | None:
         """What this taker gets right now, decided and on its way to be written; None if nothing."""
         self._has_more_to_look_at = False
-        if self.paused or self._resets:
+        if self._is_halted():
             return None
         topic, queue = self.topic, self.queue
         if not self._look():
@@ -569,7 +575,7 @@ class QueueGroup:
     def leave(self, holder: str) -> None:
         """A member closes: what it holds goes to the others."""
         self.members.discard(holder)
-        if self.ended is None:
+        if self.ended is None and not self.is_ending:
             self.queue.release_holder(holder)
             self.wake()
 

@@ -176,6 +176,13 @@ class QueueVerbs:
 
         return compile_filter(text)
 
+    def end_deliveries(self) -> None:
+        """The broker is about to stop: hand out nothing any more, and let everybody keep what it
+        holds."""
+        for topic in self._by_id.values():
+            for group in topic.queues.values():
+                group.is_ending = True
+
     # --- looking
 
     async def groups(self, topic: str) -> list[GroupInfo]:

@@ -127,6 +127,7 @@ class RemoteBroker:
             on_event=self._event,
             on_opened=self._take_up,
             on_new_session=self._start_anew,
+            on_lost=self._lost,
             on_refused=self._refused,
             on_changed=self._changed,
         )
@@ -179,6 +180,9 @@ class RemoteBroker:
             self._learn(KnownTopic(name, None))
         for topic in opened.topics:
             self._learn(topic)
+        if opened.resumed:
+            for member in self.members:
+                member.is_back()
 
     def _learn(self, topic: KnownTopic) -> None:
         name = topic.name
@@ -194,6 +198,10 @@ class RemoteBroker:
                 self._options[name] = msgspec.convert(topic.options, TopicOptions)
         self.has_ttl = any(known.ttl_ms is not None for known in self._known.values())
 
+    def _lost(self) -> None:
+        for member in self.members:
+            member.is_away()
+
     def _start_anew(self) -> None:
         """The broker does not know us any more: everything that lasts is set up again."""
         for stream in list(self.streams):
@@ -206,6 +214,8 @@ class RemoteBroker:
         """Our key is none any more: everything that lasts ends with that."""
         for stream in list(self.streams):
             stream.fail(again(error))
+        for member in self.members:
+            member.end(error)
         self._outbox.fail(error)
 
     # --- asking

@@ -154,6 +154,7 @@ class Link:
         on_event: Callable[[Frame], None],
         on_opened: Callable[[Opened], None],
         on_new_session: Callable[[], None],
+        on_lost: Callable[[], None],
         on_refused: Callable[[FlintError], None],
         on_changed: ConnectionChanged,
     ) -> None:
@@ -166,6 +167,7 @@ class Link:
         self._on_event = on_event
         self._on_opened = on_opened
         self._on_new_session = on_new_session
+        self._on_lost = on_lost
         self._on_refused = on_refused
         self._on_changed = on_changed
         self._connection: Connection | None = None
@@ -344,6 +346,7 @@ class Link:
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None
+        self._on_lost()
         self._late = dict.fromkeys(self._waiting, self._by_our_patience())
         for id in self._waiting:
             self._give_up_in_time(id)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..broker_api import Grant
-from ..errors import Closed, Disconnected, FlintError, OutcomeUnknown
-from ..group_model import GroupInfo, Lease
+from ..broker_api import Grant, LeaseWatcher
+from ..errors import Closed, Disconnected, FlintError, LeaseLost, OutcomeUnknown
+from ..group_model import GroupInfo, Lease, Ranges
+from ..groups.leases import Lease as Running
+from ..groups.offset_set import OffsetSet
+from ..groups.ranges import append_range, offsets_in
 from ..rows import Rows
 from ..wire.frames import Frame
 from ..wire.operations import (
@@ -29,12 +32,15 @@ from .link import SessionLost, error_in
 if TYPE_CHECKING:
     from .broker import RemoteBroker
 
+_HELD_LOOK = 64
+"""From how many grants on it is looked which of them have run out."""
+
 
 class _Taking:
     """A take that is under way. What comes after nobody waits for it any more is given back."""
 
-    def __init__(self, member: RemoteMember, is_settled: bool, deadline: float | None) -> None:
-        self._is_settled = is_settled
+    def __init__(self, member: RemoteMember, asked: TakeLeased, deadline: float | None) -> None:
+        self._asked = asked
         self.is_parked = deadline is None
         self.deadline = deadline
         self.future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
@@ -42,7 +48,7 @@ class _Taking:
 
     def answer(self, frame: Frame) -> None:
         if self.future.done():
-            self._member.give_back(frame, self._is_settled)
+            self._member.give_back(frame, self._asked)
         else:
             self.future.set_result(frame)
 
@@ -56,6 +62,9 @@ class _Taking:
 
 
 class RemoteMember:
+    """What it holds is known here too: a broker that was restarted is told of it before anything
+    else, and says what of it is another's by now."""
+
     def __init__(self, broker: RemoteBroker, joining: JoinGroup) -> None:
         self._broker = broker
         self._joining = joining
@@ -67,6 +76,12 @@ class RemoteMember:
         self._settled: list[Grant] = []
         """Of takes with `auto_ack` that were cancelled when it was too late to take them back."""
         self._giving_back: set[asyncio.Task[None]] = set()
+        self._held: dict[int, Running] = {}
+        self._look_at = _HELD_LOOK
+        self._watcher: LeaseWatcher | None = None
+
+    def watch(self, watcher: LeaseWatcher) -> None:
+        self._watcher = watcher
 
     @property
     def info(self) -> GroupInfo:
@@ -99,10 +114,10 @@ class RemoteMember:
                 frame = await self._taken(control, None if until == inf else until)
             except SessionLost:
                 continue
-            return self._grant(frame)
+            return self._grant(frame, control)
 
     async def _taken(self, control: TakeLeased, deadline: float | None) -> Frame:
-        taking = _Taking(self, control.auto_ack, deadline)
+        taking = _Taking(self, control, deadline)
         self._broker.before_asking()
         link = self._broker.link
         id = link.send(Op.TAKE_LEASED, self._broker.encode(control), (), taking)
@@ -111,7 +126,7 @@ class RemoteMember:
         except asyncio.CancelledError:
             if taking.future.done() and not taking.future.cancelled():
                 # it came in the very same turn
-                self.give_back(taking.future.result(), control.auto_ack)
+                self.give_back(taking.future.result(), control)
             else:
                 link.cancel(id)
             raise
@@ -122,20 +137,23 @@ class RemoteMember:
             raise error_in(frame)
         return frame
 
-    def _grant(self, frame: Frame) -> Grant | None:
+    def _grant(self, frame: Frame, asked: TakeLeased) -> Grant | None:
         granted = msgspec.msgpack.decode(frame.control, type=Granted | None)
         if granted is None:
             return None
         runs = decode_runs(granted.runs, frame.batches, self._broker.origin)
-        return Grant(granted.token, Rows(runs), granted.counts)
+        grant = Grant(granted.token, Rows(runs), granted.counts)
+        if not asked.auto_ack:
+            self._hold(grant, asked.lease_seconds)
+        return grant
 
-    def give_back(self, frame: Frame, is_settled: bool) -> None:
+    def give_back(self, frame: Frame, asked: TakeLeased) -> None:
         """What was granted to a take that nobody waits for goes back at once; what is settled
         already is for the next take."""
         if frame.op == Op.ERROR or self._ended is not None:
             return
-        grant = self._grant(frame)
-        if grant is not None and is_settled:
+        grant = self._grant(frame, asked)
+        if grant is not None and asked.auto_ack:
             self._settled.append(grant)
         elif grant is not None:
             task = asyncio.get_running_loop().create_task(self._release(grant))
@@ -143,13 +161,8 @@ class RemoteMember:
             task.add_done_callback(self._giving_back.discard)
 
     async def _release(self, grant: Grant) -> None:
-        ranges = [
-            (run.source.base_offset + row, run.source.base_offset + row + 1)
-            for run in grant.rows.runs
-            for row in run.rows()
-        ]
         try:
-            await self.release([(grant.token, ranges)])
+            await self.release([(grant.token, _ranges(grant.rows))])
         except FlintError:
             return  # its lease runs out by itself
 
@@ -185,11 +198,79 @@ class RemoteMember:
                 await self._broker.ask(
                     Op.SETTLE, Settle(number, how, list(leases), seconds, reason), until=until
                 )
-                return
             except SessionLost:
                 continue
+            except (LeaseLost, asyncio.CancelledError) as error:
+                if how != "extend":
+                    self._let_go(leases)
+                elif isinstance(error, LeaseLost):
+                    lost = [(offset, offset + 1) for offset in error.offsets]
+                    self._let_go([(token, lost) for token, _ in leases])
+                raise
+            if how == "extend":
+                self._extended(leases, seconds)
+            else:
+                self._let_go(leases)
+            return
 
-    # --- after the session was lost
+    # --- what is held
+
+    def _hold(self, grant: Grant, seconds: float) -> None:
+        now, held = self._broker.clock.monotonic(), self._held
+        if len(held) >= self._look_at:  # leases that run out are nobody's to tell us of
+            for token in [token for token, one in held.items() if one.deadline <= now]:
+                del held[token]
+            self._look_at = max(_HELD_LOOK, 2 * len(held))
+        held[grant.token] = Running(grant.token, "", now, now + seconds, _ranges(grant.rows))
+
+    def _let_go(self, leases: Sequence[Lease]) -> None:
+        for token, ranges in leases:
+            lease = self._held.get(token)
+            if lease is not None:
+                lease.take(ranges)
+                if not lease:
+                    del self._held[token]
+
+    def _extended(self, leases: Sequence[Lease], seconds: float) -> None:
+        now = self._broker.clock.monotonic()
+        for token, _ in leases:
+            lease = self._held.get(token)
+            if lease is not None:
+                lease.granted_at, lease.deadline = now, max(lease.deadline, now + seconds)
+
+    # --- after the connection was lost
+
+    def is_away(self) -> None:
+        if self._watcher is not None:
+            self._watcher.in_doubt(self)
+
+    def is_back(self, lost: Collection[int] = ()) -> None:
+        if self._watcher is not None:
+            self._watcher.sure(self, lost)
+
+    async def _reclaim(self, number: int) -> set[int]:
+        """Have the broker confirm what is held; what is another's by now."""
+        now = self._broker.clock.monotonic()
+        newest = OffsetSet()
+        by_seconds: dict[float, list[Lease]] = {}
+        for lease in reversed(self._held.values()):
+            if self._watcher is None and lease.deadline <= now:
+                continue  # polled, and not settled in time
+            ranges = [run for mine in lease.outstanding() for run in newest.missing(*mine)]
+            newest.add_ranges(ranges)
+            seconds = lease.deadline - lease.granted_at
+            by_seconds.setdefault(seconds, []).append((lease.token, ranges))
+        lost: set[int] = set()
+        for seconds, leases in by_seconds.items():
+            try:
+                await self._broker.ask(Op.SETTLE, Settle(number, "extend", leases, seconds))
+            except LeaseLost as error:
+                lost.update(error.offsets)
+            self._extended(leases, seconds)
+        if lost:
+            gone = [(offset, offset + 1) for offset in sorted(lost)]
+            self._let_go([(token, gone) for token in list(self._held)])
+        return lost
 
     async def _joined(self, until: float) -> int:
         while self._number is None:
@@ -211,13 +292,22 @@ class RemoteMember:
     async def _rejoin(self) -> None:
         try:
             frame = await self._broker.ask(Op.JOIN_GROUP, self._joining)
-            self._number = msgspec.msgpack.decode(frame.control, type=Joined).stream
+            number = msgspec.msgpack.decode(frame.control, type=Joined).stream
+            lost = await self._reclaim(number)
+            self._number = number
+            self.is_back(lost)
         except SessionLost:
             return
         except (Disconnected, OutcomeUnknown) as error:
             self._trouble = error  # whoever asks hears it, and we try again
         except FlintError as error:
-            self._ended = error
+            self.end(error)
+
+    def end(self, error: FlintError) -> None:
+        """Nothing is ours any more; whoever asks hears why."""
+        self._ended = error
+        held = self._held.values()
+        self.is_back({o for lease in held for o in offsets_in(lease.outstanding())})
 
     async def close(self) -> None:
         self._broker.members.discard(self)
@@ -225,3 +315,15 @@ class RemoteMember:
         self._ended = self._ended or Closed(f"the membership of {self._joining.group!r}")
         if number is not None:
             await self._broker.ask_if_connected(Op.CLOSE_STREAM, CloseStream(number))
+
+
+def _ranges(rows: Rows) -> Ranges:
+    ranges: Ranges = []
+    for run in rows.runs:
+        base = run.source.base_offset
+        if run.picks is None:
+            append_range(ranges, base + run.start, base + run.stop)
+        else:
+            for row in run.picks:
+                append_range(ranges, base + row, base + row + 1)
+    return ranges

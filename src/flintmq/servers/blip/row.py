@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from ...batch import key_hash
-from ...broker_api import BrokerApi, Grant, MemberApi, ReaderApi
+from ...broker_api import BrokerApi, Grant, LeaseWatcher, MemberApi, ReaderApi
 from ...client.partitioned_reader import PartitionedReader
 from ...client.routing import partition_name
 from ...client.sending import partitions_of
@@ -163,6 +163,10 @@ class RowMember:
     @property
     def info(self) -> GroupInfo:
         return self._members[0].info
+
+    def watch(self, watcher: LeaseWatcher) -> None:
+        for member in self._members:
+            member.watch(watcher)
 
     def is_ready(self) -> bool:
         return (

@@ -1,0 +1,150 @@
+"""What was handed out before a restart: whose it is, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from flintmq.broker_api import Grant
+from flintmq.engine.broker import Broker
+from flintmq.engine.commands import Attempts, decode_command, encode_command
+from flintmq.engine.durable_broker import DurableBroker
+from flintmq.errors import LeaseLost
+from flintmq.groups.queue import QueueState
+from flintmq.testing import SimulatedFileSystem
+
+from .stepping import small_sizes
+from .test_queue_groups import Desk
+
+GRACE = 5.0
+
+
+class GraceDesk(Desk):
+    """With a broker that keeps what was in work for a while."""
+
+    def _new(self) -> Broker:
+        assert self.disk is not None
+        self.clock._others.clear()
+        self.clock.wait_also_for(self._step)
+        return DurableBroker(
+            self.disk, clock=self.clock, journal_file_bytes=2048, reclaim_seconds=GRACE
+        )
+
+    async def stop(self) -> None:
+        """In good order, with a checkpoint; and come back."""
+        self.broker.end_deliveries()
+        await self.run(self.broker.close())
+        self.broker = self._new()
+        await self.open()
+
+    async def granted(self, *values: bytes, **options: str) -> Grant:
+        await self.publish("t", *values)
+        grant = await self.take(await self.join(**options))
+        assert grant is not None
+        return grant
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[GraceDesk]:
+    with small_sizes():
+        made = GraceDesk(SimulatedFileSystem())
+        await made.open()
+        yield made
+
+
+@pytest.mark.parametrize("end", ["crash", "stop"])
+async def test_a_token_from_before_settles_what_nobody_else_was_given(
+    desk: GraceDesk, end: str
+) -> None:
+    grant = await desk.granted(b"0", b"1", b"2")
+    await getattr(desk, end)()
+    member = await desk.join()
+    assert await desk.values(member) == [], "its holder may come back"
+    await desk.run(member.ack([(grant.token, [(0, 1)])]))
+    await desk.clock.advance(GRACE + 1)
+    await desk.run(member.ack([(grant.token, [(1, 2)])]))
+
+    assert await desk.values(member) == [b"2"]
+    with pytest.raises(LeaseLost) as lost:
+        await desk.run(member.ack([(grant.token, [(0, 3)])]))
+    assert lost.value.offsets == [2], "what is settled is settled, and the other is another's"
+
+
+async def test_who_extends_in_time_keeps_it_beyond_the_grace_time(desk: GraceDesk) -> None:
+    grant = await desk.granted(b"0", b"1")
+    await desk.crash()
+    member, other = await desk.join(), await desk.join(holder="other")
+    await desk.run(member.extend([(grant.token, [(0, 1)])], 30.0))
+    await desk.clock.advance(GRACE + 1)
+    assert await desk.values(other) == [b"1"]
+    with pytest.raises(LeaseLost):
+        await desk.run(member.extend([(grant.token, [(1, 2)])], 30.0))
+    await desk.run(member.close())
+
+    assert await desk.values(other) == [b"0"], "it is the member's that extended it"
+
+
+async def test_what_was_nacked_or_given_back_is_in_nobodys_hands(desk: GraceDesk) -> None:
+    grant = await desk.granted(b"0", b"1", b"2")
+    member = await desk.join()
+    await desk.run(member.nack([(grant.token, [(0, 1)])], 0))
+    await desk.run(member.release([(grant.token, [(1, 2)])]))
+    await desk.crash()
+    member = await desk.join()
+
+    assert await desk.values(member) == [b"0", b"1"]
+    with pytest.raises(LeaseLost):
+        await desk.run(member.ack([(grant.token, [(0, 2)])]))
+
+
+async def test_an_ack_whose_answer_was_lost_can_be_repeated(desk: GraceDesk) -> None:
+    grant = await desk.granted(b"0")
+    await desk.run((await desk.join()).ack([(grant.token, [(0, 1)])]))
+    await desk.crash()
+
+    await desk.run((await desk.join()).ack([(grant.token, [(0, 1)])]))
+
+
+async def test_the_next_of_a_key_waits_for_what_may_come_back(desk: GraceDesk) -> None:
+    await desk.publish("t", b"0", b"1", key="k")
+    grant = await desk.take(await desk.join(order="key"))
+    assert grant is not None
+    assert grant.rows.values == [b"0"]
+    await desk.crash()
+    member = await desk.join(order="key")
+    assert await desk.values(member) == []
+    await desk.run(member.ack([(grant.token, [(0, 1)])]))
+
+    assert await desk.values(member) == [b"1"]
+
+
+async def test_a_second_delivery_is_not_handed_out_before_it_is_as_durable_as_the_policy_asks(
+    desk: GraceDesk,
+) -> None:
+    grant = await desk.granted(b"0")
+    member = await desk.join()
+    await desk.run(member.nack([(grant.token, [(0, 1)])], 0))
+    again = await desk.take(member)
+    assert again is not None
+    assert desk.disk is not None
+    desk.disk = desk.disk.crash("nothing")  # all that was not synced is gone
+    desk.broker = desk._new()
+    await desk.open()
+    member = await desk.join()
+
+    with pytest.raises(LeaseLost):
+        await desk.run(member.ack([(grant.token, [(0, 1)])]))
+    await desk.run(member.ack([(again.token, [(0, 1)])]))
+
+
+def test_counts_and_states_of_before_there_were_tokens_are_read() -> None:
+    head, _ = encode_command(Attempts(1, "g", [], []))
+    old = bytes(head) + msgspec.msgpack.encode(["attempts", 1, "g", [[0, 2, 1]], []])
+    command = decode_command(old)
+    assert isinstance(command, Attempts)
+    assert (command.token, command.ended) == (0, [])
+
+    state = msgspec.msgpack.decode(msgspec.msgpack.encode([3, [], [], []]), type=QueueState)
+    assert (state.floor, state.tokens) == (3, [])
