@@ -139,6 +139,10 @@ class LeaseWatcher(Protocol):
         """The broker has confirmed what the member holds, but for these offsets."""
         ...
 
+    def broker_stops(self, member: MemberApi) -> None:
+        """Give back what nobody has seen: the broker waits for the rest to be settled."""
+        ...
+
 
 class MemberApi(Protocol):
     """One member's hold on a queue group of a plain topic.

@@ -232,7 +232,8 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "drain_seconds", Seconds(0, DAY),
-        "How long what is under way may take at the end.", "Where", reload=True,
+        "How long a stop waits for what is under way and for messages that consumers have in work.",
+        "Where", reload=True,
     ),
     # --- security
     Setting(

@@ -411,9 +411,9 @@ class Daemon:
             seconds = min(seconds, FAILED_DRAIN_SECONDS)
         self._broker.end_deliveries()
         async with asyncio.TaskGroup() as draining:
-            draining.create_task(self._server.drain(seconds))
+            draining.create_task(self._server.drain(seconds, self._is_worked_for))
             for front_end in front_ends:
-                draining.create_task(front_end.drain(seconds))
+                draining.create_task(front_end.drain(seconds, self._is_worked_for))
         unfinished = sum(session.is_busy() for session in self._server.sessions.values())
         for front_end in front_ends:
             await front_end.close()
@@ -436,6 +436,11 @@ class Daemon:
                 seconds=time.monotonic() - began,
                 unfinished_sessions=unfinished,
             )
+
+    def _is_worked_for(self) -> bool:
+        """Whether consumers are to be waited for: where the disk has failed nothing can be
+        settled."""
+        return self._failure is None and self._broker.is_worked_for()
 
     # --- what is told, and kept for `flintmq doctor`
 

@@ -77,6 +77,8 @@ async def test_a_broker_that_is_told_to_stop_refuses_finishes_releases_and_exits
         assert (await other.answer(2))[0] == Op.REPLY
         other.ask(Op.JOIN_GROUP, 3, ["full", "workers"])
         full = (await other.answer(3))[1][0]
+        other.ask(Op.TAKE_LEASED, 4, [full, 1, 30.0, 5.0])
+        _, (token, *_rest) = await other.answer(4)
         client.ask(Op.PUBLISH, 1, ["full", 1, True, None], batch(b"1"))
         client.ask(Op.PING, 2, [])
         await client.answer(2)
@@ -87,11 +89,10 @@ async def test_a_broker_that_is_told_to_stop_refuses_finishes_releases_and_exits
         op, fault = await client.answer(3)
         assert (op, fault[0]) == (Op.ERROR, "Draining"), "what is new is refused"
 
-        other.ask(Op.TAKE_LEASED, 4, [full, 1, 30.0, 5.0])
-        _, (token, *_rest) = await other.answer(4)
         other.ask(Op.SETTLE, 5, [full, "ack", [[token, [[0, 1]]]]])
         op, outcomes = await client.answer(1)
         assert op == Op.REPLY, f"what was under way is finished: {outcomes}"
+        other._writer.close()  # nobody waits for who is gone
         await client.wait_closed()
     assert await broker.wait() == 0
     assert await broker.complaints() == []
@@ -100,8 +101,8 @@ async def test_a_broker_that_is_told_to_stop_refuses_finishes_releases_and_exits
     async with flintmq.connect(broker.url) as mq:
         assert (await mq.topic_stats("full")).next_offset == 2
         assert (await mq.topic_stats("jobs")).next_offset == 1
-        found = await mq.poll("jobs", "workers", 10, wait=0)
-        assert found.values == [b"job"], "its lease of ten minutes was given back"
+        found = await mq.poll("jobs", "workers", 10, wait=30)
+        assert found.values == [b"job"], "its lease of ten minutes was kept for the grace time"
     assert await broker.end(stop) == 0
 
 

@@ -108,6 +108,8 @@ class Intake:
         self._ahead: deque[Item] = deque()
         self._in_doubt: set[MemberApi] = set()
         """Whose leases may be another's by now: nothing is handed out before that is known."""
+        self._stopping: set[MemberApi] = set()
+        """Whose broker is about to stop: nothing is kept for later."""
         self._settled: deque[Item] = deque()
         """With ack="auto": settled, and to be handed out next."""
         self._wanted = 1
@@ -174,7 +176,7 @@ class Intake:
     async def wait(self, timeout: float | None) -> bool:
         """Whether there is something to take; False when the time is up."""
         if self.is_ready():
-            if self._auto and not self._settled and self._failed is None:
+            if self._auto and self._ahead and not self._settled and self._failed is None:
                 await self._settle_ahead()
             return True
         # now even one is worth fetching
@@ -212,6 +214,16 @@ class Intake:
 
     def in_doubt(self, member: MemberApi) -> None:
         self._in_doubt.add(member)
+        self._stopping.discard(member)
+
+    def broker_stops(self, member: MemberApi) -> None:
+        self._stopping.add(member)
+        unseen = [item for item in self._ahead if item[0].member is member]
+        if unseen:
+            self._ahead = deque(item for item in self._ahead if item[0].member is not member)
+            for held, offsets in self._give_back(unseen).items():
+                held.note(ranges_of(offsets), "release")
+                self.let_go(held, len(offsets))
 
     def sure(self, member: MemberApi, lost: Collection[int]) -> None:
         """What was taken ahead and is another's now is dropped; the rest can be handed out."""
@@ -312,7 +324,8 @@ class Intake:
         items = [
             (held, run.source, row, run.origin) for run in grant.rows.runs for row in run.rows()
         ]
-        room = 0 if self._is_stopped else self._prefetch - self._unsettled
+        is_over = self._is_stopped or member in self._stopping
+        room = 0 if is_over else self._prefetch - self._unsettled
         if len(items) > room:  # several partitions were faster than one
             self._give_back(items[room:])
             del items[room:]
@@ -333,13 +346,14 @@ class Intake:
                     self._called_back.add(task)
         self._parking.wake()
 
-    def _give_back(self, items: Iterable[Item]) -> None:
-        """Let others have what nobody has seen."""
+    def _give_back(self, items: Iterable[Item]) -> dict[Held, list[int]]:
+        """Let others have what nobody has seen; that, by grip."""
         by_grip: dict[Held, list[int]] = {}
         for item in items:
             by_grip.setdefault(item[0], []).append(_offset(item))
         for held, offsets in by_grip.items():
             self._send_off(held.member.release([(held.token, ranges_of(offsets))]))
+        return by_grip
 
     def _send_off(self, errand: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(self._run_errand(errand))

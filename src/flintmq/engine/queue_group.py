@@ -572,6 +572,10 @@ class QueueGroup:
         self.wake()
         return all_lost
 
+    def is_worked_on(self) -> bool:
+        """Whether a member has something that it has not settled."""
+        return self.ended is None and any(map(self.queue.has_leases, self.members))
+
     def leave(self, holder: str) -> None:
         """A member closes: what it holds goes to the others."""
         self.members.discard(holder)

@@ -69,6 +69,7 @@ class QueueVerbs:
 
     def __init__(self) -> None:
         self._holders = 0
+        self._unfinished: list[QueueGroup] = []
         self._redriving = asyncio.Lock()
         self._functions: dict[tuple[int, str], Filter] = {}
 
@@ -182,6 +183,13 @@ class QueueVerbs:
         for topic in self._by_id.values():
             for group in topic.queues.values():
                 group.is_ending = True
+                if group.queue.in_flight_count:
+                    self._unfinished.append(group)
+
+    def is_worked_for(self) -> bool:
+        """Whether members have something that they have not settled since deliveries ended."""
+        self._unfinished = [group for group in self._unfinished if group.is_worked_on()]
+        return bool(self._unfinished)
 
     # --- looking
 

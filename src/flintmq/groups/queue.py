@@ -910,9 +910,8 @@ class Queue:
         if following is not None:
             self._ready.add(LOG, [(following, following + 1)])
 
-    def held_by(self, holder: str) -> int:
-        """How many messages a holder has under leases."""
-        return sum(count_in(lease.outstanding()) for lease in self._table.of_holder(holder))
+    def has_leases(self, holder: str) -> bool:
+        return bool(self._table.of_holder(holder))
 
     def is_out(self, offset: int) -> bool:
         """Whether somebody has it, or it is being settled."""

@@ -171,6 +171,9 @@ class RemoteBroker:
     def _event(self, frame: Frame) -> None:
         if frame.op == Op.TOPIC_CHANGED:
             self._learn(msgspec.msgpack.decode(frame.control, type=KnownTopic))
+        elif frame.op == Op.DRAIN:
+            for member in self.members:
+                member.broker_stops()
 
     def _take_up(self, opened: Opened) -> None:
         self._outbox.bound(opened.in_flight_bytes_max)

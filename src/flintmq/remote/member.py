@@ -248,6 +248,10 @@ class RemoteMember:
         if self._watcher is not None:
             self._watcher.sure(self, lost)
 
+    def broker_stops(self) -> None:
+        if self._watcher is not None:
+            self._watcher.broker_stops(self)
+
     async def _reclaim(self, number: int) -> set[int]:
         """Have the broker confirm what is held; what is another's by now."""
         now = self._broker.clock.monotonic()

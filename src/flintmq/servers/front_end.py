@@ -32,8 +32,9 @@ class FrontEnd(Protocol):
         """What it shows on `/metrics`, beside everything else there."""
         ...
 
-    async def drain(self, seconds: float) -> None:
-        """Take no new connections and publishes, and give what is under way time to end."""
+    async def drain(self, seconds: float, is_worked_for: Callable[[], bool]) -> None:
+        """Take no new connections and publishes, and give what is under way time to end: requests,
+        and what consumers of the broker have in work."""
         ...
 
     async def close(self) -> None: ...

@@ -49,6 +49,10 @@ class Places:
         self.taken = 0
 
 
+def _never() -> bool:
+    return False
+
+
 class Listener(Generic[C]):
     """Serves a broker that is open already, and does not close it.
 
@@ -200,13 +204,14 @@ class Listener(Generic[C]):
 
     # --- the end
 
-    async def drain(self, seconds: float) -> None:
-        """Take no new connections and publishes, and give what is under way time to end."""
+    async def drain(self, seconds: float, is_worked_for: Callable[[], bool] = _never) -> None:
+        """Take no new connections and publishes, and give what is under way time to end: requests,
+        and what consumers of the broker have in work."""
         self._stop_listening()
         self._begin_draining(seconds)
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + seconds
-        while self.is_busy() and loop.time() < give_up_at:  # noqa: ASYNC110
+        while (self.is_busy() or is_worked_for()) and loop.time() < give_up_at:  # noqa: ASYNC110
             await asyncio.sleep(BUSY_LOOK_SECONDS)
 
     def _begin_draining(self, seconds: float) -> None:

@@ -292,6 +292,8 @@ class NativeServer(Listener[Connection]):
     # --- the end
 
     def _begin_draining(self, seconds: float) -> None:
+        for session in list(self._away.values()):
+            session.end()  # nobody comes back to this process
         for session in list(self.sessions.values()):
             session.send(Op.DRAIN, 0, encode([seconds]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -436,6 +437,9 @@ async def take_leased(session: Session, c: TakeLeased, frame: Frame) -> Any:
         await session.room()
         grant = await member.api.take(c.max_rows, c.lease_seconds, c.timeout, auto_ack=c.auto_ack)
         if grant is None:
+            if session.server.is_draining:
+                # There may be something, and nobody gets it from us: it is asked of the next one.
+                await asyncio.get_running_loop().create_future()
             return None
         if c.auto_ack or not session.is_full():
             break

@@ -97,6 +97,11 @@ class PolledSubscription:
         ahead = self._ahead
         return None if ahead is None else await ahead.next(self._topic)
 
+    async def give_back(self) -> None:
+        """Let go of what was leased for polls to come."""
+        if self._ahead is not None:
+            await self._ahead.give_back()
+
     async def close(self) -> None:
         await self.feed.close()
         if self._ahead is not None:

@@ -152,6 +152,10 @@ class BlipServer(Listener[Connection]):
 
     # --- the end
 
+    def _begin_draining(self, seconds: float) -> None:
+        for one in self.polled.all():
+            self.spawn(one.give_back())
+
     def is_busy(self) -> bool:
         return any(connection.is_busy() for connection in self.connections)
 

@@ -336,10 +336,11 @@ class HermesConnection(Peer):
         return bool(self._replies or self._out)
 
     def drain(self) -> None:
-        """The node is about to stop: parked polls end, subscribers look for another node."""
+        """The node is about to stop: parked polls end, subscribers look for another node once
+        they have settled what they have."""
         self._requests.end_polls()
         if self._subscription is not None:
-            self.close()
+            self._subscription.drain()
 
     def close(self) -> None:
         self._is_over = True

@@ -81,6 +81,14 @@ class Subscription:
     def resolved(self, delivery: Delivery) -> None:
         if self._live.pop(delivery, None) is not None:
             self._changed.set()
+            if self._connection.server.is_draining:
+                # Behind the turn in which what was settled goes to the journal.
+                asyncio.get_running_loop().call_soon(self.drain)
+
+    def drain(self) -> None:
+        """Nothing is pushed any more: whoever has settled everything is let go."""
+        if not self._live:
+            self._connection.close()
 
     # --- pushing
 
