@@ -59,7 +59,6 @@ async def test_what_is_in_work_is_settled_before_it_stops_and_what_was_taken_ahe
         async with mq.subscribe("jobs", "workers", prefetch=20) as deliveries:
             message = await deliveries.read()
             polled = await mq.poll("jobs", "workers", 2, lease=600)
-            assert message is not None
             await is_told(broker, mq)
             polling = asyncio.ensure_future(mq.poll("jobs", "workers", 1))
             await message.ack()
@@ -73,11 +72,11 @@ async def test_what_is_in_work_is_settled_before_it_stops_and_what_was_taken_ahe
             await again.ack()
             left = {b"%d" % n for n in range(30)} - {message.value, *polled.values, *again.values}
             while left:
-                message = await deliveries.read(timeout=30)
-                assert message is not None
-                assert message.delivery_count == 1
-                left.remove(message.value)
-                await message.ack()
+                other = await deliveries.read(timeout=30)
+                assert other is not None
+                assert other.delivery_count == 1
+                left.remove(other.value)
+                await other.ack()
 
 
 async def test_nothing_is_waited_for_where_nothing_is_in_work(serve: Serve) -> None:

@@ -814,7 +814,7 @@ class Queue:
         for offset in range(self.floor, self._ready.index.end):
             is_known = offset in self.settled or offset in self._delayed
             ahead = any(self._ready.is_ahead(lane, offset) for lane in lanes)
-            if offset < self._unknown_until and is_known:
+            if offset < self._unknown_until and (is_known or self.is_out(offset)):
                 ahead = False  # it will be found out when it is looked at
             returned = sum(offset in self._ready.returned[lane] for lane in lanes)
             is_parked = offset in parked
@@ -840,7 +840,8 @@ class Queue:
         waiting = {offset for _, offset, _ in self._wheel.items()} | self._replayed_delays.keys()
         assert waiting >= set(offsets_in(self._delayed.ranges())), "a delay that never ends"
         for offset in self._late:
-            assert any(offset in returned for returned in self._ready.returned), f"{offset} is late"
+            is_returned = any(offset in returned for returned in self._ready.returned)
+            assert is_returned or offset in self._doubted, f"{offset} is late"
         assert all(offset in self._selected for offset in self._late_selected)
 
     # --- forgetting
