@@ -321,3 +321,48 @@ async def test_nothing_is_redriven_to_a_group_that_is_gone(mq: flintmq.Client) -
     with pytest.raises(flintmq.GroupNotFound):
         await mq.redrive("orders", "g")
     assert len(await mq.dead_letters("orders", "g")) == 1
+
+
+# --- discarded is gone
+
+
+async def _discarded(mq: flintmq.Client) -> None:
+    """Of five dead letters, 1 and 3 are discarded."""
+    await mq.publish_batch("jobs", [b"%d" % number for number in range(5)])
+    for message in await mq.poll("jobs", "g", 5):
+        await message.reject("no good")
+    assert await mq.discard("jobs", "g", [1, 3]) == 2
+
+
+async def test_what_is_discarded_is_gone_for_every_reader(mq: flintmq.Client) -> None:
+    await _discarded(mq)
+    async with mq.reader("dead.jobs.g") as reader, mq.reader("dead.jobs.g", name="n") as named:
+        for one in (reader, named):
+            assert (await one.read_batch(10)).values == [b"0", b"2", b"4"]
+        await reader.seek(1)
+        message = await reader.read()
+        assert message is not None
+        assert message.value == b"2"
+
+
+async def test_what_is_discarded_is_gone_for_groups_that_are_there_and_that_come_later(
+    mq: flintmq.Client,
+) -> None:
+    await mq.create_topic("dead.jobs.g")
+    assert not await mq.poll("dead.jobs.g", "before")
+    await _discarded(mq)
+    for group in ("before", "after"):
+        got = await mq.poll("dead.jobs.g", group, 10)
+        assert got.values == [b"0", b"2", b"4"]
+        await mq.reset_group("dead.jobs.g", group, "earliest")
+        assert (await mq.poll("dead.jobs.g", group, 10)).values == [b"0", b"2", b"4"]
+
+
+async def test_letters_that_are_discarded_at_the_front_take_no_room(mq: flintmq.Client) -> None:
+    await _discarded(mq)
+    assert (await mq.topic_stats("dead.jobs.g")).first_offset == 0
+    assert await mq.discard("jobs", "g", [0]) == 1
+    assert await mq.discard("jobs", "g") == 2
+    stats = await mq.topic_stats("dead.jobs.g")
+    assert (stats.first_offset, stats.message_count) == (5, 0)
+    assert await mq.dead_letters("jobs", "g") == []

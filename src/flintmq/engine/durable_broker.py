@@ -372,7 +372,7 @@ class DurableBroker(Broker):
                 topic.producers.restore(state.producers)
                 for cursor in state.cursors:
                     topic.apply_cursor(cursor.name, cursor.began, cursor.committed)
-                topic.restore_groups(state.groups, state.cancelled)
+                topic.restore_groups(state.groups, state.cancelled, state.discarded)
         restore_staging(self._staging, manifest.stages, self._store)
 
     def _remove_unfinished(self, manifest: Manifest | None) -> None:
@@ -926,6 +926,7 @@ class DurableBroker(Broker):
             topic.producers.snapshot(),
             topic.group_states(),
             topic.lanes.cancelled.ranges(),
+            [] if topic.discarded is None else topic.discarded.ranges(),
         )
 
     def _write_checkpoint(self, plan: _Plan) -> _Done:

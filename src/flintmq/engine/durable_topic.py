@@ -294,8 +294,12 @@ class DurableTopic(Topic):
             for group in self.queues.values()
         ]
 
-    def restore_groups(self, states: list[GroupState], cancelled: Ranges) -> None:
+    def restore_groups(
+        self, states: list[GroupState], cancelled: Ranges, discarded: Ranges
+    ) -> None:
         """Take up the groups that a manifest has."""
+        if discarded:
+            self.discard(discarded)
         for start, stop in cancelled:
             self.lanes.cancelled.add_range(start, stop)
         for state in sorted(states, key=lambda state: state.queue.floor):

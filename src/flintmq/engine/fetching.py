@@ -7,7 +7,7 @@ holds none: what was only fetched counts as read by nobody.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..batch import RecordBatch, RowSource
@@ -16,7 +16,6 @@ from ..clock import Clock
 from ..errors import InvalidRequest
 from ..model import Extent, Missed, Start
 from ..rows import Rows, Run
-from .expiry import alive
 from .readers import resolve_start
 from .waiting import resolve
 
@@ -81,9 +80,7 @@ def _wanted(
     filter: Filter | None,
     with_expired: bool,
 ) -> Run | None:
-    picks: Sequence[int] | None = None
-    if topic.may_expire and not with_expired:
-        picks = alive(source, start, stop, topic.ttl_ms, topic.clock.now_ms())
+    picks = topic.living(source, start, stop, with_expired=with_expired)
     if filter is not None:
         picks = topic.pick(filter, source, range(start, stop) if picks is None else picks)
     if picks is None:

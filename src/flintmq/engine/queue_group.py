@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+DISCARDED = "discarded"
+"""Why a group is done with what nobody is to get any more, in whatever way."""
+
 _LOOKED_AT_MAX = 4096
 """How many rows one step looks at that nobody gets, so that a rare match does not hold up the
 loop."""
@@ -737,10 +740,14 @@ class QueueGroup:
         self.wake()
 
     def pass_cancelled(self) -> None:
-        """What was cancelled before this group came to it never comes."""
+        """What was cancelled or discarded before this group came to it never comes."""
         cancelled = self.topic.lanes.cancelled.present(self.queue.floor, END)
         if cancelled:
             self.apply_settle(cancelled, "cancelled")
+        if self.topic.discarded is not None:
+            discarded = self.topic.discarded.present(self.queue.floor, END)
+            if discarded:
+                self.apply_settle(discarded, DISCARDED)
 
     def apply_pause(self, paused: bool) -> None:
         self.paused = paused

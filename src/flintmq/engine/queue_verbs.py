@@ -43,7 +43,7 @@ from .dead_letters import (
 from .group_stats import merged_group_stats
 from .keeping import Done
 from .member import Member
-from .queue_group import Dead, QueueGroup, merged, rows_of
+from .queue_group import DISCARDED, Dead, QueueGroup, merged, rows_of
 from .readers import resolve_start
 from .topic import Topic
 from .waiting import again
@@ -533,8 +533,17 @@ class QueueVerbs:
             )
             if found:
                 gone = merged([letter.offset or 0 for letter in found])
-                await _done(letters.keeper.settle(REDRIVE, gone, "discarded"))
+                await _done(letters.keeper.settle(REDRIVE, gone, DISCARDED))
+                await self._drop_front(letters)
             return len(found)
+
+    async def _drop_front(self, letters: Topic) -> None:
+        """What is discarded at the front of a topic takes no room any more."""
+        first = letters.log.first_offset
+        end = first if letters.discarded is None else letters.discarded.first_missing(first)
+        if end > first:
+            _, done = letters.purge(end)
+            await _done(done)
 
     async def _put_back(
         self, row: list[Topic], group: str, letters: Topic, partition: int, back: list[Message]

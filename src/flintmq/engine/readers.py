@@ -20,7 +20,6 @@ from ..group_model import Ranges
 from ..groups.offset_set import OffsetSet
 from ..model import Missed, Start
 from ..rows import Message, Rows, Run
-from .expiry import alive
 from .waiting import again
 
 if TYPE_CHECKING:
@@ -166,6 +165,7 @@ class Reader:
             self._ended is None
             and cursor.filter is None
             and not topic.may_expire
+            and topic.discarded is None
             and not cursor.returned
             and log.first_offset <= position < log.next_offset
         ):
@@ -193,8 +193,8 @@ class Reader:
 
     def _living(self, source: RowSource, start: int, stop: int) -> Run | None:
         topic = self._topic
-        if topic.may_expire:
-            picks = alive(source, start, stop, topic.ttl_ms, topic.clock.now_ms())
+        if topic.may_expire or topic.discarded is not None:
+            picks = topic.living(source, start, stop)
             if picks is not None:
                 return Run(source, start, stop, topic.origin, picks) if picks else None
         return Run(source, start, stop, topic.origin)

@@ -39,6 +39,7 @@ from ..errors import (
 )
 from ..group_model import GroupInfo, GroupStats, Ranges
 from ..groups.lanes import LaneIndex
+from ..groups.offset_set import OffsetSet
 from ..groups.token_bucket import TokenBucket
 from ..metrics import Histogram, Meter
 from ..model import Receipt, Start, TopicInfo, TopicOptions, TopicStats
@@ -57,14 +58,14 @@ from .commands import (
 )
 from .dedup import Producers
 from .delays import Delays
-from .expiry import FOREVER, end_of_life
+from .expiry import FOREVER, alive, end_of_life
 from .feeds import Feed, FeedBoard
 from .figures import GroupFigures, TopicFigures
 from .keeping import AtOnce, Done, Keeper
 from .lanes_of_topic import TopicLanes
 from .log import MemoryLog, TopicLogApi
 from .pending import Pending
-from .queue_group import Dead, QueueGroup
+from .queue_group import DISCARDED, Dead, QueueGroup
 from .readers import Cursor, Reader, resolve_start
 from .waiting import Bell, again, resolve
 
@@ -133,6 +134,8 @@ class Topic:
         self._waits: Counter[str] = Counter()
         self._readers: set[Reader] = set()
         self._cursors: dict[str, Cursor] = {}
+        self.discarded: OffsetSet | None = None
+        """Dead letters that were let go for good; None while there are none."""
         self.producers = Producers()
         self._reader_count = 0
         self._publishers: deque[_Publisher] = deque()
@@ -662,6 +665,8 @@ class Topic:
         start = self.log.first_offset
         self._drops[reason] += self.log.drop_to(offset)
         self.lanes.drop_before(self.log.first_offset)
+        if self.discarded is not None:
+            self.discarded.discard_before(self.log.first_offset)
         if reason == "expired":
             if self._expired and self._expired[-1][1] == start:
                 self._expired[-1][1] = offset
@@ -887,6 +892,8 @@ class Topic:
         match command:
             case Settle(_, _, ranges, reason):
                 group.apply_settle(ranges, reason)
+                if reason == DISCARDED:
+                    self.discard(ranges)
                 self.group_moved()
             case Attempts():
                 self._apply_attempts(group, command)
@@ -934,6 +941,27 @@ class Topic:
         if cursor is not None and not cursor.members:
             del self._cursors[name]
             self._wake_publisher()
+
+    def discard(self, ranges: Ranges) -> None:
+        """Nobody gets these any more, in whatever way they read."""
+        if self.discarded is None:
+            self.discarded = OffsetSet()
+        self.discarded.add_ranges(ranges)
+        for group in self.queues.values():
+            group.apply_settle(ranges, DISCARDED)
+
+    def living(
+        self, source: RowSource, start: int, stop: int, *, with_expired: bool = False
+    ) -> Sequence[int] | None:
+        """The rows of a range that may be read; None where that is every one of them."""
+        picks: Sequence[int] | None = None
+        if self.may_expire and not with_expired:
+            picks = alive(source, start, stop, self.ttl_ms, self.clock.now_ms())
+        gone, base = self.discarded, source.base_offset
+        if gone is not None and gone.present(base + start, base + stop):
+            rows = range(start, stop) if picks is None else picks
+            picks = [row for row in rows if base + row not in gone]
+        return picks
 
     def _apply_cancel(self, ranges: Ranges) -> None:
         for start, stop in ranges:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from ..batch import RecordBatch
 from ..errors import FlintError, InvalidRequest, MessagesLost, TopicNotFound
+from ..group_model import Ranges
+from ..groups.ranges import without
 from ..storage.backup import SEGMENTS
 from ..storage.filesystem import LocalFileSystem
 from ..storage.manifest import NAME, read_manifest
@@ -36,6 +38,8 @@ class Stored:
     ttl_ms: int | None
     first_offset: int
     sections: tuple[Section, ...]
+    discarded: Ranges
+    """Messages that nobody is to read."""
 
     @property
     def next_offset(self) -> int:
@@ -72,6 +76,7 @@ class Directory:
                 None if state.options.ttl is None else max(1, round(state.options.ttl * 1000)),
                 state.first_offset,
                 tuple(state.sections),
+                [(first, end) for first, end in state.discarded],
             )
             for state in manifest.topics
             if state.options.storage == "durable"
@@ -96,7 +101,7 @@ class Directory:
         stored = {}
         for id, parts in found.items():
             parts.sort(key=lambda section: (section.base, -section.next))
-            stored[str(id)] = Stored(str(id), id, None, parts[0].base, tuple(parts))
+            stored[str(id)] = Stored(str(id), id, None, parts[0].base, tuple(parts), [])
         return stored
 
     def _segment_files(self) -> list[str]:
@@ -134,10 +139,11 @@ class Directory:
                 raise MessagesLost(one.plain, offset, stored.first_offset, count, _REMEDY)
             before = offset
             for batch in self._of(stored, offset, one.end):
-                start = offset - batch.base_offset
                 stop = min(batch.row_count, one.end - batch.base_offset)
+                kept = without([(offset, batch.base_offset + stop)], stored.discarded)
                 offset = batch.base_offset + stop
-                yield batch, start, stop
+                for first, end in kept:
+                    yield batch, first - batch.base_offset, end - batch.base_offset
             looks = looks + 1 if offset == before else 0
             if looks == 3:
                 after = next((part.base for part in stored.sections if part.base > offset), one.end)

@@ -63,6 +63,8 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
     groups: list[GroupState] = []
     cancelled: Ranges = []
     """Delayed messages that were withdrawn."""
+    discarded: Ranges = []
+    """Dead letters that were let go for good: nobody is to read them."""
 
 
 class StagedState(msgspec.Struct, frozen=True, array_like=True):
