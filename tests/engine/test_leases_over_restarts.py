@@ -120,6 +120,28 @@ async def test_the_next_of_a_key_waits_for_what_may_come_back(desk: GraceDesk) -
     assert await desk.values(member) == [b"1"]
 
 
+async def test_what_was_tried_keeps_its_turn_before_an_older_one_that_came_due_since(
+    desk: GraceDesk,
+) -> None:
+    in_a_second = desk.clock.now_ms() + 1000
+    await desk.publish("t", b"delayed", key="k", deliver_at=in_a_second)
+    await desk.publish("t", b"at once", key="k")
+    member = await desk.join(order="key")
+    grant = await desk.take(member)
+    assert grant is not None
+    assert grant.rows.values == [b"at once"]
+    await desk.run(member.nack([(grant.token, [(1, 2)])], 0))
+    await desk.clock.advance(2)
+    await desk.crash()
+    member = await desk.join(order="key")
+    again = await desk.take(member)
+    assert again is not None
+    assert again.rows.values == [b"at once"], "one at a time: this one was begun"
+    await desk.run(member.ack([(again.token, [(1, 2)])]))
+
+    assert await desk.values(member) == [b"delayed"]
+
+
 async def test_a_second_delivery_is_not_handed_out_before_it_is_as_durable_as_the_policy_asks(
     desk: GraceDesk,
 ) -> None:

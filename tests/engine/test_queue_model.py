@@ -214,10 +214,6 @@ class EngineModel(RuleBasedStateMachine):
             if not is_plain:
                 delay = chance.choice((0.0, 0.0, *DELAYS))
                 ttl = chance.choice((0.0, 0.0, 0.0, *TTLS))
-                if self.order == "key" and self.durable:
-                    # After a restart, whether the turn of a key is with the message that was tried
-                    # before or with an older one that came due since is not promised.
-                    delay = 0.0
                 row = (
                     chance.choice((0, 0, 3, 7)),
                     chance.randrange(4),

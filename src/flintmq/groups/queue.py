@@ -306,9 +306,16 @@ class Queue:
     # --- what was granted before a restart
 
     def take_up(self, *, now: float, seconds: float, key_hashes: KeyHashes | None = None) -> None:
-        """Lease on what was granted and not given back, for those who come back."""
+        """Lease on what was granted and not given back, for those who come back.
+
+        By key, what was tried before has its key still, however long it waits: an older one that
+        came due since has to wait for it, as it would have without the restart.
+        """
+        owners = None if self._gate is None else self._own_keys(self._gate, key_hashes)
         for token, ranges in self._granted.standing():
-            held = ranges if self._gate is None else self._own_keys(self._gate, ranges, key_hashes)
+            held = ranges
+            if owners is not None:
+                held = [run for start, stop in ranges for run in owners.present(start, stop)]
             if held:
                 self._withdraw(held)
                 self._counts.take_one(held)
@@ -318,15 +325,15 @@ class Queue:
                 self._table.add(Lease(token, NOBODY, now, now + seconds, held))
         self._granted.clear()
 
-    def _own_keys(self, gate: KeyGate, ranges: Ranges, key_hashes: KeyHashes | None) -> Ranges:
-        """Those that own their key: they were handed out, so no other of it was."""
+    def _own_keys(self, gate: KeyGate, key_hashes: KeyHashes | None) -> OffsetSet:
+        """Have what was delivered before own its key; those that do."""
         assert key_hashes is not None, "order by key needs to know the keys"
-        owners: list[int] = []
-        for start, stop in ranges:
+        owners = OffsetSet()
+        for start, stop, _ in self._counts.runs():
             for offset, key in zip(range(start, stop), key_hashes(start, stop), strict=True):
                 if gate.admit(offset, key):
-                    owners.append(offset)
-        return ranges_of(owners)
+                    owners.add_range(offset, offset + 1)
+        return owners
 
     def _open_in(self, start: int, stop: int) -> Ranges:
         return self.settled.missing(max(start, self.floor), stop)
