@@ -85,6 +85,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     journal_file_bytes: int = 64 * MIB
     max_queue_bytes: int = 64 * MIB
     slow_disk_seconds: float = 1.0
+    scrub_bytes: int = 8 * MIB
 
     auto_create: bool = True
     topic_defaults: dict[str, Any] = {}
@@ -305,6 +306,12 @@ SETTINGS: Sequence[Setting] = (
     Setting(
         "slow_disk_seconds", Seconds(0.001, DAY),
         "A write or sync that takes longer is logged as a slow disk.", "Disk", reload=True,
+    ),
+    Setting(
+        "scrub_bytes", Bytes(0, 16 * GIB),
+        "How many bytes of stored messages are read each second to look for damage, in the "
+        "background; all of them once every six hours at most. 0 looks for none.",
+        "Disk", reload=True,
     ),
     # --- topics
     Setting(

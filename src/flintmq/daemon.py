@@ -56,6 +56,9 @@ FAILED_DRAIN_SECONDS = 1.0
 
 RECOVERY = "recovery.json"
 """In the data directory: what the last start found. A note, for people and `flintmq doctor`."""
+DAMAGE = "damage.json"
+"""In the data directory: the messages that were found damaged since the last start. A note, too."""
+NOTE_SECONDS = 0.2
 HTTP_SETTLE_SECONDS = 2.0
 """How long HTTP requests that are under way may take when the broker is about to close."""
 
@@ -106,10 +109,13 @@ class Daemon:
             staged_seconds=config.staged_seconds,
             slow_disk_seconds=config.slow_disk_seconds,
             reclaim_seconds=config.grace_seconds,
+            scrub_bytes_per_second=config.scrub_bytes,
         )
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.on_failed = self._broker_failed
+        self._broker.on_damage = self._damage_found
+        self._noting: asyncio.Task[None] | None = None
         self.gate = gate_for(config)
         self.tls = tls_of(config)
         """One for every port, so that all of them change certificates together."""
@@ -226,6 +232,7 @@ class Daemon:
             native=self._server,
             version=__version__,
             why_not_ready=self._why_not_ready,
+            damaged_messages=self._broker.damaged_messages,
             can_be_asked=lambda: self._is_listening and not self._is_closed,
             failure=lambda: self._failure,
             config=shown(self.config),
@@ -382,6 +389,7 @@ class Daemon:
 
     def _reload_broker(self, before: Config, after: Config) -> None:
         self._broker.slow_disk_seconds = after.slow_disk_seconds
+        self._broker.scrubber.set_rate(after.scrub_bytes)
         self._broker.auto_create = after.auto_create
         self._broker.set_topic_defaults(after.topic_defaults)
         self._broker.set_staged_seconds(after.staged_seconds)
@@ -473,6 +481,23 @@ class Daemon:
         with suppress(FlintError):  # it is no more than a note
             filesystem = LocalFileSystem(self.config.data_dir)
             replace_file(filesystem, RECOVERY, [msgspec.json.encode(noted)])
+            if filesystem.exists(DAMAGE) and not self._broker.damages():
+                filesystem.remove(DAMAGE)  # it is found again, unless it was mended
+
+    def _damage_found(self) -> None:
+        if self._noting is None:
+            self._noting = asyncio.get_running_loop().create_task(self._note_damage())
+
+    async def _note_damage(self) -> None:
+        """Keep what is damaged for `flintmq doctor`; what is found in one go is noted at once."""
+        await asyncio.sleep(NOTE_SECONDS)
+        self._noting = None
+        damages = self._broker.damages()
+        with suppress(FlintError):  # it is no more than a note
+            filesystem = LocalFileSystem(self.config.data_dir)
+            await asyncio.to_thread(
+                replace_file, filesystem, DAMAGE, [msgspec.json.encode(damages)]
+            )
 
     def _write_profile(self) -> None:
         if self._profiler is not None:

@@ -295,7 +295,16 @@ class MalformedFrame(FlintError):
 
 
 class Corrupt(FlintError):
-    """Bytes that do not hold what they should. They are never served as data."""
+    """Bytes that do not hold what they should. They are never served as data.
+
+    Where it is messages of a topic that the broker's disk has damaged, `topic`, `partition`,
+    `first_offset` and `next_offset` say which: `seek(error.next_offset)` reads on behind them.
+    """
+
+    topic: str | None = None
+    partition: int = 0
+    first_offset: int | None = None
+    next_offset: int | None = None
 
 
 class UnsupportedFormat(Corrupt):

@@ -257,7 +257,8 @@ class TopicStats(msgspec.Struct, frozen=True, kw_only=True):
     `lag` and `missed` are by reader name; a reader without a name is listed as `*1`, `*2` ... while
     it is open. `drops` counts messages by reason: count, bytes, age (retention), expired (their own
     or the topic's ttl), overflow (`drop_new`), read (passed by every reader of a bounded topic),
-    feed (live queues that were full). `waits` counts publishes that had to wait, by who made them:
+    feed (live queues that were full), damaged (delayed ones that live queues did not get, because
+    they cannot be read). `waits` counts publishes that had to wait, by who made them:
     topic or feed. `filters` counts matched and rejected by name, of those with a filter. `rates`
     are per second over the last ten seconds. Of a partitioned topic, the figures are sums, and
     `partitions` has each one's own.
@@ -280,3 +281,8 @@ class TopicStats(msgspec.Struct, frozen=True, kw_only=True):
     delivered: int
     rates: dict[str, float]
     partitions: list[TopicStats] = []
+    damaged: int = 0
+    """Messages that are known to be damaged on the disk; whoever reads them gets Corrupt."""
+    damaged_ranges: list[tuple[int, int]] = []
+    """Their offsets, from the first to before the last. Of a partitioned topic, see `partitions`.
+    """

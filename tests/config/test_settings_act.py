@@ -89,6 +89,7 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "ping_seconds": lambda d: d._server.limits.ping_seconds,
     "grace_seconds": lambda d: d._server.limits.grace_seconds,
     "slow_disk_seconds": lambda d: d._broker.slow_disk_seconds,
+    "scrub_bytes": lambda d: d._broker.scrubber.bytes_per_second,
     "max_away": lambda d: d._server.limits.away,
     "max_away_bytes": lambda d: d._server.limits.away_bytes,
     "auth": lambda d: _gate(d)._mode,

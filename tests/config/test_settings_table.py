@@ -51,6 +51,7 @@ CASES = {
     "journal_file_bytes": Case(64 * MIB, "16MB", 16_000_000),
     "max_queue_bytes": Case(64 * MIB, "1GiB", 2**30),
     "slow_disk_seconds": Case(1.0, "30s", 30.0),
+    "scrub_bytes": Case(8 * MIB, "1MiB", MIB),
     "auto_create": Case(True, "off", False),
     "topic_defaults": Case({}, "ttl=1h,overflow=reject", {"ttl": 3600.0, "overflow": "reject"}),
     "staged_seconds": Case(3600.0, "1d", 86_400.0),

@@ -137,6 +137,7 @@ def info(target: Target, topic: str, output: str) -> int:
             "published": f"{stats.published:,}",
             "delivered": f"{stats.delivered:,}",
             "dropped": ", ".join(f"{n} {c:,}" for n, c in stats.drops.items() if c) or "none",
+            **_damaged(stats),
         },
         "  ",
     )
@@ -382,3 +383,16 @@ def purge(target: Target, topic: str, before: int | None, yes: bool, output: str
     else:
         click.echo(f"dropped {many(count, 'message')} of {topic}")
     return 0
+
+
+def _damaged(stats: TopicStats) -> dict[str, str]:
+    """The messages that the disk has damaged, if there are any."""
+    if not stats.damaged:
+        return {}
+    parts = stats.partitions or [stats]
+    ranges = [
+        f"{start} to {stop - 1}" + (f" of {part.name}" if stats.partitions else "")
+        for part in parts
+        for start, stop in part.damaged_ranges
+    ]
+    return {"damaged": f"{stats.damaged:,}; offsets {', '.join(ranges)}"}

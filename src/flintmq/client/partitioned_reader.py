@@ -8,7 +8,7 @@ from typing import Any
 
 from ..broker_api import ReaderApi
 from ..clock import Clock
-from ..errors import FlintError, InvalidRequest
+from ..errors import Corrupt, FlintError, InvalidRequest
 from ..model import Start
 from ..rows import Message, Rows, Run
 from .parking import Parking
@@ -148,6 +148,8 @@ class PartitionedReader:
 
     async def seek(self, to: Start | Mapping[int, int]) -> None:
         await self._all_open()
+        if isinstance(self._failed, Corrupt):
+            self._failed = None  # where it is still in the way, it is heard of again
         if isinstance(to, Mapping):
             wanted = [(self._reader(number), offset) for number, offset in to.items()]
             for offset in to.values():  # all are right before one is moved

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-from ..daemon import RECOVERY
+from ..daemon import DAMAGE, RECOVERY
 from ..errors import FlintError
 from ..storage.backup import JOURNAL, LOCK, SEGMENTS
 from ..storage.filesystem import LocalFileSystem
 from ..storage.journal import TORN
 from ..storage.manifest import NAME as MANIFEST
-from ..storage.manifest import read_manifest
+from ..storage.manifest import Manifest, read_manifest
+from ..storage.topic_log import Damage
 from .findings import Finding, bad, ok, warn
 
 PROBES = 20
@@ -30,6 +31,7 @@ TOO_GOOD_SECONDS = 0.00002
 DISK_BYTES_FEW = 1 << 30
 DISK_BYTES_NONE = 128 << 20
 CLOCK_SECONDS = 60.0
+FOREVER = 1 << 62
 
 FORGETFUL = {"tmpfs", "ramfs"}
 FAR = {"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "virtiofs", "vboxsf", "ceph", "glusterfs"}
@@ -114,6 +116,34 @@ def _sizes(directory: Path, prefix: str) -> list[int]:
     return sizes
 
 
+def _damage(path: Path) -> Iterator[Finding]:
+    """Messages that the broker has found damaged, as far as they are still there."""
+    with suppress(OSError, msgspec.DecodeError, FlintError):
+        content = (path / DAMAGE).read_bytes()
+        noted = msgspec.json.decode(content, type=dict[str, list[Damage]])
+        manifest = read_manifest(LocalFileSystem(path)) or Manifest()
+        firsts = {topic.name: topic.first_offset for topic in manifest.topics}
+        left = [
+            (topic, damage)
+            for topic, damages in noted.items()
+            for damage in damages
+            if damage.next > firsts.get(topic, FOREVER)
+        ]
+        if left:
+            count = sum(damage.next - damage.first for _, damage in left)
+            topics = len({topic for topic, _ in left})
+            yield bad(
+                "damaged messages",
+                f"{count:,} messages of {topics:,} topics are damaged on the disk; "
+                f"the first: {left[0][1].cause}",
+                "check the disk; 'messages_damaged' in the log names topics and offsets; restore a "
+                "backup to get them back, or purge the topics up to there, or stop the broker and "
+                "run `flintmq log repair`",
+                count=count,
+                topics=topics,
+            )
+
+
 def _past(path: Path) -> Iterator[Finding]:
     """What earlier starts have left, and whether the clock has gone back since."""
     torn = sorted((path / JOURNAL).glob("torn-*"))
@@ -127,6 +157,7 @@ def _past(path: Path) -> Iterator[Finding]:
             count=len(torn),
             bytes=size,
         )
+    yield from _damage(path)
     with suppress(OSError, msgspec.DecodeError):
         found = msgspec.json.decode((path / RECOVERY).read_bytes(), type=dict)
         shown = ", ".join(f"{name} {value}" for name, value in found.items())

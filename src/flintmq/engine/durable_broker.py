@@ -43,8 +43,16 @@ from ..storage.manifest import (
     read_manifest,
     write_manifest,
 )
-from ..storage.segments import Section, SegmentStore, SegmentWriter, joined
-from ..storage.topic_log import TopicLog
+from ..storage.scrub import Found, Scrubber, cause_of
+from ..storage.segments import (
+    HIDDEN_TOPIC,
+    Section,
+    SegmentStore,
+    SegmentWriter,
+    is_damage,
+    joined,
+)
+from ..storage.topic_log import Damage, TopicLog
 from .broker import Broker
 from .commands import (
     AbortStages,
@@ -133,6 +141,7 @@ class DurableBroker(Broker):
         staged_seconds: float = STAGED_SECONDS,
         slow_disk_seconds: float = SLOW_DISK_SECONDS,
         reclaim_seconds: float = 0.0,
+        scrub_bytes_per_second: int = 0,
     ) -> None:
         """What was handed out when the process before this one ended is kept `reclaim_seconds` for
         consumers that come back; 0 where they ended with it."""
@@ -170,6 +179,7 @@ class DurableBroker(Broker):
         self._segments_full: StorageFull | None = None
         self._full_since: float | None = None
         self._threaded = True
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._journal: Journal
         self._commit: GroupCommit
         self._proposer: Proposer
@@ -177,6 +187,13 @@ class DurableBroker(Broker):
         self._epoch_number = 0
         self._epoch_begun: asyncio.Future[None] | None = None
         self._on_written: deque[tuple[int, Callable[[], None]]] = deque()
+        self._damaged: set[int] = set()
+        """Topics that had damage when it was found."""
+        self.on_damage: Callable[[], None] = lambda: None
+        """Told when messages were found damaged: `damages()` has them all."""
+        self.scrubber = Scrubber(
+            filesystem, lambda: self._manifest.files(), self._scrub_found, scrub_bytes_per_second
+        )
 
     # --- opening
 
@@ -203,6 +220,9 @@ class DurableBroker(Broker):
             self._lock = None
             raise
         if threaded:
+            self._loop = asyncio.get_running_loop()
+            if self.scrubber.bytes_per_second:
+                self.scrubber.start()
             self._commit.start()
             if self._since_checkpoint >= self._checkpoint_bytes:
                 # A process that died over a large journal leaves all of it in our memory.
@@ -534,6 +554,9 @@ class DurableBroker(Broker):
             is_full=self._journal_full is not None or self._segments_full is not None,
             last_index=self._index,
             applied_index=self._proposer.applied,
+            damaged_messages=self.damaged_messages(),
+            scrub_bytes=self.scrubber.read_bytes,
+            scrub_passes=self.scrubber.passes,
         )
 
     async def settled(self) -> bool:
@@ -602,9 +625,71 @@ class DurableBroker(Broker):
             bury=self.bury,
             compile=self._compile,
             guarded=self.guarded,
-            log=TopicLog(id, self._store, self._cache),
+            log=TopicLog(
+                id,
+                self._store,
+                self._cache,
+                name=name,
+                on_damage=lambda damage: self._messages_damaged(id, name, damage),
+            ),
             proposer=self._proposer,
         )
+
+    # --- damage
+
+    def damages(self) -> dict[str, list[Damage]]:
+        """What is known to be damaged on the disk, by topic."""
+        return {
+            topic.name: list(topic.log.damaged)
+            for id in sorted(self._damaged)
+            if (topic := self._durable(id)) is not None and topic.log.damaged
+        }
+
+    def damaged_messages(self) -> int:
+        return sum(damage.next - damage.first for all in self.damages().values() for damage in all)
+
+    def _messages_damaged(self, id: int, topic: str, damage: Damage) -> None:
+        self._damaged.add(id)
+        limited(
+            _log,
+            logging.ERROR,
+            "messages_damaged",
+            topic,
+            f"messages of a topic are damaged on the disk, everything else goes on: {damage.cause}",
+            amount=damage.next - damage.first,
+            topic=topic,
+            first_offset=damage.first,
+            next_offset=damage.next,
+            file=self._filesystem.describe(damage.file),
+        )
+        self.on_damage()
+
+    def _scrub_found(self, found: Found) -> None:
+        """In the thread that looks for damage."""
+        if self._loop is None:
+            self._take_note(found)
+            return
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            self._loop.call_soon_threadsafe(self._take_note, found)
+
+    def _take_note(self, found: Found) -> None:
+        if found.what == "messages" and found.topic != HIDDEN_TOPIC:
+            owner = self._durable(found.topic)
+            if owner is not None and owner.log.holds(found.file, found.first):
+                owner.log.note_damage(found.first, found.next, found.file, found.cause)
+            return
+        event(
+            _log,
+            logging.ERROR,
+            "segment_damaged",
+            f"a file of messages is damaged on the disk: {found.cause}"
+            + ("; no message is lost by that" if found.what == "copy" else ""),
+            file=self._filesystem.describe(found.file),
+        )
+        if found.what == "index":
+            for topic in self._by_id.values():
+                if isinstance(topic, DurableTopic):
+                    topic.log.note_lost_index(found.file, found.cause)
 
     # --- the verbs, where they differ
 
@@ -890,7 +975,7 @@ class DurableBroker(Broker):
                 tail = log.tail()
                 small = 0
                 for section in reversed(log.sections):
-                    if section.size >= OWN_SEGMENT_BYTES:
+                    if section.size >= OWN_SEGMENT_BYTES or log.is_damaged(section):
                         break
                     small += 1
                 if tail:
@@ -937,8 +1022,7 @@ class DurableBroker(Broker):
             if staged_file is not None:
                 self._filesystem.sync_directory(SEGMENTS)
             stages = states_of(plan.staging, staged_file)
-            sections = self._write_segments(plan.flushes)
-            merged = {flush.topic.id: flush.merge for flush in plan.flushes}
+            sections, merged, found = self._write_segments(plan.flushes)
             topics = [_with_section(state, sections, merged) for state in plan.topics]
             manifest = Manifest(
                 plan.checkpoint, plan.position, plan.last_topic_id, self._next_file, topics, stages,
@@ -954,22 +1038,32 @@ class DurableBroker(Broker):
             with suppress(FlintError):
                 self._remove_litter()
             raise
-        return _Done(manifest, sections, staged_file)
+        return _Done(manifest, sections, merged, found, staged_file)
 
-    def _write_segments(self, flushes: list[_Flush]) -> dict[int, Section]:
+    def _write_segments(
+        self, flushes: list[_Flush]
+    ) -> tuple[dict[int, Section], dict[int, int], list[Found]]:
+        """The sections by topic, how many earlier ones each takes the place of, and what of those
+        was found damaged: then it takes the place of none."""
         sections: dict[int, Section] = {}
+        merged: dict[int, int] = {}
+        all_found: list[Found] = []
         shared: SegmentWriter | None = None
         own: SegmentWriter | None = None
         try:
             for flush in flushes:
+                earlier, found = self._read_sections(flush)
+                all_found += found
+                if not found:
+                    merged[flush.topic.id] = flush.merge
                 size = sum(batch.byte_length for batch in flush.tail)
-                size += sum(section.size for section in flush.merged)
+                if not found:
+                    size += sum(section.size for section in flush.merged)
                 if size >= OWN_SEGMENT_BYTES:
                     writer = own = self._new_segment()
                 else:
                     writer = shared = shared or self._new_segment()
-                batches = [*self._read_sections(flush), *flush.tail]
-                for batch in joined(batches, CHUNK_ROWS, CHUNK_BYTES):
+                for batch in joined([*earlier, *flush.tail], CHUNK_ROWS, CHUNK_BYTES):
                     writer.add(flush.topic.id, batch)
                 if writer is own:
                     sections.update(own.seal())
@@ -981,29 +1075,46 @@ class DurableBroker(Broker):
                     opened.abandon()
         if flushes:
             self._filesystem.sync_directory(SEGMENTS)
-        return sections
+        return sections, merged, all_found
 
     def _new_segment(self) -> SegmentWriter:
         number, self._next_file = self._next_file, self._next_file + 1
         return SegmentWriter(self._filesystem, _segment_name(number))
 
-    def _read_sections(self, flush: _Flush) -> list[RecordBatch]:
-        store = SegmentStore(self._filesystem, files_max=1)
+    def _read_sections(self, flush: _Flush) -> tuple[list[RecordBatch], list[Found]]:
+        """The batches to be written anew; none where anything of them is damaged."""
+        store, id = SegmentStore(self._filesystem, files_max=1), flush.topic.id
+        batches: list[RecordBatch] = []
+        found: list[Found] = []
         try:
-            return [
-                store.segment(section.file).read(entry)
-                for section in flush.merged
-                for entry in store.segment(section.file).entries(flush.topic.id)
-                if section.base <= entry.base < section.next
-            ]
+            for section in flush.merged:
+                try:
+                    entries = store.segment(section.file).entries(id)
+                except FlintError as error:
+                    if not is_damage(error):
+                        raise
+                    found.append(Found("index", section.file, cause_of(error)))
+                    continue
+                for entry in entries:
+                    if section.base <= entry.base < section.next:
+                        try:
+                            batches.append(store.segment(section.file).read(entry))
+                        except FlintError as error:
+                            if not is_damage(error):
+                                raise
+                            place = (id, entry.base, entry.next)
+                            found.append(Found("messages", section.file, cause_of(error), *place))
         finally:
             store.close()
+        return ([] if found else batches), found
 
     def _install(self, plan: _Plan, done: _Done) -> None:
         for flush in plan.flushes:
             section = done.sections.get(flush.topic.id)
             if section is not None and flush.topic.id in self._by_id:
-                flush.topic.log.flushed(section, flush.merge)
+                flush.topic.log.flushed(section, done.merged.get(flush.topic.id, 0))
+        for found in done.found:
+            self._take_note(found)
         if done.staged_file is not None:
             note_written(plan.staging, done.staged_file)
         for name in done.manifest.obsolete:
@@ -1042,6 +1153,7 @@ class DurableBroker(Broker):
                 f"backup to {where}: done, as of index {manifest.checkpoint}",
                 target=where,
                 index=manifest.checkpoint,
+                damaged_messages=self.damaged_messages(),
             )
         finally:
             self._copied.remove(files)
@@ -1083,6 +1195,8 @@ class DurableBroker(Broker):
         finally:
             # Whatever went wrong: nothing is acknowledged any more before the lock is given back.
             try:
+                if self.scrubber.is_running:
+                    await self._aside(self.scrubber.stop)
                 await super().close()
             finally:
                 try:
@@ -1135,6 +1249,8 @@ class _Plan(NamedTuple):
 class _Done(NamedTuple):
     manifest: Manifest
     sections: dict[int, Section]
+    merged: dict[int, int]
+    found: list[Found]
     staged_file: str | None
 
 

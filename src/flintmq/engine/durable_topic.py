@@ -22,6 +22,7 @@ from ..storage.manifest import GroupState
 from ..storage.topic_log import TopicLog
 from .commands import AdvanceFirstOffset, Append, Attempts, CreateGroup, SetCursor
 from .dedup import Flying
+from .expiry import end_of_life
 from .feeds import Feed
 from .keeping import Done, Journaled
 from .log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX
@@ -217,11 +218,14 @@ class DurableTopic(Topic):
         log = self.log
         offset = max(log.first_offset, self._first)
         while offset < log.next_offset:
-            source, row, stop = log.locate(offset)
+            source, row, stop = log.outline(offset)
             due_ms, reason = self._due_ms(source, row)
-            if due_ms > now_ms or (reason == "age" and self._is_held(offset)):
+            is_held = reason == "age" and self._is_held(offset)
+            if is_held:
+                due_ms, reason = end_of_life(source, row, self.ttl_ms), "expired"
+            if due_ms > now_ms:
                 break
-            offset += self._rows_due(source, row, stop, now_ms, reason)
+            offset += self._rows_due(source, row, stop, now_ms, reason, is_held)
             self._pass_over(self._kept(offset) if reason == "age" else offset, reason)
 
     def _arm_sweep(self) -> None:
@@ -240,6 +244,10 @@ class DurableTopic(Topic):
         await self._proposer.carry_out(
             SetCursor(self.id, cursor.label, cursor.began, cursor.committed)
         )
+
+    def damaged_ranges(self) -> Ranges:
+        first = self.log.first_offset
+        return [(max(first, damage.first), damage.next) for damage in self.log.damaged]
 
     # --- applying
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..batch import RecordBatch, RowSource
 from ..broker_api import Fetched, Filter
 from ..clock import Clock
-from ..errors import InvalidRequest
+from ..errors import FlintError, InvalidRequest
 from ..model import Extent, Missed, Start
 from ..rows import Rows, Run
 from .readers import resolve_start
@@ -49,7 +49,12 @@ def fetch(
     taken = size = 0
     budget = FILTER_ROWS_MAX
     while offset < stop_at and taken < max_rows and size < max_bytes and budget > 0:
-        source, row, rows = log.locate(offset)
+        try:
+            source, row, rows = log.locate(offset)
+        except FlintError:
+            if runs or gap is not None:
+                break  # whoever fetches on from here hears it
+            raise
         stop = min(rows, row + stop_at - offset, row + max_rows - taken)
         length = _length(source, row, stop)
         if runs and size + length > max_bytes:

@@ -71,6 +71,7 @@ class TopicFigures:
     waits: Mapping[str, int] = field(default_factory=dict)
     publish_seconds: Histogram | None = None
     groups: list[GroupFigures] = field(default_factory=list)
+    damaged: int = 0
 
     def add(self, other: TopicFigures) -> None:
         """Sum up, but for the groups: partitions of a topic, or topics without series."""
@@ -89,7 +90,7 @@ class TopicFigures:
 
 _TOPIC_SUMS = (
     "messages", "bytes", "first_offset", "next_offset", "publishers_waiting", "published",
-    "published_bytes", "delivered",
+    "published_bytes", "delivered", "damaged",
 )  # fmt: skip
 
 
@@ -108,6 +109,10 @@ class JournalFigures:
     last_index: int = 0
     """Of the last command that was proposed, since the data directory was made."""
     applied_index: int = 0
+    damaged_messages: int = 0
+    """What is known to be damaged on the disk, of all topics."""
+    scrub_bytes: int = 0
+    scrub_passes: int = 0
 
 
 @runtime_checkable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..batch import RowSource
 from ..broker_api import Filter, Grant
 from ..clock import Timer
-from ..errors import FilterFailed, FlintError, LeaseLost
+from ..errors import Corrupt, FilterFailed, FlintError, LeaseLost
 from ..group_model import GroupInfo, GroupStats, InFlight, Lease, Order, Ranges
 from ..groups.lanes import END
 from ..groups.offset_set import OffsetSet
@@ -383,9 +383,16 @@ class QueueGroup:
                     continue
                 self._has_more_to_look_at = selection.is_cut
                 return ranges, runs
-            picked = rows_of(topic, selection.ranges)
+            damaged: Ranges = []
+            picked = rows_of(topic, selection.ranges, damaged)
+            if damaged:
+                self._tell_damaged(damaged)
+                self._settle_selected(sorted(damaged), "damaged")
+                budget -= count_in(damaged)
+                if not picked:
+                    continue  # others may be ready behind them
             if not sifts:
-                return selection.ranges, picked
+                return (offsets_of(picked) if damaged else selection.ranges), picked
             budget -= sum(run.row_count for run in picked)
             picked = self._sift(picked)
             over = _cut(picked, left)
@@ -457,6 +464,26 @@ class QueueGroup:
         except BaseException:  # the journal has stopped
             self.queue.unfinish(ranges)
             raise
+
+    def pass_damaged(self, ranges: Ranges) -> Done:
+        """Nobody can be given these: the group is done with them, or it would wait for ever."""
+        self._tell_damaged(ranges)
+        return self.topic.keeper.settle(self.name, ranges, "damaged")
+
+    def _tell_damaged(self, ranges: Ranges) -> None:
+        limited(
+            _log,
+            logging.ERROR,
+            "group_passed_damage",
+            f"{self.topic.name}/{self.name}",
+            "a group passes over messages that are damaged on the disk; reset it to have them "
+            "delivered once they are restored",
+            amount=count_in(ranges),
+            topic=self.topic.name,
+            group=self.name,
+            first_offset=ranges[0][0],
+            count=count_in(ranges),
+        )
 
     # --- settling
 
@@ -926,8 +953,9 @@ class QueueGroup:
 # --- rows and offsets
 
 
-def rows_of(topic: Topic, ranges: Ranges) -> list[Run]:
-    """The rows at these offsets, in this order; neighbours of one batch are one run."""
+def rows_of(topic: Topic, ranges: Ranges, damaged: Ranges | None = None) -> list[Run]:
+    """The rows at these offsets, in this order; neighbours of one batch are one run. What is
+    damaged is left out, and noted in `damaged`."""
     locate, origin = topic.log.locate, topic.origin
     runs: list[Run] = []
     source = None
@@ -950,7 +978,17 @@ def rows_of(topic: Topic, ranges: Ranges) -> list[Run]:
             else:
                 if source is not None:
                     runs.append(_run(source, first, last, origin, picks))
-                source, row, rows = locate(start)
+                    source = None
+                try:
+                    source, row, rows = locate(start)
+                except Corrupt as error:
+                    if error.next_offset is None:
+                        raise
+                    upto = min(stop, error.next_offset)
+                    if damaged is not None:
+                        damaged.append((start, upto))
+                    start = upto
+                    continue
                 base, end = start - row, start - row + rows
                 upto = min(stop, end)
                 first, last, picks = row, upto - base, None

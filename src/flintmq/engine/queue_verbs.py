@@ -12,7 +12,7 @@ import msgspec
 from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
 from ..clock import Clock
-from ..errors import GroupExists, GroupNotFound, InvalidRequest, TopicNotFound
+from ..errors import Corrupt, GroupExists, GroupNotFound, InvalidRequest, TopicNotFound
 from ..group_model import (
     GroupInfo,
     GroupStats,
@@ -296,7 +296,7 @@ class QueueVerbs:
         waiting: list[int] = []
         for start, stop in ranges:
             for offset in range(max(start, log.first_offset), min(stop, log.next_offset)):
-                source, row, _ = log.locate(offset)
+                source, row, _ = log.outline(offset)
                 if source.deliver_at(row) > now_ms and offset not in found.lanes.cancelled:
                     waiting.append(offset)
         if waiting:
@@ -313,12 +313,19 @@ class QueueVerbs:
                 raise again(group.ended)
             found = []
             gone: list[int] = []
+            damaged: list[int] = []
             for one in dead:
                 if one.offset < topic.log.first_offset:
                     gone.append(one.offset)  # retention was faster
-                else:
+                    continue
+                try:
                     source, row, _ = topic.log.locate(one.offset)
+                except Corrupt:
+                    damaged.append(one.offset)
+                else:
                     found.append((source, row, one))
+            if damaged:
+                await _done(group.pass_damaged(merged(damaged)))
             if gone:
                 await _done(topic.keeper.settle(group.name, merged(gone), "retention"))
             if found:

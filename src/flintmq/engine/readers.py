@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..batch import RowSource
 from ..broker_api import Filter, RowFilter
-from ..errors import Closed, FilterFailed, FlintError, InvalidRequest
+from ..errors import Closed, Corrupt, FilterFailed, FlintError, InvalidRequest
 from ..group_model import Ranges
 from ..groups.offset_set import OffsetSet
 from ..model import Missed, Start
@@ -110,6 +110,10 @@ class Reader:
         first = self._reading = cursor.position
         try:
             runs, has_looked = self._read(log.next_offset, max_rows)
+        except Corrupt:
+            if gap is None:
+                raise
+            runs, has_looked = [], False  # the gap is told first; the next take hears it
         finally:
             cursor.position = self._reading
             self._hold(first, self._reading)
@@ -124,9 +128,13 @@ class Reader:
         first = returned.first()
         if first is None:
             return Rows([])
-        self._reading = first
+        self._reading, behind = first, returned.first_missing(first)
         try:
-            runs, _ = self._read(returned.first_missing(first), max_rows)
+            runs, _ = self._read(behind, max_rows)
+        except Corrupt as error:
+            # It is told once: the position of the name is elsewhere, and seeking does not help.
+            self._reading = min(behind, error.next_offset or first)
+            raise
         finally:
             returned.remove_range(first, self._reading)
             self._hold(first, self._reading)
@@ -140,7 +148,12 @@ class Reader:
         wanted = max_rows
         budget = _FILTER_ROWS_MAX
         while wanted and self._reading < behind and budget:
-            source, row, stop = log.locate(self._reading)
+            try:
+                source, row, stop = log.locate(self._reading)
+            except FlintError:
+                if runs:
+                    break  # the next take hears it
+                raise
             stop = min(stop, row + behind - self._reading)
             if cursor.filter is None:
                 end = min(stop, row + wanted)

@@ -38,6 +38,7 @@ def merged_stats(name: str, row: list[Topic]) -> TopicStats:
         published=sum(part.published for part in parts),
         delivered=sum(part.delivered for part in parts),
         rates={rate: sum(part.rates[rate] for part in parts) for rate in parts[0].rates},
+        damaged=sum(part.damaged for part in parts),
         partitions=parts,
     )
 

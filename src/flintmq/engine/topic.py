@@ -28,6 +28,7 @@ from ..batch import (
 from ..broker_api import Filter
 from ..clock import Clock, Timer
 from ..errors import (
+    Corrupt,
     FilterFailed,
     FlintError,
     GroupExists,
@@ -40,6 +41,7 @@ from ..errors import (
 from ..group_model import GroupInfo, GroupStats, Ranges
 from ..groups.lanes import LaneIndex
 from ..groups.offset_set import OffsetSet
+from ..groups.ranges import count_in
 from ..groups.token_bucket import TokenBucket
 from ..metrics import Histogram, Meter
 from ..model import Receipt, Start, TopicInfo, TopicOptions, TopicStats
@@ -621,7 +623,11 @@ class Topic:
                 stored.append((first, row))
                 if not self.feeds:
                     continue
-                first, row, _ = self.log.locate(first)
+                try:
+                    first, row, _ = self.log.locate(first)
+                except Corrupt:
+                    self._drops["damaged"] += len(self.feeds)
+                    continue
             self._offer(Run(first, row, row + 1, self.origin), was_let_in=False)
         if stored:
             self.lanes.add_due(stored)
@@ -721,7 +727,7 @@ class Topic:
         log = self.log
         if log.first_offset == log.next_offset:
             return FOREVER, ""
-        source, row, _ = log.locate_first()
+        source, row, _ = log.outline(log.first_offset)
         due_ms, reason = self._due_ms(source, row)
         if reason == "age" and self._is_held(log.first_offset):
             return end_of_life(source, row, self.ttl_ms), "expired"
@@ -755,9 +761,18 @@ class Topic:
             offset = log.first_offset + self._rows_due(source, row, stop, now_ms, reason)
             self._drop(self._kept(offset) if reason == "age" else offset, reason)
 
-    def _rows_due(self, source: RowSource, row: int, stop: int, now_ms: int, reason: str) -> int:
-        """How many rows from `row` on are due for the same reason as the first one."""
-        age_ms = self._age_ms if self._age_ms is not None else FOREVER
+    def _rows_due(
+        self,
+        source: RowSource,
+        row: int,
+        stop: int,
+        now_ms: int,
+        reason: str,
+        is_held: bool = False,
+    ) -> int:
+        """How many rows from `row` on are due for the same reason as the first one. Those that a
+        group holds are not due by their age."""
+        age_ms = self._age_ms if self._age_ms is not None and not is_held else FOREVER
         end = row + 1
         while end < stop:
             life, age = end_of_life(source, end, self.ttl_ms), source.time(end) + age_ms
@@ -863,7 +878,10 @@ class Topic:
     def key_hashes(self, start: int, stop: int) -> list[int]:
         hashes: list[int] = []
         while start < stop:
-            source, row, rows = self.log.locate(start)
+            try:
+                source, row, rows = self.log.locate(start)
+            except Corrupt:  # nobody gets it: no key has to wait for it
+                source, row, rows = self.log.outline(start)
             end = min(rows, row + stop - start)
             if source.columns & (KEY_HASH | KEYS):
                 hashes += map(source.key_hash, range(row, end))
@@ -973,11 +991,11 @@ class Topic:
 
     def _forget_delays(self, offsets: range) -> None:
         """Take back those that wait still: since it was decided, their time may have come."""
-        locate, served_ms = self.log.locate, self.lanes.served_ms
+        outline, served_ms = self.log.outline, self.lanes.served_ms
         waiting = []
         for offset in offsets:
             if offset >= self.log.first_offset:
-                source, row, _ = locate(offset)
+                source, row, _ = outline(offset)
                 if source.deliver_at(row) > served_ms:
                     waiting.append(offset)
         self._delays.discard(waiting)
@@ -1088,7 +1106,12 @@ class Topic:
                 ),
                 *(group.figures() for group in self.queues.values()),
             ],
+            damaged=count_in(self.damaged_ranges()),
         )
+
+    def damaged_ranges(self) -> Ranges:
+        """What is known to be damaged on the disk."""
+        return []
 
     def _cursor_figures(self, cursor: Cursor) -> GroupFigures:
         return GroupFigures(
@@ -1134,6 +1157,8 @@ class Topic:
                 "published_bytes": self.published.size_per_second(now_ms),
                 "delivered": self.delivered.per_second(now_ms),
             },
+            damaged=count_in(self.damaged_ranges()),
+            damaged_ranges=self.damaged_ranges(),
         )
 
 

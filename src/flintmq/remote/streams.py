@@ -562,7 +562,7 @@ class RemoteReader(RemoteStream):
         self._runs.clear()
         self._behind.clear()
         self._head = 0
-        self._gap = None
+        self._gap = self._error = None
 
     async def commit(
         self, offset: int | None, partition: int | None = None, *, is_own: bool = False

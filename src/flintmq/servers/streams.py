@@ -178,6 +178,7 @@ class Stream:
 
     def drop_left(self) -> None:
         self._left.clear()
+        self._failed = None
 
     def is_ready(self) -> bool:
         return bool(self._left) or self._failed is not None or self.api.is_ready()

@@ -47,7 +47,8 @@ def check_empty(target: FileSystem) -> None:
 def back_up(source: FileSystem, manifest: Manifest, target: FileSystem, tell: Tell) -> None:
     """Copy what a manifest refers to. Its segments must stay where they are meanwhile.
 
-    Segments never change, so that where the target is on the same disk, it has them by link.
+    Segments never change, so that where the target is on the same disk, it has them by link. What
+    is damaged in them is damaged in the copy.
     """
     check_empty(target)
     files = sorted(manifest.files())
@@ -55,7 +56,7 @@ def back_up(source: FileSystem, manifest: Manifest, target: FileSystem, tell: Te
         for directory in (SEGMENTS, JOURNAL):
             target.make_directory(directory)
         target.sync_directory()
-        _copy(source, files, target, tell, made, link=True)
+        _copy(source, files, target, tell, made, link=True, around_damage=True)
         # The journal's positions mean nothing in a new one, which begins with frame 1.
         write_manifest(target, msgspec.structs.replace(manifest, position=0, obsolete=[]))
 
@@ -106,6 +107,7 @@ def _copy(
     made: list[str],
     *,
     link: bool,
+    around_damage: bool = False,
 ) -> None:
     sizes = {name: source.size_of(name) for name in files}
     total, done = sum(sizes.values()), 0
@@ -113,7 +115,7 @@ def _copy(
         tell(Progress(name, count, len(files), done, total))
         made.append(name)
         if not (link and source.link(name, target, name)):
-            copy_file(source, name, target, name)
+            copy_file(source, name, target, name, around_damage=around_damage)
         done += sizes[name]
     for directory in {directory_of(name) for name in files}:
         target.sync_directory(directory)

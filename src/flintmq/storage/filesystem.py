@@ -20,6 +20,8 @@ from ..errors import DataDirectoryInUse, StorageFailed, StorageFull
 Buffer = bytes | memoryview
 
 COPY_BYTES = 1 << 20
+BLOCK_BYTES = 4096
+"""What a disk reads or cannot read as a whole."""
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -127,16 +129,26 @@ def read_file(filesystem: FileSystem, name: str) -> bytes:
 
 
 def copy_file(
-    source: FileSystem, name: str, target: FileSystem, target_name: str, *, bytes_max: int = -1
+    source: FileSystem,
+    name: str,
+    target: FileSystem,
+    target_name: str,
+    *,
+    bytes_max: int = -1,
+    around_damage: bool = False,
 ) -> None:
-    """Copy a file, or its first `bytes_max` bytes, and sync the copy, but not its directory."""
+    """Copy a file, or its first `bytes_max` bytes, and sync the copy, but not its directory.
+
+    With `around_damage`, what the disk cannot read is zeros in the copy, whose checksums tell.
+    """
     reading = source.open(name)
     try:
         writing = target.create(target_name)
         try:
             left = reading.size() if bytes_max < 0 else bytes_max
             position = 0
-            while left > 0 and (data := reading.pread(min(left, COPY_BYTES), position)):
+            read = _read_around if around_damage else _read
+            while left > 0 and (data := read(reading, min(left, COPY_BYTES), position)):
                 writing.pwritev([data], position)
                 position += len(data)
                 left -= len(data)
@@ -145,6 +157,21 @@ def copy_file(
             writing.close()
     finally:
         reading.close()
+
+
+def _read(file: File, length: int, position: int) -> bytes:
+    return file.pread(length, position)
+
+
+def _read_around(file: File, length: int, position: int) -> bytes:
+    try:
+        return file.pread(length, position)
+    except StorageFailed:
+        if length <= BLOCK_BYTES:
+            return bytes(length)
+    blocks = range(position, position + length, BLOCK_BYTES)
+    end = position + length
+    return b"".join(_read_around(file, min(BLOCK_BYTES, end - at), at) for at in blocks)
 
 
 def directory_of(name: str) -> str:

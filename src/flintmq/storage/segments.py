@@ -26,6 +26,7 @@ no payload.
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -43,7 +44,7 @@ from ..batch.format import (
     RELATIVE,
     control_size,
 )
-from ..errors import Corrupt, UnsupportedFormat
+from ..errors import Corrupt, FlintError, StorageFailed, UnsupportedFormat
 from .filesystem import File, FileSystem
 
 MAGIC = b"FMQSEG1\0"
@@ -183,6 +184,52 @@ def sections(file: str, entries: Iterable[BatchEntry]) -> dict[int, Section]:
     return found
 
 
+class Trailer(NamedTuple):
+    """What a segment says of itself."""
+
+    size: int
+    entries: int
+    data_end: int
+    data_checksum: int
+    index_checksum: int
+    control_checksum: int
+
+    @property
+    def behind_index(self) -> int:
+        return self.data_end + self.entries * _ENTRY.size
+
+    def parts(self) -> list[tuple[int, int, int]]:
+        """Data, index and control: where each begins and ends, and its checksum."""
+        behind_control = self.size - _TRAILER.size
+        return [
+            (0, self.data_end, self.data_checksum),
+            (self.data_end, self.behind_index, self.index_checksum),
+            (self.behind_index, behind_control, self.control_checksum),
+        ]
+
+
+def read_trailer(file: File, name: str) -> Trailer:
+    """The trailer of a segment. Raises Corrupt, or UnsupportedFormat."""
+    size = file.size()
+    if size < len(MAGIC) + _TRAILER.size:
+        raise _corrupt(name, f"is {size:,} bytes; it was cut short")
+    data = file.pread(_TRAILER.size, size - _TRAILER.size)
+    if len(data) < _TRAILER.size:
+        raise _corrupt(name, "was cut short")
+    magic, version, checksum_id, *fields, checksum = _TRAILER.unpack(data)
+    if magic != TRAILER_MAGIC or crc32c(data[: _TRAILER_CHECKED.size]) != checksum:
+        raise _corrupt(name, "has no valid trailer")
+    if version != VERSION or checksum_id != CRC32C:
+        raise UnsupportedFormat(
+            f"segment {name} has version {version}, checksum {checksum_id}; "
+            f"this FlintMQ reads version {VERSION}, checksum {CRC32C}"
+        )
+    trailer = Trailer(size, *fields)
+    if trailer.behind_index + _TRAILER.size > size:
+        raise _corrupt(name, "does not have the length its trailer says")
+    return trailer
+
+
 class Segment:
     """A sealed segment, open for reading. The index is read when it is first needed."""
 
@@ -195,7 +242,7 @@ class Segment:
         self._data_checksum = 0
         self._control = (0, 0, 0)
         self._control_at: dict[int, tuple[int, int]] = {}
-        self._control_is_good = False
+        self._control_is_good: bool | None = None
         try:
             self._read_index()
         except BaseException:
@@ -203,26 +250,11 @@ class Segment:
             raise
 
     def _read_index(self) -> None:
-        size = self._file.size()
-        if size < len(MAGIC) + _TRAILER.size:
-            raise self._corrupt(f"is {size:,} bytes; it was cut short")
-        trailer = self._file.pread(_TRAILER.size, size - _TRAILER.size)
-        (
-            magic, version, checksum_id, count, data_end, data_checksum, index_checksum,
-            control_checksum, checksum,
-        ) = _TRAILER.unpack(trailer)  # fmt: skip
-        if magic != TRAILER_MAGIC or crc32c(trailer[: _TRAILER_CHECKED.size]) != checksum:
-            raise self._corrupt("has no valid trailer")
-        if version != VERSION or checksum_id != CRC32C:
-            raise UnsupportedFormat(
-                f"segment {self.name} has version {version}, checksum {checksum_id}; "
-                f"this FlintMQ reads version {VERSION}, checksum {CRC32C}"
-            )
-        behind_index = data_end + count * _ENTRY.size
-        if behind_index + _TRAILER.size > size:
-            raise self._corrupt("does not have the length its trailer says")
+        trailer = read_trailer(self._file, self.name)
+        size, data_end, count = trailer.size, trailer.data_end, trailer.entries
+        behind_index = trailer.behind_index
         index = self._file.pread(count * _ENTRY.size, data_end)
-        if crc32c(index) != index_checksum:
+        if crc32c(index) != trailer.index_checksum:
             raise self._corrupt("has a damaged index")
         control_bytes = 0
         for fields in _ENTRY.iter_unpack(index):
@@ -235,8 +267,8 @@ class Segment:
                 control_bytes += length
         if behind_index + control_bytes + _TRAILER.size != size:
             raise self._corrupt("does not have the length its trailer says")
-        self._data_end, self._data_checksum = data_end, data_checksum
-        self._control = (behind_index, control_bytes, control_checksum)
+        self._data_end, self._data_checksum = data_end, trailer.data_checksum
+        self._control = (behind_index, control_bytes, trailer.control_checksum)
 
     def topics(self) -> list[int]:
         return list(self._by_topic)
@@ -291,11 +323,11 @@ class Segment:
         )
 
     def _check_control(self) -> None:
-        if not self._control_is_good:
+        if self._control_is_good is None:
             position, length, checksum = self._control
-            if crc32c(self._file.pread(length, position)) != checksum:
-                raise self._corrupt("has damaged control columns")
-            self._control_is_good = True
+            self._control_is_good = crc32c(self._file.pread(length, position)) == checksum
+        if not self._control_is_good:
+            raise self._corrupt("has damaged control columns")
 
     def verify(self) -> None:
         """Check the whole file: the data against the trailer's checksum. Raises Corrupt."""
@@ -311,10 +343,26 @@ class Segment:
         self._file.close()
 
     def _corrupt(self, what: str) -> Corrupt:
-        return Corrupt(
-            f"segment {self.name} {what}; `flintmq log repair` can save what is readable, "
-            "or restore a backup"
-        )
+        return _corrupt(self.name, what)
+
+
+def _corrupt(name: str, what: str) -> Corrupt:
+    return Corrupt(
+        f"segment {name} {what}; `flintmq log repair` can save what is readable, "
+        "or restore a backup"
+    )
+
+
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def is_damage(error: FlintError) -> bool:
+    """Whether what could not be read is damaged, as far as reading can tell: not where it is of
+    another version, or the process has too many files open."""
+    if isinstance(error, StorageFailed):
+        cause = error.__cause__
+        return not (isinstance(cause, OSError) and cause.errno in _PASSING)
+    return isinstance(error, Corrupt) and not isinstance(error, UnsupportedFormat)
 
 
 class SegmentStore:

@@ -2,16 +2,36 @@
 
 What the tail holds is in the journal; a checkpoint writes it to a segment and puts the section in
 its place. Everything a reader asks for comes from here, whether it is in memory or on disk.
+
+What the disk has damaged is known by its offsets: a batch, or a whole section where the index of
+its segment cannot be read. Whoever reads there hears Corrupt; everything else goes on: sizes come
+from the index, ages from there and from the control columns, which are in a segment twice.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
-from ..batch import DELIVER_AT, NOT_PLAIN, BatchBuilder, DecodeCache, RecordBatch
-from ..errors import FlintError
-from .segments import BatchEntry, Section, SegmentStore
+from ..batch import DELIVER_AT, NOT_PLAIN, TIMES, BatchBuilder, DecodeCache, RecordBatch
+from ..errors import Corrupt, FlintError
+from .segments import BatchEntry, Section, Segment, SegmentStore, is_damage
+
+T = TypeVar("T")
+
+
+class Damage(NamedTuple):
+    """Messages that the disk has damaged: from `first` to before `next`."""
+
+    first: int
+    next: int
+    file: str
+    cause: str
+
+
+def _ignore(damage: Damage) -> None: ...
 
 
 class TopicLog:
@@ -20,8 +40,24 @@ class TopicLog:
     Invariant: sections, then tail, follow each other without a gap, and times never go back.
     """
 
-    def __init__(self, topic: int, store: SegmentStore, cache: DecodeCache) -> None:
+    def __init__(
+        self,
+        topic: int,
+        store: SegmentStore,
+        cache: DecodeCache,
+        *,
+        name: str = "",
+        on_damage: Callable[[Damage], None] = _ignore,
+    ) -> None:
         self._topic, self._store, self._cache = topic, store, cache
+        self._name, self._on_damage = name, on_damage
+        self.damaged: list[Damage] = []
+        """What is known to be damaged, in order. It is not looked at again before the next start:
+        a disk takes its time to say that it cannot read."""
+        self._without_index: set[str] = set()
+        self._cut = (-1, -1, 0)
+        """A batch that was dropped in part: where it begins, the first offset that is left, and
+        what those before it counted for. So what is dropped of it adds up, readable or not."""
         self.first_offset = 0
         self.next_offset = 0
         self.byte_count = 0
@@ -41,7 +77,8 @@ class TopicLog:
         self.first_offset, self.next_offset = first_offset, next_offset
         self.last_time = last_time
         self.byte_count = sum(section.size for section in sections)
-        if sections and first_offset > sections[0].base:
+        if sections and sections[0].base < first_offset < next_offset:
+            self._note_cut(first_offset)
             self.byte_count -= self.size_between(sections[0].base, min(first_offset, next_offset))
 
     # --- appending and flushing
@@ -90,41 +127,166 @@ class TopicLog:
         if self._tail_bases and offset >= self._tail_bases[0]:
             batch = self._tail[bisect_right(self._tail_bases, offset) - 1]
         else:
-            name, entry = self._entry(offset)
-            batch = self._store.read(name, entry)
+            batch = self._sealed(offset)
         return batch, offset - batch.base_offset, batch.row_count
 
     def locate_first(self) -> tuple[RecordBatch, int, int]:
         return self.locate(self.first_offset)
 
-    def _entry(self, offset: int) -> tuple[str, BatchEntry]:
-        section = self.sections[bisect_right(self._section_bases, offset) - 1]
-        return section.file, self._store.segment(section.file).entry_at(self._topic, offset)
+    def _section(self, offset: int) -> Section:
+        return self.sections[bisect_right(self._section_bases, offset) - 1]
+
+    def _sealed(self, offset: int) -> RecordBatch:
+        """A batch of a segment. Raises Corrupt with the offsets if it is damaged."""
+        if self.damaged and (known := self.damage_at(offset)) is not None:
+            raise self._corrupt(known)
+        section = self._section(offset)
+        entry = self._index(section).entry_at(self._topic, offset)
+        return self._tried(
+            lambda: self._store.read(section.file, entry), entry.base, entry.next, section.file
+        )
+
+    def _index(self, section: Section) -> Segment:
+        if section.file in self._without_index:
+            known = self.damage_at(section.base)
+            raise self._corrupt(known or Damage(*section[1:3], section.file, "its index is lost"))
+        try:
+            return self._tried(
+                lambda: self._store.segment(section.file), section.base, section.next, section.file
+            )
+        except Corrupt:
+            self._without_index.add(section.file)
+            raise
+
+    def _tried(self, read: Callable[[], T], first: int, next: int, file: str) -> T:
+        """What is read; what cannot be read twice is damaged."""
+        try:
+            return read()
+        except FlintError as error:
+            if not is_damage(error):
+                raise
+            self._store.forget(file)
+        try:
+            return read()
+        except FlintError as error:
+            if not is_damage(error):
+                raise
+            cause = str(error).partition(";")[0]
+            raise self._corrupt(self.note_damage(first, next, file, cause)) from error
+
+    def note_damage(self, first: int, next: int, file: str, cause: str) -> Damage:
+        """Remember that these cannot be read, and tell it once."""
+        known = self.damage_at(first)
+        if known is not None and known.next >= next:
+            return known
+        damage = Damage(first, next, file, cause)
+        # A segment whose index was read before it was damaged has had single batches in here.
+        others = [other for other in self.damaged if not first <= other.first < next]
+        self.damaged = sorted([*others, damage])
+        self._on_damage(damage)
+        return damage
+
+    def note_lost_index(self, file: str, cause: str) -> None:
+        """The index of a segment cannot be read: nothing of ours in it can be found."""
+        for section in self.sections:
+            if section.file == file and section.next > self.first_offset:
+                self._without_index.add(file)
+                self.note_damage(section.base, section.next, file, cause)
+
+    def is_damaged(self, section: Section) -> bool:
+        return any(section.base <= damage.first < section.next for damage in self.damaged)
+
+    def damage_at(self, offset: int) -> Damage | None:
+        at = bisect_right(self.damaged, offset, key=lambda damage: damage.first) - 1
+        return self.damaged[at] if at >= 0 and offset < self.damaged[at].next else None
+
+    def holds(self, file: str, first: int) -> bool:
+        """Whether a batch of a segment is still part of the topic."""
+        return first < self.next_offset and any(
+            section.file == file and section.base <= first < section.next
+            for section in self.sections
+            if section.next > self.first_offset
+        )
+
+    def _corrupt(self, damage: Damage) -> Corrupt:
+        name, _, partition = self._name.partition("/")
+        where = f"topic {name!r}" + (f" partition {partition}" if partition else "")
+        error = Corrupt(
+            f"offsets {damage.first} to {damage.next - 1} of {where} are damaged on the disk "
+            f"({damage.cause}); seek to offset {damage.next} to read on behind them; to get them "
+            "back, restore a backup; to be rid of them, purge the topic up to there, or stop the "
+            "broker and run `flintmq log repair`"
+        )
+        error.topic, error.partition = name, int(partition or 0)
+        error.first_offset, error.next_offset = damage.first, damage.next
+        return error
+
+    def _control(self, section: Section, entry: BatchEntry) -> RecordBatch | None:
+        """The control columns of a batch that has some; None where they are damaged in both of
+        their places."""
+        try:
+            return self._store.segment(section.file).read_control(entry)
+        except FlintError as error:
+            if not is_damage(error):
+                raise
+        try:
+            return self._sealed(entry.base)
+        except Corrupt:
+            return None
 
     def control_at(self, offset: int) -> tuple[RecordBatch | None, int, int]:
         """What holds the control columns of `offset`, its row there, and the row behind the last;
-        None as the first where they are plain. No payload is read."""
-        if self._tail_bases and offset >= self._tail_bases[0]:
+        None as the first where they are plain, or cannot be read. No payload is read."""
+        if self._is_in_tail(offset):
             batch, row, stop = self.locate(offset)
             return batch if batch.columns & NOT_PLAIN else None, row, stop
-        section = self.sections[bisect_right(self._section_bases, offset) - 1]
-        if not section.columns & NOT_PLAIN:
-            return None, offset - section.base, section.next - section.base
-        segment = self._store.segment(section.file)
-        entry = segment.entry_at(self._topic, offset)
-        control = segment.read_control(entry) if entry.columns & NOT_PLAIN else None
-        return control, offset - entry.base, entry.rows
+        section = self._section(offset)
+        if section.columns & NOT_PLAIN:
+            with suppress(Corrupt):
+                entry = self._index(section).entry_at(self._topic, offset)
+                has_some = entry.columns & NOT_PLAIN
+                control = self._control(section, entry) if has_some else None
+                return control, offset - entry.base, entry.rows
+        return None, offset - section.base, section.next - section.base
+
+    def outline(self, offset: int) -> tuple[RecordBatch, int, int]:
+        """As `locate`, for who asks for times and control columns alone. Never raises: of what
+        cannot be read, all messages are taken to be as young as the last, and to have no expiry of
+        their own unless the control columns say so."""
+        if self._is_in_tail(offset):
+            return self.locate(offset)
+        section = self._section(offset)
+        base, next, time = section.base, section.next, section.last_time
+        control: RecordBatch | None = None
+        with suppress(FlintError):
+            entry = self._index(section).entry_at(self._topic, offset)
+            base, next, time = entry.base, entry.next, entry.last_time
+            if entry.columns & TIMES:
+                with suppress(Corrupt):
+                    return self.locate(offset)
+            if entry.columns & NOT_PLAIN:
+                control = self._control(section, entry)
+        if control is None or control.columns & TIMES:
+            control = RecordBatch(
+                columns=0, row_count=next - base, body=b"", control_length=0, payload_length=0,
+                raw_length=0, base_offset=base,
+            )  # fmt: skip
+        control.append_time = time
+        return control, offset - base, next - base
 
     def delayed(self, now_ms: int) -> Iterator[tuple[int, int, int]]:
         """When messages in segments are due, their offsets and priorities, of those that are not
-        due yet."""
+        due yet. What cannot be read is never due."""
         for section in self.sections:
             if not section.columns & DELIVER_AT:
                 continue
-            segment = self._store.segment(section.file)
-            for entry in segment.entries(self._topic):
-                control = segment.read_control(entry)
-                if control is None or not control.columns & DELIVER_AT:
+            try:
+                entries = self._index(section).entries(self._topic)
+            except Corrupt:
+                continue
+            for entry in entries:
+                control = self._control(section, entry) if entry.columns & DELIVER_AT else None
+                if control is None:
                     continue
                 for row in range(entry.rows):
                     due_ms = control.deliver_at(row)
@@ -132,14 +294,18 @@ class TopicLog:
                         yield due_ms, entry.base + row, control.priority(row)
 
     def time_of(self, offset: int) -> int:
-        batch, row, _ = self.locate(offset)
+        batch, row, _ = self.outline(offset)
         return batch.time(row)
 
     def offset_at_time(self, time_ms: int) -> int:
-        """The first offset that was appended at `time_ms` or later."""
+        """The first offset that was appended at `time_ms` or later; in a batch that is damaged, its
+        first."""
         if self.first_offset == self.next_offset or self.last_time < time_ms:
             return self.next_offset
-        batch = self._batch_at_time(time_ms)
+        try:
+            batch = self._batch_at_time(time_ms)
+        except Corrupt as error:
+            return max(error.first_offset or 0, self.first_offset)
         if batch is None:
             return self.next_offset
         row = bisect_left(range(batch.row_count), time_ms, key=batch.time)
@@ -148,10 +314,9 @@ class TopicLog:
     def _batch_at_time(self, time_ms: int) -> RecordBatch | None:
         at = bisect_left(self.sections, time_ms, key=lambda section: section.last_time)
         if at < len(self.sections):
-            name = self.sections[at].file
-            entry = self._store.segment(name).entry_at_time(self._topic, time_ms)
+            entry = self._index(self.sections[at]).entry_at_time(self._topic, time_ms)
             if entry is not None:
-                return self._store.read(name, entry)
+                return self._sealed(entry.base)
         at = bisect_left(self._tail, time_ms, key=lambda batch: batch.time(batch.row_count - 1))
         return self._tail[at] if at < len(self._tail) else None
 
@@ -166,7 +331,10 @@ class TopicLog:
             self.byte_count = 0
         else:
             self.byte_count -= self.size_between(self.first_offset, offset)
+            self._note_cut(offset)
         self.first_offset = offset
+        if self.damaged:
+            self.damaged = [damage for damage in self.damaged if damage.next > offset]
         count = 0
         for batch in self._tail:
             if batch.base_offset + batch.row_count > offset:
@@ -187,18 +355,27 @@ class TopicLog:
         while start < stop:
             base, next, whole = self._extent(start)
             end = min(next, stop)
-            size += whole if (start, end) == (base, next) else self._part(start, end)
+            size += whole if end == next else self._before(end, base, next, whole)
+            if start > base:
+                size -= self._before(start, base, next, whole)
             start = end
         return size
 
-    def _part(self, start: int, end: int) -> int:
+    def _before(self, offset: int, base: int, next: int, whole: int) -> int:
+        """What the messages of a batch before `offset` count for."""
+        cut_base, cut_at, cut_size = self._cut
+        if (base, offset) == (cut_base, cut_at):
+            return cut_size
         try:
-            batch, row, _ = self.locate(start)
-            return batch.size(row, row + end - start)
+            batch, row, _ = self.locate(offset)
+            return batch.size(0, row)
         except FlintError:
-            base, next, whole = self._extent(start)
-            rows = next - base
-            return whole * (end - base) // rows - whole * (start - base) // rows
+            share = whole * (offset - base) // (next - base)
+            return max(share, cut_size) if cut_base == base and cut_at < offset else share
+
+    def _note_cut(self, offset: int) -> None:
+        base, next, whole = self._extent(offset)
+        self._cut = (base, offset, self._before(offset, base, next, whole) if offset > base else 0)
 
     def _is_in_tail(self, offset: int) -> bool:
         return bool(self._tail_bases) and offset >= self._tail_bases[0]
@@ -209,10 +386,10 @@ class TopicLog:
         if self._is_in_tail(offset):
             batch, _, rows = self.locate(offset)
             return batch.base_offset, batch.base_offset + rows, batch.size(0, rows)
+        section = self._section(offset)
         try:
-            _, entry = self._entry(offset)
+            entry = self._index(section).entry_at(self._topic, offset)
         except FlintError:
-            section = self.sections[bisect_right(self._section_bases, offset) - 1]
             return section.base, section.next, section.size
         return entry.base, entry.next, entry.size
 

@@ -248,7 +248,25 @@ class JournalCollector:
     full = Family(
         "flintmq_disk_full", "gauge", "1 while the disk is full and publishes are refused."
     )
-    families = (syncs, written, frames, waiting, unflushed, checkpoints, failures, full)
+    damaged = Family(
+        "flintmq_damaged_messages",
+        "gauge",
+        "Messages that are known to be damaged on the disk. Whoever reads them gets an error.",
+    )
+    scrubbed = Family(
+        "flintmq_scrub_read_bytes_total",
+        "counter",
+        "Bytes of sealed segments that were read to look for damage.",
+    )
+    passes = Family(
+        "flintmq_scrub_passes_total",
+        "counter",
+        "How often all sealed segments were looked through for damage.",
+    )
+    families = (
+        *(syncs, written, frames, waiting, unflushed, checkpoints, failures, full),
+        *(damaged, scrubbed, passes),
+    )
 
     def __init__(self, state: HttpState) -> None:
         self._state = state
@@ -265,6 +283,9 @@ class JournalCollector:
             page.add_histogram(self.checkpoints, figures.checkpoint_seconds)
             page.add(self.failures, figures.checkpoint_failures)
             page.add(self.full, int(figures.is_full))
+            page.add(self.damaged, figures.damaged_messages)
+            page.add(self.scrubbed, figures.scrub_bytes)
+            page.add(self.passes, figures.scrub_passes)
         yield
 
 
@@ -308,8 +329,15 @@ class TopicCollector:
     dropped = Family(
         "flintmq_topic_dropped_messages_total",
         "counter",
-        "Messages the topic let go, by reason: count, bytes, age, expired, overflow, read, feed.",
+        "Messages the topic let go, by reason: count, bytes, age, expired, overflow, read, feed, "
+        "damaged.",
         ("topic", "reason"),
+    )
+    broken = Family(
+        "flintmq_topic_damaged_messages",
+        "gauge",
+        "Messages that are known to be damaged on the disk; only of topics that have some.",
+        _T,
     )
     held = Family(
         "flintmq_topic_publishes_held_total",
@@ -368,7 +396,8 @@ class TopicCollector:
     group_dropped = Family(
         "flintmq_group_dropped_messages_total",
         "counter",
-        "Messages never delivered, by reason: expired, filtered, retention, cancelled, reset.",
+        "Messages never delivered, by reason: expired, filtered, retention, cancelled, reset, "
+        "damaged.",
         ("topic", "group", "reason"),
     )
 
@@ -386,8 +415,8 @@ class TopicCollector:
 
     families = (
         topics, feeds, published, published_bytes, delivered, messages, size, first, next, readers,
-        publishers, dropped, held, seconds, lag, pending, in_flight, delayed, oldest, members,
-        waiting, paused, group_delivered, redelivered, acked, nacked, expired, dead,
+        publishers, dropped, held, broken, seconds, lag, pending, in_flight, delayed, oldest,
+        members, waiting, paused, group_delivered, redelivered, acked, nacked, expired, dead,
         group_dropped, series, topics_left_out, groups_left_out,
     )  # fmt: skip
 
@@ -460,6 +489,8 @@ class TopicCollector:
         add(self.publishers, figures.publishers_waiting, text)
         page.add_counts(self.dropped, "reason", figures.drops, text)
         page.add_counts(self.held, "by", figures.waits, text)
+        if figures.damaged:
+            add(self.broken, figures.damaged, text)
         if figures.publish_seconds is not None:
             page.add_histogram(self.seconds, figures.publish_seconds, text)
 

@@ -29,7 +29,11 @@ def health_routes(state: HttpState) -> list[BaseRoute]:
     async def ready(_: Request) -> Response:
         why_not = state.why_not_ready()
         if why_not is None:
-            return JsonResponse({"status": "ready"})
+            # Where messages are damaged, everything else is served: clients may be sent here.
+            damaged = state.damaged_messages()
+            return JsonResponse(
+                {"status": "ready"} | ({"damaged_messages": damaged} if damaged else {})
+            )
         return JsonResponse({"status": "not ready", "reason": why_not}, 503)
 
     return [

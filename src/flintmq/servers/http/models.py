@@ -128,6 +128,8 @@ class Stats(Model):
     published: int
     delivered: int
     rates: dict[str, float]
+    damaged: int = 0
+    damaged_ranges: list[tuple[int, int]] = []
 
 
 class Partition(Model):

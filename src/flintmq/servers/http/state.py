@@ -29,6 +29,8 @@ class HttpState:
     """Whether the broker has recovered and is not closed; then every page is served."""
     failure: Callable[[], FlintError | None] = lambda: None
     """What ended the broker's disk, if anything did."""
+    damaged_messages: Callable[[], int] = lambda: 0
+    """How many messages are known to be damaged on the disk."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The settings in force, secrets left out."""
     keys: Callable[[], list[dict[str, Any]]] = list

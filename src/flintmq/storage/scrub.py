@@ -1,0 +1,169 @@
+"""Looking for damage before a reader finds it: every sealed segment is read, over and over.
+
+A thread reads the files of the last checkpoint from the disk, not from the system's memory, and
+compares checksums. It reads so many bytes a second and no more, and begins a new pass so often and
+no more. Only where a file does not match are its batches looked at one by one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Generator, Iterator
+from typing import Literal, NamedTuple
+
+from ..batch.checksum import crc32c
+from ..errors import FlintError
+from .filesystem import FileSystem
+from .segments import Segment, is_damage, read_trailer
+
+PASS_SECONDS = 6 * 3600.0
+"""How long after the last one a pass begins, at the earliest."""
+READ_BYTES = 256 * 1024
+
+
+class Found(NamedTuple):
+    """Damage in a segment. Of `messages`, those of a topic from `first` to before `next`; of the
+    `index`, all messages of the file; of a `copy`, none, because what is damaged is there twice."""
+
+    what: Literal["messages", "index", "copy"]
+    file: str
+    cause: str
+    topic: int = 0
+    first: int = 0
+    next: int = 0
+
+
+def examine(filesystem: FileSystem, name: str) -> Iterator[int | Found]:
+    """Read a segment; how many bytes each step has read, and what was found."""
+    try:
+        if (yield from _matches(filesystem, name)):
+            return
+        segment = Segment(filesystem, name)
+    except FlintError as error:
+        if is_damage(error):
+            yield Found("index", name, cause_of(error))
+        return
+    is_data_good = True
+    try:
+        for topic in segment.topics():
+            for entry in segment.entries(topic):
+                yield entry.length
+                try:
+                    segment.read(entry)
+                except FlintError as error:
+                    if not is_damage(error):
+                        return
+                    is_data_good = False
+                    yield Found("messages", name, cause_of(error), topic, entry.base, entry.next)
+    finally:
+        segment.close()
+    if is_data_good:
+        yield Found("copy", name, f"segment {name} has damaged control columns")
+
+
+def _matches(filesystem: FileSystem, name: str) -> Generator[int, None, bool]:
+    """Whether a whole file matches its checksums. Raises where its trailer cannot be read."""
+    file = filesystem.open(name)
+    try:
+        file.reread()
+        for start, stop, wanted in read_trailer(file, name).parts():
+            checksum = 0
+            for position in range(start, stop, READ_BYTES):
+                length = min(READ_BYTES, stop - position)
+                try:
+                    data = file.pread(length, position)
+                except FlintError as error:
+                    if not is_damage(error):
+                        raise
+                    return False  # which batch it is in, is found by reading each
+                checksum = crc32c(data, checksum)
+                yield length
+            if checksum != wanted:
+                return False
+    finally:
+        file.close()
+    return True
+
+
+def cause_of(error: FlintError) -> str:
+    return str(error).partition(";")[0]
+
+
+class Scrubber:
+    """The thread. `files` are asked for at the beginning of a pass and whenever damage was found:
+    what is no longer needed is of no interest. `found` is called in the thread."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        files: Callable[[], Collection[str]],
+        found: Callable[[Found], object],
+        bytes_per_second: int,
+        *,
+        pass_seconds: float = PASS_SECONDS,
+    ) -> None:
+        self._filesystem, self._files, self._found = filesystem, files, found
+        self.bytes_per_second = bytes_per_second
+        self._pass_seconds = pass_seconds
+        self.read_bytes = self.passes = 0
+        self._changed = threading.Condition()
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="flintmq-scrub", daemon=True)
+        self._thread.start()
+
+    def set_rate(self, bytes_per_second: int) -> None:
+        """0 halts it."""
+        with self._changed:
+            self.bytes_per_second = bytes_per_second
+            self._changed.notify()
+        if bytes_per_second and self._thread is None:
+            self.start()
+
+    def stop(self) -> None:
+        """Have the thread end, and wait for it: at most for one read."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            began = time.monotonic()
+            self.run_pass()
+            while not self._is_stopped and time.monotonic() < began + self._pass_seconds:
+                self._wait(began + self._pass_seconds - time.monotonic())
+
+    def run_pass(self) -> None:
+        for name in sorted(self._files()):
+            for step in examine(self._filesystem, name):
+                if self._is_stopped:
+                    return
+                if isinstance(step, int):
+                    self.read_bytes += step
+                    self._pace(step)
+                elif name in self._files():  # else a checkpoint has removed it meanwhile
+                    self._found(step)
+        self.passes += 1
+
+    def _pace(self, size: int) -> None:
+        if self._thread is None:
+            return
+        rate = self.bytes_per_second
+        if rate > 0:
+            self._wait(size / rate)
+        while self.bytes_per_second <= 0 and not self._is_stopped:
+            self._wait(None)
+
+    def _wait(self, seconds: float | None) -> None:
+        with self._changed:
+            if not self._is_stopped:
+                self._changed.wait(seconds)
