@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flintmq.batch import BatchBuilder, RecordBatch, decode_all, slice_batch
-from flintmq.batch.compression import compress_payload
+from flintmq.batch.compression import compress_payload, decompress_payload, lz4_length
+from flintmq.batch.format import COMPRESSIONS as CODES
 from flintmq.batch.format import HEADER_BYTES, KEY_HASH, KNOWN_COLUMNS, MAGIC, RELATIVE
 from flintmq.errors import Corrupt, FlintError, UnsupportedFormat
 from tests.batch.samples import (
@@ -424,3 +425,36 @@ def test_any_header_over_any_body_raises_only_our_own_errors(
 def read_or_refused(data: bytes) -> None:
     with suppress(FlintError):
         look_at_everything(RecordBatch.decode(data))
+
+
+# --- lz4, which takes the memory that is claimed before it looks
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=40), st.integers(1, 3_000)), min_size=1, max_size=40).map(
+        lambda parts: b"".join(part * count for part, count in parts)
+    )
+)
+def test_what_an_lz4_block_makes_is_known_without_making_it(raw: bytes) -> None:
+    block = lz4.block.compress(raw, store_size=False)
+    assert lz4_length(block, len(raw)) == len(raw)
+    assert lz4_length(block, len(raw) - 1) is None
+    lz4_length(block[: len(block) // 2], len(raw))  # does not raise
+
+
+@pytest.mark.parametrize("stored", [b"\xff" * 100_000, bytes(100_000), b"\x10x" * 50_000])
+def test_a_forged_claim_of_lz4_takes_no_memory(stored: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(Corrupt, match="do not make"):
+            decompress_payload(CODES["lz4"], stored, 255 * len(stored))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_honest_payload_of_one_byte_repeated_is_opened() -> None:
+    raw = bytes(1 << 20)
+    stored = compress_payload("lz4", raw)
+    assert len(raw) > 200 * len(stored)
+    assert decompress_payload(CODES["lz4"], stored, len(raw)) == raw

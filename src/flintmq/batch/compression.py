@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
@@ -43,6 +44,47 @@ def decompress_payload(code: int, stored: Buffer, raw_length: int) -> bytes:
     return raw
 
 
+LZ4_USUAL = 16
+"""Up to this many times its size, what an lz4 block claims to make is believed."""
+
+_FULL = re.compile(b"\xff*")
+
+
+def lz4_length(block: Buffer, at_most: int) -> int | None:
+    """What an lz4 block makes, without making it; None for more than `at_most`, or for damage.
+
+    A block is sequences: a token with the lengths of literals and match, 4 bits each, the rest of
+    the first length, the literals, 2 bytes of offset, the rest of the second. Where a block makes
+    many times its size the sequences are few.
+    """
+    made, at, end = 0, 0, len(block)
+    while at < end and made <= at_most:
+        token = block[at]
+        at += 1
+        count = token >> 4
+        if count == 15:
+            more = _FULL.match(block, at)
+            assert more is not None
+            if more.end() >= end:
+                return None
+            count += 255 * (more.end() - at) + block[more.end()]
+            at = more.end() + 1
+        at += count
+        made += count
+        if at == end:  # the last sequence is literals alone
+            return made if made <= at_most else None
+        at += 2
+        count = token & 15
+        if count == 15:
+            more = _FULL.match(block, at)
+            if more is None or more.end() >= end:
+                return None
+            count += 255 * (more.end() - at) + block[more.end()]
+            at = more.end() + 1
+        made += count + 4
+    return None
+
+
 _Codec = tuple[Callable[[bytes], bytes], Callable[[Buffer, int], bytes]]
 
 
@@ -61,6 +103,10 @@ def _lz4_codec() -> _Codec:
         return bytes(lz4.compress(raw, store_size=False))
 
     def decompress(stored: Buffer, raw_length: int) -> bytes:
+        # It takes the memory that is claimed before it looks. So where far more is claimed than
+        # usual, the block is asked first what it makes.
+        if raw_length > LZ4_USUAL * len(stored) and lz4_length(stored, raw_length) != raw_length:
+            raise Corrupt(f"{len(stored):,} bytes of lz4 do not make {raw_length:,}")
         return bytes(lz4.decompress(stored, uncompressed_size=raw_length))
 
     return compress, decompress
