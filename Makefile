@@ -1,5 +1,5 @@
 # Thin wrappers: everything happens in scripts/, which also works where make is missing.
-.PHONY: help run test test-spark-cluster check bench build kills spark-kills pipeline-kills chaos setup clean mutate-raft mutate-durability
+.PHONY: help run test test-spark-cluster check bench build kills spark-kills pipeline-kills longest-turn chaos setup clean mutate-raft mutate-durability
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -24,6 +24,9 @@ kills: ## kill a process that publishes, 500 times, and check its receipts
 
 spark-kills: ## kill drivers and brokers under a Spark query, and count what came out
 	@scripts/spark-kills $(ARGS)
+
+longest-turn: ## how long the event loop of a broker is held while clients do what is heavy
+	@scripts/longest-turn $(ARGS)
 
 pipeline-kills: ## kill running pipelines, and compare what came out with undisturbed runs
 	@scripts/pipeline-kills $(ARGS)

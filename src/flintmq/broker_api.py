@@ -21,11 +21,25 @@ from .model import Extent, Overflow, Receipt, Start, TopicInfo, TopicOptions, To
 from .rows import Message, Origin, Rows
 
 
+class OutOfTime(Exception):
+    """Raised by whoever decodes for a filter: it goes on another time."""
+
+
 class RowFilter(Protocol):
     """A filter that was compiled from an expression."""
 
     @property
     def text(self) -> str: ...
+    @property
+    def uses_value(self) -> bool:
+        """Whether it may ask for values: to decode them is what takes time."""
+        ...
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        """The fields of the value that it uses, if it uses nothing else of it."""
+        ...
+
     def pick(
         self,
         source: RowSource,
@@ -34,7 +48,8 @@ class RowFilter(Protocol):
         decode: Callable[[RowSource, int], object] | None,
         limit: int | None = None,
     ) -> list[int]:
-        """Those of `rows` that pass, in order; no more than `limit`."""
+        """Those of `rows` that pass, in order; no more than `limit`. Where `decode` raises
+        OutOfTime, those before that row."""
         ...
 
 

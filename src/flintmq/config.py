@@ -92,7 +92,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     staged_seconds: float = 3600.0
     max_staged_bytes: int = GIB
     max_staged_writer_bytes: int = 768 * MIB
-    max_decoded_bytes: int = 64 * MIB
+    max_decoded_bytes: int = MIB
 
     max_connections: int = 10_000
     max_frame_bytes: int = 64 * MIB
@@ -339,7 +339,8 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting(
         "max_decoded_bytes", Bytes(KIB, GIB),
-        "What a compressed message may grow to where a filter looks into it.", "Topics",
+        "How large a value may be, uncompressed, for a filter to look into it. A larger value is "
+        "treated as missing.", "Topics",
     ),
     # --- connections
     Setting(

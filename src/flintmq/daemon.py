@@ -39,6 +39,7 @@ from .servers.native import NativeServer
 from .servers.slowing import MOST_SECONDS, Slowing
 from .servers.tls import ServerTls
 from .storage.filesystem import LocalFileSystem, replace_file
+from .turns import Turns
 
 if TYPE_CHECKING:
     from .servers.http.server import HttpServer
@@ -82,6 +83,7 @@ class Daemon:
         self._profiler = Profiler(config.profile) if config.profile is not None else None
         self._reason = "told to"
         self._reread = reread
+        self._turns = Turns()
         self.on_reload: list[OnReload] = [
             self._reload_tls,
             self._reload_limits,
@@ -97,7 +99,7 @@ class Daemon:
         self._failure: FlintError | None = None
         self._broker = DurableBroker(
             LocalFileSystem(config.data_dir),
-            decoder=Codec(config.max_decoded_bytes),
+            decoder=Codec(filtered_bytes_max=config.max_decoded_bytes),
             fsync=config.fsync,
             checkpoint_bytes=config.checkpoint_bytes,
             journal_file_bytes=config.journal_file_bytes,
@@ -181,6 +183,7 @@ class Daemon:
                 self.http_address = await self._http.start(*self.config.http, context)
             await self._broker.open()
             self._note_recovery()
+            self._turns.start()
             try:
                 if not self._stopping.is_set():
                     address = await self._server.start(*self.config.listen)
@@ -211,6 +214,7 @@ class Daemon:
                 self._reason = str(error) or type(error).__name__
                 raise
             finally:
+                self._turns.stop()
                 await self._shut_down()
         finally:
             if self._profiler is not None:
@@ -235,6 +239,7 @@ class Daemon:
             damaged_messages=self._broker.damaged_messages,
             can_be_asked=lambda: self._is_listening and not self._is_closed,
             failure=lambda: self._failure,
+            turns=self._turns,
             config=shown(self.config),
             keys=self.gate.keys_shown,
             hosts=hosts_of(self.config),

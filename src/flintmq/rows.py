@@ -19,8 +19,22 @@ from .model import Missed, TopicOptions
 T = TypeVar("T")
 
 
+class ValueTooLarge(Exception):
+    """A filter would have to look at more than it may in one step."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(f"its value has more than {bytes_max:,} bytes")
+        self.bytes_max = bytes_max
+
+
 class Decoder(Protocol):
     """What turns the bytes of a row into a value; a connection's codec."""
+
+    def value_for_filter(
+        self, source: RowSource, row: int, origin: Origin, fields: tuple[str, ...] | None
+    ) -> Any:
+        """What a filter sees; of a map no more than these fields. Raises ValueTooLarge."""
+        ...
 
     def decode_row(self, source: RowSource, row: int, origin: Origin, type: Any) -> Any: ...
     def unpack_row(self, source: RowSource, row: int, origin: Origin) -> bytes: ...

@@ -19,7 +19,7 @@ from flintmq.daemon import Daemon, http_limits_of, limits_of, slowness_of
 from flintmq.engine.proposer import QUEUE_BYTES_MAX
 from flintmq.engine.staging import STAGED_BYTES_MAX, STAGED_SECONDS, WRITER_BYTES_MAX
 from flintmq.errors import NotAuthenticated
-from flintmq.serde.codec import DECODED_BYTES_MAX
+from flintmq.serde.codec import FILTERED_BYTES_MAX
 from flintmq.servers import slowing
 from flintmq.servers.blip.assembly import blip_options_of
 from flintmq.servers.blip.keys import LISTED
@@ -76,7 +76,7 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "staged_seconds": lambda d: d._broker._staged_ms / 1000,
     "max_staged_bytes": lambda d: d._broker._staging._staged_bytes_max,
     "max_staged_writer_bytes": lambda d: d._broker._staging._writer_bytes_max,
-    "max_decoded_bytes": lambda d: d._broker._decoder._decoded_bytes_max,  # type: ignore[union-attr]
+    "max_decoded_bytes": lambda d: d._broker._decoder._filtered_bytes_max,  # type: ignore[union-attr]
     "max_connections": lambda d: d._server.limits.connections,
     "max_frame_bytes": lambda d: d._server.limits.frame_bytes,
     "max_in_flight_bytes": lambda d: d._server.limits.in_flight_bytes,
@@ -151,7 +151,7 @@ async def test_defaults_are_those_of_the_parts_that_heed_them(tmp_path: Path) ->
     assert config.staged_seconds == STAGED_SECONDS
     assert config.max_staged_bytes == STAGED_BYTES_MAX
     assert config.max_staged_writer_bytes == WRITER_BYTES_MAX
-    assert config.max_decoded_bytes == DECODED_BYTES_MAX
+    assert config.max_decoded_bytes == FILTERED_BYTES_MAX
     assert slowness_of(config) == {
         "first_seconds": slowing.FIRST_SECONDS,
         "most_seconds": slowing.MOST_SECONDS,

@@ -57,7 +57,7 @@ CASES = {
     "staged_seconds": Case(3600.0, "1d", 86_400.0),
     "max_staged_bytes": Case(2**30, "4096", 4096),
     "max_staged_writer_bytes": Case(768 * MIB, "8KiB", 8192),
-    "max_decoded_bytes": Case(64 * MIB, "1MiB", MIB),
+    "max_decoded_bytes": Case(MIB, "64MiB", 64 * MIB),
     "max_connections": Case(10_000, "7", 7),
     "max_frame_bytes": Case(64 * MIB, "100000", 100_000),
     "max_in_flight_bytes": Case(16 * MIB, "1", 1),

@@ -15,7 +15,8 @@ LAYERS = [
     {
         "errors", "clock", "patterns", "metrics", "model", "group_model", "batch", "rows",
         "arrow", "broker_api", "access", "config", "config_docs", "config_kinds",
-        "documents", "event_loop", "fsync_policy", "installing", "logs", "tls", "tracing",
+        "disposal", "documents", "event_loop", "fsync_policy", "installing", "logs", "loop_probe",
+        "pace", "tls", "tracing", "turns",
     },
     {"groups", "raft", "serde"},
     {"wire"},

@@ -947,6 +947,8 @@ class Defective:
     """An expression that the broker runs wrongly."""
 
     text = "size % 2 == 0"
+    uses_value = False
+    fields = None
 
     def pick(self, *_: object) -> list[int]:
         raise TypeError("size() takes 2 arguments")

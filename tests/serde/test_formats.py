@@ -418,3 +418,34 @@ def test_an_encoder_that_gives_no_bytes_is_an_error(result: Any) -> None:
     format = CustomFormat("odd", lambda value: result, lambda data: data, "application/x-odd")
     with pytest.raises(TypeError, match="not bytes"):
         format.encode(1)
+
+
+# --- only some fields, for filters
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, width=32)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(st.sampled_from(["a", "b", "x-id", "_c", "é", 'q"'])  | st.text(), inner),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(plain, st.sampled_from([("a",), ("b", "x-id"), ("_c", "é", 'q"'), ("\ud800",)]))
+def test_some_fields_are_what_they_are_in_the_whole_value(
+    value: object, names: tuple[str, ...]
+) -> None:
+    for format in (JsonFormat(), MsgpackFormat()):
+        data = format.encode(value)
+        whole, some = format.decode(data, None), format.decode_fields(data, names)
+        for name in names:
+            assert isinstance(some, dict) >= isinstance(whole, dict)
+            if isinstance(whole, dict):
+                assert (name in some) == (name in whole)
+                assert some.get(name) == whole.get(name)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"a": 1} x', b'{"b": [}', b"nonsense"])
+def test_some_fields_of_what_is_no_json_are_an_error(data: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        JsonFormat().decode_fields(data, ("a",))

@@ -131,9 +131,7 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
             gap = rows.gap or gap
             if rows.runs or (or_gap and gap is not None):
                 break
-            self._turns.left -= 1
-            if self._turns.left <= 0:  # nothing was for us: look on, but let others run
-                await self._turns.pause()
+            await self._turns.pause()  # nothing was for us: look on, but let others run
             if deadline is not None:
                 left = deadline - self._clock.monotonic()
         rows.gap = gap

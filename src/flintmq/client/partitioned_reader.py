@@ -10,6 +10,7 @@ from ..broker_api import ReaderApi
 from ..clock import Clock
 from ..errors import Corrupt, FlintError, InvalidRequest
 from ..model import Start
+from ..pace import pace
 from ..rows import Message, Rows, Run
 from .parking import Parking
 
@@ -77,7 +78,7 @@ class PartitionedReader:
                 return Rows([*rows.runs, *runs], rows.gap)
             runs.extend(rows.runs)
             wanted -= len(rows)
-            if not wanted:
+            if not wanted or (not rows.runs and pace().is_over()):  # a filter has looked for long
                 break
         return Rows(runs)
 

@@ -632,6 +632,7 @@ class Broker(QueueVerbs):
                 feed.end(TopicDeleted(name))
         for topic in row:
             topic.end(TopicDeleted(name))
+            topic.log.let_go()
         self._tell_of(name, None)
 
     def _options(self, options: TopicOptions, changes: dict[str, Any]) -> TopicOptions:

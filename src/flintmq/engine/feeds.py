@@ -5,18 +5,38 @@ A feed's queue holds ranges of rows, so that fan-out costs the same for a batch 
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..batch import EXPIRY
 from ..broker_api import Filter
 from ..clock import Clock
 from ..errors import Closed, FlintError, QueueFull
 from ..model import Overflow
+from ..pace import Allowance, pace
 from ..patterns import PatternIndex
 from ..rows import Message, Rows, Run
 from .expiry import alive
 from .waiting import Bell, again
+
+UNSIFTED_BYTES_MAX = 64 << 20
+"""What a feed's filter may leave for later turns before some of it is dropped."""
+
+
+class Unsifted(NamedTuple):
+    """Rows that a feed's filter has not looked at yet."""
+
+    run: Run
+    sift: Callable[[Feed, Unsifted, Allowance], Run | None]
+    """Hands the feed what passes; what is left when the time is up."""
+    was_let_in: bool
+
+    @property
+    def bytes(self) -> int:
+        source, start, stop = self.run[:3]
+        return source.size(start, stop)
 
 
 class FeedBoard:
@@ -71,6 +91,8 @@ class Feed:
         self._queue: deque[tuple[Run, int | None]] = deque()
         self._waiting = 0
         self._coming = 0
+        self._unsifted: deque[Unsifted] = deque()
+        self._unsifted_bytes = self._unsifted_rows = 0
         self._bell = Bell()
         self._ended: FlintError | None = None
         self._board = board
@@ -79,7 +101,7 @@ class Feed:
     # --- the broker's side
 
     def has_room(self, count: int) -> bool:
-        taken = self._waiting + self._coming
+        taken = self._waiting + self._coming + self._unsifted_rows
         return taken + count <= self.capacity or taken == 0
 
     def expect(self, count: int) -> None:
@@ -132,6 +154,57 @@ class Feed:
         self._bell.ring()
         return dropped
 
+    def sift(self, waiting: Unsifted) -> int:
+        """Have the filter look at rows: now, or in later turns if there is much to look at. How
+        many messages were dropped because it cannot keep up."""
+        dropped = 0
+        if self._unsifted and not self.refuses:
+            while self._unsifted_bytes + waiting.bytes > UNSIFTED_BYTES_MAX and self._unsifted:
+                if self.overflow == "drop_new":
+                    self.dropped += waiting.run.row_count
+                    return waiting.run.row_count
+                dropped += self._forget(self._unsifted.popleft())
+        self.dropped += dropped
+        self._unsifted.append(waiting)
+        self._unsifted_bytes += waiting.bytes
+        self._unsifted_rows += waiting.run.row_count
+        if len(self._unsifted) == 1:
+            self._sift_some()
+        return dropped
+
+    def _forget(self, waiting: Unsifted) -> int:
+        self._unsifted_bytes -= waiting.bytes
+        self._unsifted_rows -= waiting.run.row_count
+        return waiting.run.row_count
+
+    def _sift_some(self) -> None:
+        """Look at what waits for the filter, as far as this turn allows."""
+        allowance = pace().begin()
+        while self._unsifted:
+            waiting = self._unsifted.popleft()
+            self._forget(waiting)
+            rest = waiting.sift(self, waiting, allowance)
+            if rest is not None:
+                left = waiting._replace(run=_cut(rest, 0, rest.row_count))
+                self._unsifted.appendleft(left)
+                self._unsifted_bytes += left.bytes
+                self._unsifted_rows += left.run.row_count
+            if self._unsifted and allowance.is_over():
+                asyncio.get_running_loop().call_soon(self._sift_some)
+                return
+        self._made_room()
+        if self._ended is not None:
+            self._bell.ring()  # there is nothing more to wait for
+
+    def fail(self, error: FlintError) -> None:
+        """Its filter raised: what it has not looked at never comes."""
+        self._forget_unsifted()
+        self.end(error)
+
+    def _forget_unsifted(self) -> None:
+        self._unsifted.clear()
+        self._unsifted_bytes = self._unsifted_rows = 0
+
     def _drop_oldest(self, excess: int) -> None:
         self._waiting -= excess
         while excess:
@@ -178,10 +251,15 @@ class Feed:
                 wanted -= count
         if wanted < max_rows:
             self.delivered += max_rows - wanted
-        elif self._ended is not None:
+        elif self._is_over():
+            assert self._ended is not None
             raise again(self._ended)
         self._made_room()
         return Rows(runs)
+
+    def _is_over(self) -> bool:
+        """Whether nothing more will come; what waits for the filter still does."""
+        return self._ended is not None and not self._unsifted
 
     def take_one(self) -> Message | None:
         queue = self._queue
@@ -200,7 +278,7 @@ class Feed:
         return rows[0] if rows else None
 
     def is_ready(self) -> bool:
-        return bool(self._queue) or self._ended is not None
+        return bool(self._queue) or self._is_over()
 
     def on_ready(self, callback: Callable[[], None]) -> None:
         self._bell.listeners.add(callback)
@@ -209,13 +287,14 @@ class Feed:
         """What is there is in this process."""
 
     async def wait(self, timeout: float | None) -> bool:
-        if self._queue or self._ended is not None:
+        if self._queue or self._is_over():
             return True
         return await self._bell.wait(self._clock, timeout)
 
     async def close(self) -> None:
         self._queue.clear()
         self._waiting = 0
+        self._forget_unsifted()
         self.end(Closed(f"the live feed {self.pattern!r}"))
 
     def _made_room(self) -> None:

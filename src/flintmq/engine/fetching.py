@@ -15,6 +15,7 @@ from ..broker_api import Fetched, Filter
 from ..clock import Clock
 from ..errors import FlintError, InvalidRequest
 from ..model import Extent, Missed, Start
+from ..pace import Allowance, pace
 from ..rows import Rows, Run
 from .readers import resolve_start
 from .waiting import resolve
@@ -48,6 +49,7 @@ def fetch(
     runs: list[Run] = []
     taken = size = 0
     budget = FILTER_ROWS_MAX
+    allowance = pace().begin()
     while offset < stop_at and taken < max_rows and size < max_bytes and budget > 0:
         try:
             source, row, rows = log.locate(offset)
@@ -62,12 +64,14 @@ def fetch(
         if filter is not None:
             stop = min(stop, row + budget)
             budget -= stop - row
-        run = _wanted(topic, source, row, stop, filter, with_expired)
+        run, stop = _wanted(topic, source, row, stop, filter, with_expired, allowance)
         if run is not None:
             runs.append(run)
             size += length
             taken += run.row_count
         offset += stop - row
+        if filter is not None and allowance.is_over():
+            break
     return Fetched(Rows(runs, gap), offset, log.next_offset)
 
 
@@ -84,13 +88,18 @@ def _wanted(
     stop: int,
     filter: Filter | None,
     with_expired: bool,
-) -> Run | None:
+    allowance: Allowance,
+) -> tuple[Run | None, int]:
+    """What is wanted of these rows, and how far that goes."""
     picks = topic.living(source, start, stop, with_expired=with_expired)
     if filter is not None:
-        picks = topic.pick(filter, source, range(start, stop) if picks is None else picks)
+        asked = range(start, stop) if picks is None else picks
+        picks, looked = topic.look_through(filter, source, asked, None, allowance)
+        if looked < len(asked):
+            stop = asked[looked]
     if picks is None:
-        return Run(source, start, stop, topic.origin)
-    return Run(source, start, stop, topic.origin, picks) if picks else None
+        return Run(source, start, stop, topic.origin), stop
+    return (Run(source, start, stop, topic.origin, picks) if picks else None), stop
 
 
 def extent(topic: Topic, at: Start | None) -> Extent:

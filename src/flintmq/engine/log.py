@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from typing import Protocol
 
 from ..batch import NOT_PLAIN, OBJECTS, BatchBuilder, DecodeCache, RecordBatch, RowSource
+from ..disposal import let_go
 
 JOIN_ROWS_MAX = 64
 """Publishes of fewer rows than this join the open tail; larger ones are chunks of their own."""
@@ -44,6 +45,9 @@ class TopicLogApi(Protocol):
     def offset_at_time(self, time_ms: int) -> int: ...
     def drop_to(self, offset: int) -> int: ...
     def offset_freeing(self, bytes_wanted: int, end: int) -> int: ...
+    def let_go(self) -> None:
+        """Free the memory: nobody asks for anything any more."""
+        ...
 
 
 class MemoryLog:
@@ -198,27 +202,36 @@ class MemoryLog:
             return 0
         assert offset <= self.next_offset, "what is not there yet is not dropped"
         if offset == self.next_offset:
-            self._chunks.clear()
-            self._bases.clear()
-            self._head = 0
-            self._tail = None
-            self.byte_count = 0
-            self.first_offset = offset
+            self.let_go()
             return dropped
+        gone: list[RowSource] = []
         while True:
             source, row, stop = self.locate_first()
             end = min(stop, row + offset - self.first_offset)
             self.byte_count -= source.size(row, end)
             self.first_offset += end - row
             if end == stop:
+                gone.append(self._chunks[self._head])
                 self._chunks[self._head] = _DROPPED
                 self._head += 1
             if self.first_offset == offset:
                 break
+        source = _DROPPED
+        let_go(gone)
         if self._head >= _COMPACT_AT and self._head * 2 >= len(self._bases):
             del self._chunks[: self._head], self._bases[: self._head]
             self._head = 0
         return dropped
+
+    def let_go(self) -> None:
+        """Forget everything. The memory is free a few turns later."""
+        chunks, self._chunks = self._chunks, []
+        self._bases = []
+        self._head = 0
+        self._tail = None
+        self.byte_count = 0
+        self.first_offset = self.next_offset
+        let_go(chunks)
 
     def locate_first(self) -> tuple[RowSource, int, int]:
         """The same as `locate(first_offset)`, without a search."""

@@ -22,6 +22,7 @@ from ..groups.offset_set import OffsetSet
 from ..groups.queue import Queue, QueueState
 from ..groups.ranges import count_in, without
 from ..logs import limited
+from ..pace import Allowance, pace
 from ..rows import Origin, Rows, Run
 from .commands import Attempts
 from .expiry import end_of_life
@@ -40,6 +41,9 @@ DISCARDED = "discarded"
 _LOOKED_AT_MAX = 4096
 """How many rows one step looks at that nobody gets, so that a rare match does not hold up the
 loop."""
+
+_STEP_BYTES = 512 << 10
+"""How much is selected at once for a filter to look at."""
 
 _ALONE = 2
 """How many of its last deliveries a message gets alone, where processes have ended with it: with
@@ -262,6 +266,9 @@ class QueueGroup:
             return None
         if not queue.has_ready():
             return None
+        if self.filter is not None and not pace().may(self):
+            self._has_more_to_look_at = True  # in the next turn
+            return None
         now = topic.clock.monotonic()
         wanted = taker.max_rows
         bucket = topic.bucket
@@ -364,11 +371,13 @@ class QueueGroup:
         runs: list[Run] = []
         left, budget = wanted, _LOOKED_AT_MAX
         sifts = self.filter is not None or topic.may_expire
+        allowance = None if self.filter is None else pace().begin()
         key_hashes = topic.key_hashes if self.order == "key" else None
+        step = self._rows_in_a_step()
         while left and budget > 0:
-            asked = left if self.filter is None else min(budget, max(64, 2 * left))
+            asked = left if self.filter is None else min(budget, step, max(64, 2 * left))
             selection = queue.select(
-                min(asked, left) if self.filter is None else asked,
+                asked,
                 max_deliveries=topic.options.max_deliveries,
                 key_hashes=key_hashes,
             )
@@ -394,22 +403,34 @@ class QueueGroup:
             if not sifts:
                 return (offsets_of(picked) if damaged else selection.ranges), picked
             budget -= sum(run.row_count for run in picked)
-            picked = self._sift(picked)
-            over = _cut(picked, left)
+            picked, rest = self._sift(picked, allowance)
+            over = _cut(picked, left) + rest
             if over:
                 queue.put_back(offsets_of(over))
             left -= sum(run.row_count for run in picked)
             runs += picked
             ranges += offsets_of(picked)
+            if allowance is not None and allowance.is_over():
+                break
         self._has_more_to_look_at = left > 0
         return ranges, runs
 
-    def _sift(self, runs: list[Run]) -> list[Run]:
-        """What of these is alive and passes the filter. The rest is settled, and counted."""
+    def _rows_in_a_step(self) -> int:
+        """As many as a filter is likely to look at before the time is up: others would be read from
+        the disk for nothing."""
+        log = self.topic.log
+        each = log.byte_count // max(1, log.next_offset - log.first_offset)
+        return max(1, _STEP_BYTES // max(1, each))
+
+    def _sift(self, runs: list[Run], allowance: Allowance | None) -> tuple[list[Run], list[Run]]:
+        """What of these is alive and passes the filter, and what was not looked at as the time was
+        up. Everything else is settled, and counted."""
         topic = self.topic
         now_ms = topic.clock.now_ms()
         kept: list[Run] = []
-        for run in runs:
+        for number, run in enumerate(runs):
+            if number and allowance is not None and allowance.is_over():
+                return kept, runs[number:]
             rows: Sequence[int] = run.rows()
             if topic.may_expire:
                 source, ttl_ms = run.source, topic.ttl_ms
@@ -417,28 +438,38 @@ class QueueGroup:
                 self._settle_without_delivery(run, rows, alive, "expired")
                 rows = alive
             if self.filter is not None and rows:
-                passed, failed = self._passing(run, rows)
-                self._settle_without_delivery(run, rows, [*passed, *failed], "filtered")
-                rows = passed
-            if rows:
+                passed, failed, looked = self._passing(run, rows, allowance)
+                asked, rest = rows[:looked], rows[looked:]
+                self._settle_without_delivery(run, asked, [*passed, *failed], "filtered")
+                if passed:
+                    kept.append(run._replace(picks=passed))
+                if rest:
+                    return kept, [run._replace(picks=rest), *runs[number + 1 :]]
+            elif rows:
                 kept.append(run._replace(picks=rows))
-        return kept
+        return kept, []
 
-    def _passing(self, run: Run, rows: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Rows that pass the filter, and rows on which it raises: they go to the dead letters."""
+    def _passing(
+        self, run: Run, rows: Sequence[int], allowance: Allowance | None
+    ) -> tuple[list[int], list[int], int]:
+        """Rows that pass the filter, rows on which it raises, which go to the dead letters, and how
+        many were looked at."""
         topic = self.topic
         assert self.filter is not None
-        if not callable(self.filter):
-            # An expression does not raise, whatever the message: if it does, that is our fault, and
-            # no reason to give messages up.
-            return topic.pick(self.filter, run.source, rows), []
         try:
-            return topic.pick(self.filter, run.source, rows), []
+            passed, looked = topic.look_through(self.filter, run.source, rows, None, allowance)
+            return passed, [], looked
         except FilterFailed:
-            pass  # some row is at fault: each is asked on its own
-        passed: list[int] = []
+            if not callable(self.filter):
+                # An expression does not raise, whatever the message: if it does, that is our fault,
+                # and no reason to give messages up.
+                raise
+            # Some row is at fault: each is asked on its own.
+        passed = []
         failed: list[int] = []
-        for row in rows:
+        for looked, row in enumerate(rows):
+            if looked and allowance is not None and allowance.is_over():
+                return passed, failed, looked
             try:
                 passed += topic.pick(self.filter, run.source, [row])
             except FilterFailed as error:
@@ -447,7 +478,7 @@ class QueueGroup:
                 dead = Dead(offset, str(error), self.queue.count_of(offset))
                 self.queue.set_aside([(offset, offset + 1)])
                 self._bury_later([dead])
-        return passed, failed
+        return passed, failed, len(rows)
 
     def _settle_without_delivery(
         self, run: Run, rows: Sequence[int], kept: Sequence[int], reason: str
@@ -844,7 +875,7 @@ class QueueGroup:
         wanted = max_rows
         while True:
             ranges = self.queue.peek(wanted)
-            runs = self._alive(rows_of(self.topic, ranges))
+            runs = await self._alive(rows_of(self.topic, ranges))
             found = sum(run.row_count for run in runs)
             if found >= max_rows or count_in(ranges) < wanted or wanted >= _LOOKED_AT_MAX:
                 break
@@ -852,7 +883,7 @@ class QueueGroup:
         _cut(runs, max_rows)
         return runs
 
-    def _alive(self, found: list[Run]) -> list[Run]:
+    async def _alive(self, found: list[Run]) -> list[Run]:
         """What of these would be handed out; nothing is settled."""
         now_ms = self.topic.clock.now_ms()
         runs: list[Run] = []
@@ -862,7 +893,7 @@ class QueueGroup:
                 ttl = self.topic.ttl_ms
                 rows = [row for row in rows if end_of_life(run.source, row, ttl) > now_ms]
             if self.filter is not None and rows:
-                rows = self.topic.pick(self.filter, run.source, rows)
+                rows = await self.topic.look_through_all(self.filter, run.source, rows)
             if rows:
                 runs.append(run._replace(picks=rows))
         return runs

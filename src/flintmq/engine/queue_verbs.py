@@ -23,6 +23,7 @@ from ..group_model import (
 )
 from ..logs import limited
 from ..model import VALUE_OPTIONS, Start, TopicOptions
+from ..pace import pace
 from ..patterns import NAME_BYTES_MAX, check_name
 from ..rows import Message, Rows, Run
 from .commands import (
@@ -476,8 +477,13 @@ class QueueVerbs:
         while True:
             offset = max(offset, queue.floor, letters.log.first_offset)
             upto = min(end, offset + _LOOK_ROWS)
+            allowance = pace().begin()
             for run in rows_of(letters, queue.settled.missing(offset, upto)):
                 for row in run.rows():
+                    if filter is not None and allowance.is_over():
+                        await asyncio.sleep(0)
+                        self._check_open()
+                        allowance = pace().begin()
                     letter = Message(run.source, row, run.origin)
                     if wanted is not None and letter.offset not in wanted:
                         continue

@@ -19,6 +19,7 @@ from ..errors import Closed, Corrupt, FilterFailed, FlintError, InvalidRequest
 from ..group_model import Ranges
 from ..groups.offset_set import OffsetSet
 from ..model import Missed, Start
+from ..pace import Allowance, pace
 from ..rows import Message, Rows, Run
 from .waiting import again
 
@@ -147,6 +148,7 @@ class Reader:
         runs: list[Run] = []
         wanted = max_rows
         budget = _FILTER_ROWS_MAX
+        allowance = None if cursor.filter is None else pace().begin()
         while wanted and self._reading < behind and budget:
             try:
                 source, row, stop = log.locate(self._reading)
@@ -155,14 +157,16 @@ class Reader:
                     break  # the next take hears it
                 raise
             stop = min(stop, row + behind - self._reading)
-            if cursor.filter is None:
+            if allowance is None:
                 end = min(stop, row + wanted)
                 run = self._living(source, row, end)
             else:
                 end = min(stop, row + min(budget, max(64, 2 * wanted)))
                 budget -= end - row
-                run, end, failed = self._filtered(source, row, end, wanted, bool(runs))
-                if failed:
+                run, end, is_enough = self._filtered(
+                    source, row, end, wanted, bool(runs), allowance
+                )
+                if is_enough:
                     budget = 0
             self._reading += end - row
             if run is not None:
@@ -213,22 +217,33 @@ class Reader:
         return Run(source, start, stop, topic.origin)
 
     def _filtered(
-        self, source: RowSource, start: int, stop: int, wanted: int, has_rows: bool
+        self,
+        source: RowSource,
+        start: int,
+        stop: int,
+        wanted: int,
+        has_rows: bool,
+        allowance: Allowance,
     ) -> tuple[Run | None, int, bool]:
         """The rows that pass, up to `wanted` of them, and the row behind the last one looked at.
 
-        A filter that raises is heard of at once, or by the next take where there are rows to hand
-        out first: then the third value is True.
+        The third value is True where this take ends with them: as the time is up, or as the filter
+        raised. It is heard of that at once, or by the next take if there are rows to hand out.
         """
         cursor, topic = self._cursor, self._topic
         wants = cursor.filter
         assert wants is not None
         rows = self._living(source, start, stop)
         if not callable(wants):
-            return self._filtered_by_expression(wants, source, start, stop, wanted, rows)
+            return self._filtered_by_expression(wants, source, start, stop, wanted, rows, allowance)
         picks: list[int] = []
         end = stop
+        is_over = False
         for row in rows.rows() if rows else ():
+            is_over = row > start and allowance.is_over()
+            if is_over:
+                end = row
+                break
             message = Message(source, row, topic.origin)
             try:
                 passed = wants(message)
@@ -245,7 +260,7 @@ class Reader:
                     break
         cursor.matched += len(picks)
         cursor.rejected += end - start - len(picks)
-        return (Run(source, start, end, topic.origin, picks) if picks else None), end, False
+        return (Run(source, start, end, topic.origin, picks) if picks else None), end, is_over
 
     def _filtered_by_expression(
         self,
@@ -255,14 +270,21 @@ class Reader:
         stop: int,
         wanted: int,
         rows: Run | None,
+        allowance: Allowance,
     ) -> tuple[Run | None, int, bool]:
         topic, cursor = self._topic, self._cursor
-        picks = topic.pick(wants, source, rows.rows(), wanted) if rows else []
-        if len(picks) == wanted:
-            stop = picks[-1] + 1
+        picks: list[int] = []
+        if rows:
+            asked = rows.rows()
+            picks, looked = topic.look_through(wants, source, asked, wanted, allowance)
+            if len(picks) == wanted:
+                stop = picks[-1] + 1
+            elif looked < len(asked):
+                stop = asked[looked]
         cursor.matched += len(picks)
         cursor.rejected += stop - start - len(picks)
-        return (Run(source, start, stop, topic.origin, picks) if picks else None), stop, False
+        run = Run(source, start, stop, topic.origin, picks) if picks else None
+        return run, stop, allowance.is_over()
 
     def is_ready(self) -> bool:
         cursor = self._cursor

@@ -7,6 +7,8 @@ waking are never interrupted. What a publish needs to wait for is decided before
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,7 +27,7 @@ from ..batch import (
     RecordBatch,
     RowSource,
 )
-from ..broker_api import Filter
+from ..broker_api import Filter, OutOfTime, RowFilter
 from ..clock import Clock, Timer
 from ..errors import (
     Corrupt,
@@ -43,9 +45,11 @@ from ..groups.lanes import LaneIndex
 from ..groups.offset_set import OffsetSet
 from ..groups.ranges import count_in
 from ..groups.token_bucket import TokenBucket
+from ..logs import limited
 from ..metrics import Histogram, Meter
 from ..model import Receipt, Start, TopicInfo, TopicOptions, TopicStats
-from ..rows import Decoder, Message, Origin, Run
+from ..pace import Allowance, pace
+from ..rows import Decoder, Message, Origin, Run, ValueTooLarge
 from .commands import (
     AdvanceFirstOffset,
     Attempts,
@@ -61,7 +65,7 @@ from .commands import (
 from .dedup import Producers
 from .delays import Delays
 from .expiry import FOREVER, alive, end_of_life
-from .feeds import Feed, FeedBoard
+from .feeds import Feed, FeedBoard, Unsifted
 from .figures import GroupFigures, TopicFigures
 from .keeping import AtOnce, Done, Keeper
 from .lanes_of_topic import TopicLanes
@@ -80,6 +84,11 @@ UNSTORED_DELAYED_MAX = 100_000
 COUNT_MAX = 1 << 24
 """What a topic keeps at most where it has no limit by count: even empty messages take room."""
 
+_PIECE_ROWS = 256
+"""How many rows a filter looks at between two looks at the time, where it decodes no values."""
+
+_log = logging.getLogger(__name__)
+
 _GAPS_MAX = 64
 _DELAYS_KEPT = 1024
 
@@ -93,6 +102,35 @@ def _as_it_is(callback: Callable[[], object]) -> Callable[[], object]:
 
 def _refuse(*_: object) -> Any:
     raise AssertionError("a topic of its own has no groups")
+
+
+class _Look:
+    """Decodes values for a filter, until the time is up."""
+
+    __slots__ = ("_allowance", "_fields", "_is_first", "_topic", "decode", "stopped_at")
+
+    def __init__(
+        self, topic: Topic, fields: tuple[str, ...] | None, allowance: Allowance | None
+    ) -> None:
+        self._topic, self._fields, self._allowance = topic, fields, allowance
+        self._is_first = True
+        self.stopped_at: int | None = None
+        """The row at which the time was up."""
+        self.decode = None if topic.origin.decoder is None else self._decode
+
+    def _decode(self, source: RowSource, row: int) -> object:
+        if self._allowance is not None:
+            if not self._is_first and self._allowance.is_over():
+                self.stopped_at = row
+                raise OutOfTime
+            self._is_first = False
+        origin = self._topic.origin
+        assert origin.decoder is not None
+        try:
+            return origin.decoder.value_for_filter(source, row, origin, self._fields)
+        except ValueTooLarge as error:
+            self._topic.value_too_large(source.base_offset + row, error)
+            raise
 
 
 class Topic:
@@ -140,6 +178,8 @@ class Topic:
         """Dead letters that were let go for good; None while there are none."""
         self.producers = Producers()
         self._reader_count = 0
+        self.too_large = 0
+        """How many values filters did not look into."""
         self._publishers: deque[_Publisher] = deque()
         self._expired: deque[list[int]] = deque()
         self._delays = Delays()
@@ -505,7 +545,8 @@ class Topic:
             return count
         rows.base_offset, rows.append_time = self.log.next_offset, self.clock.now_ms()
         try:
-            return len(self.pick(feed.filter, rows, range(count)))
+            picks, looked = self.look_through(feed.filter, rows, range(count), None, pace().begin())
+            return len(picks) + count - looked  # those that there was no time for may be for it
         except Exception:
             return 0  # publishing tells the feed
         finally:
@@ -547,27 +588,34 @@ class Topic:
 
     def _offer(self, run: Run, *, was_let_in: bool = True) -> None:
         for feed in self.feeds:
-            offered = run if feed.filter is None else self._filtered(feed, run)
-            if offered is not None:
-                dropped = feed.offer(offered, self.ttl_ms, was_let_in=was_let_in)
-                self._drops["feed"] += dropped
-                self.delivered.total += max(0, offered.row_count - dropped)
+            if feed.filter is None:
+                self._hand_to(feed, run, was_let_in)
+            else:
+                self._drops["feed"] += feed.sift(Unsifted(run, self._sift, was_let_in))
 
-    def _filtered(self, feed: Feed, run: Run) -> Run | None:
-        """What of a run passes a feed's filter. A filter that raises ends its feed."""
+    def _hand_to(self, feed: Feed, run: Run, was_let_in: bool) -> None:
+        dropped = feed.offer(run, self.ttl_ms, was_let_in=was_let_in)
+        self._drops["feed"] += dropped
+        self.delivered.total += max(0, run.row_count - dropped)
+
+    def _sift(self, feed: Feed, waiting: Unsifted, allowance: Allowance) -> Run | None:
+        """Hand a feed what of a run passes its filter; what is left when the time is up. A filter
+        that raises ends its feed."""
         assert feed.filter is not None
+        run, _, was_let_in = waiting
         source, rows = run.source, run.rows()
         try:
-            picks = self.pick(feed.filter, source, rows)
-        except FilterFailed as error:
-            feed.end(error)
-            return None
+            picks, looked = self.look_through(feed.filter, source, rows, None, allowance)
         except Exception as error:  # never the publisher's trouble
-            feed.end(FilterFailed(self._base, None, error))
+            if not isinstance(error, FilterFailed):
+                error = FilterFailed(self._base, None, error)
+            feed.fail(error)
             return None
         feed.matched += len(picks)
-        feed.rejected += len(rows) - len(picks)
-        return run._replace(picks=picks) if picks else None
+        feed.rejected += looked - len(picks)
+        if picks:
+            self._hand_to(feed, run._replace(picks=picks), was_let_in)
+        return run._replace(picks=rows[looked:]) if looked < len(rows) else None
 
     def _passes(self, wants: Callable[[Message], bool], message: Message) -> bool:
         try:
@@ -579,23 +627,101 @@ class Topic:
         self, wants: Filter, source: RowSource, rows: Sequence[int], limit: int | None = None
     ) -> list[int]:
         """The rows that pass a filter; of an expression no more than `limit`."""
-        origin = self.origin
+        return self.look_through(wants, source, rows, limit, None)[0]
+
+    def look_through(
+        self,
+        wants: Filter,
+        source: RowSource,
+        rows: Sequence[int],
+        limit: int | None,
+        allowance: Allowance | None,
+    ) -> tuple[list[int], int]:
+        """The rows that pass a filter, and how many of `rows` were looked at: at least one, and
+        fewer than all if the allowance is over before. No more than `limit` pass."""
         if callable(wants):
-            return [row for row in rows if self._passes(wants, Message(source, row, origin))]
-        decoder = origin.decoder
-        decode = None
-        if decoder is not None:
-            decode_row = decoder.decode_row
-
-            def decode(source: RowSource, row: int) -> object:
-                return decode_row(source, row, origin, None)
-
+            return self._look_by_function(wants, source, rows, limit, allowance)
+        if not wants.uses_value and len(rows) <= _PIECE_ROWS:
+            return self._picked(wants, source, rows, None, limit), len(rows)
+        look = _Look(self, wants.fields, allowance)
+        picks: list[int] = []
+        looked = 0
+        was_enabled = gc.isenabled()
+        gc.disable()  # what is decoded is let go of at once; collecting meanwhile is for nothing
         try:
-            return wants.pick(source, rows, origin, decode, limit)
+            while looked < len(rows) and (limit is None or len(picks) < limit):
+                if looked and allowance is not None and allowance.is_over():
+                    break
+                piece = rows[looked : looked + _PIECE_ROWS]
+                left = None if limit is None else limit - len(picks)
+                picks += self._picked(wants, source, piece, look.decode, left)
+                if look.stopped_at is not None:
+                    looked += piece.index(look.stopped_at)
+                    break
+                looked += len(piece)
+        finally:
+            if was_enabled:
+                gc.enable()
+        return picks, looked
+
+    def _picked(
+        self,
+        wants: RowFilter,
+        source: RowSource,
+        rows: Sequence[int],
+        decode: Callable[[RowSource, int], object] | None,
+        limit: int | None,
+    ) -> list[int]:
+        try:
+            return wants.pick(source, rows, self.origin, decode, limit)
         except FlintError:
             raise  # of the disk
         except Exception as error:
             raise FilterFailed(self._base, None, error) from error
+
+    async def look_through_all(
+        self, wants: Filter, source: RowSource, rows: Sequence[int]
+    ) -> list[int]:
+        """The rows that pass a filter, in as many turns as it takes."""
+        picks: list[int] = []
+        while rows:
+            some, looked = self.look_through(wants, source, rows, None, pace().begin())
+            picks += some
+            rows = rows[looked:]
+            if rows:
+                await asyncio.sleep(0)
+        return picks
+
+    def _look_by_function(
+        self,
+        wants: Callable[[Message], bool],
+        source: RowSource,
+        rows: Sequence[int],
+        limit: int | None,
+        allowance: Allowance | None,
+    ) -> tuple[list[int], int]:
+        picks: list[int] = []
+        for looked, row in enumerate(rows):
+            if len(picks) == limit or (looked and allowance is not None and allowance.is_over()):
+                return picks, looked
+            if self._passes(wants, Message(source, row, self.origin)):
+                picks.append(row)
+        return picks, len(rows)
+
+    def value_too_large(self, offset: int, error: ValueTooLarge) -> None:
+        """A filter came to a value that it may not look into: it is missing for the filter."""
+        self.too_large += 1
+        limited(
+            _log,
+            logging.WARNING,
+            "filter_value_too_large",
+            self.name,
+            f"a filter does not look into a message of {self.name!r}: {error}; it is treated as "
+            "having no value. Raise max_decoded_bytes, or filter by key, headers or priority",
+            topic=self.name,
+            offset=offset,
+            limit=error.bytes_max,
+        )
 
     def _arm_delays(self, now_ms: int) -> None:
         if self._delay_timer is not None:

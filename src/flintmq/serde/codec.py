@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 from ..batch import OBJECTS, RowSource
 from ..errors import DecodeFailed, EncodeFailed, FlintError, InvalidRequest
 from ..model import TopicOptions
-from ..rows import Origin
-from .compression import Compression, decompress, parse_compression
+from ..rows import Origin, ValueTooLarge
+from .compression import Compression, GrowsTooLarge, decompress, parse_compression
 from .content_type import ContentType, format_content_type, parse_content_type
 from .formats import (
     AvroFormat,
@@ -33,6 +33,8 @@ from .formats import (
 from .magic import HEADERS, BadHeader, add_header, check_header, detect
 
 DECODED_BYTES_MAX = 64 * 1024 * 1024
+FILTERED_BYTES_MAX = 1024 * 1024
+"""How large a value may be, uncompressed, for a filter to look into it."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
 
@@ -100,12 +102,17 @@ class Hook(NamedTuple):
 class Codec:
     """Formats, hooks and schemas of one connection, and what they make of values."""
 
-    def __init__(self, decoded_bytes_max: int = DECODED_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        decoded_bytes_max: int = DECODED_BYTES_MAX,
+        filtered_bytes_max: int = FILTERED_BYTES_MAX,
+    ) -> None:
         if type(decoded_bytes_max) is not int or decoded_bytes_max < 1:
             raise InvalidRequest(
                 f"decoded_bytes_max is a whole number of at least 1, not {decoded_bytes_max!r}"
             )
         self._decoded_bytes_max = decoded_bytes_max
+        self._filtered_bytes_max = filtered_bytes_max
         self._formats: dict[str, Format] = {}
         self._by_media_type: dict[str, str] = {"application/x-msgpack": "msgpack"}
         self._hooks: dict[str, Hook] = {}
@@ -220,12 +227,12 @@ class Codec:
 
     def decode(self, data: bytes, content_type: str | None, origin: Origin, type: Any) -> Any:
         """The value of one message. Raises what went wrong; the callers below say where."""
-        format, schema, data = self._unwrapped(data, content_type, origin)
+        format, schema, data = self._unwrapped(data, content_type, origin, self._decoded_bytes_max)
         settings = settings_of(origin.options)
         return self._decoder(format, schema, settings).decode(data, type)
 
     def _unwrapped(
-        self, data: bytes, content_type: str | None, origin: Origin
+        self, data: bytes, content_type: str | None, origin: Origin, bytes_max: int
     ) -> tuple[str, str, bytes]:
         """Format, schema, and what the format wrote: header, compression and hooks are undone."""
         said = parse_content_type(content_type) if content_type else None
@@ -249,7 +256,7 @@ class Codec:
         for hook in reversed(self.hooks(post)):
             data = hook.back(data)
         if encoding != "none":
-            data = decompress(encoding, data, self._decoded_bytes_max)
+            data = decompress(encoding, data, bytes_max)
         for hook in reversed(self.hooks(pre)):
             data = hook.back(data)
         return format, schema, data
@@ -289,6 +296,34 @@ class Codec:
         except Exception as error:
             raise self._failure(content_type, source, row, origin, error) from error
 
+    def value_for_filter(
+        self, source: RowSource, row: int, origin: Origin, fields: tuple[str, ...] | None
+    ) -> Any:
+        """What a filter gets to see of one row: its value, or at least these fields of it.
+
+        Raises ValueTooLarge where it would have to look at more than it may in one step, and
+        whatever else keeps the value from being decoded.
+        """
+        value = source.value(row)
+        if source.columns & OBJECTS:
+            return value
+        bytes_max = self._filtered_bytes_max
+        if len(value) > bytes_max:
+            raise ValueTooLarge(bytes_max)
+        content_type = source.content_type(row)
+        format = self._bare_format(content_type) if content_type else None
+        if format is None:
+            try:
+                name, schema, value = self._unwrapped(value, content_type, origin, bytes_max)
+            except GrowsTooLarge:
+                raise ValueTooLarge(bytes_max) from None
+            if len(value) > bytes_max:
+                raise ValueTooLarge(bytes_max)  # by a hook
+            format = self._decoder(name, schema, settings_of(origin.options))
+        if fields is not None and isinstance(format, JsonFormat | MsgpackFormat):
+            return format.decode_fields(value, fields)
+        return format.decode(value, None)
+
     def unpack_row(self, source: RowSource, row: int, origin: Origin) -> bytes:
         """The value of one row as its format wrote it; DecodeFailed as of `decode_row`."""
         value: bytes = source.value(row)
@@ -300,7 +335,7 @@ class Codec:
         try:
             if content_type and self._bare_format(content_type) is not None:
                 return value
-            return self._unwrapped(value, content_type, origin)[2]
+            return self._unwrapped(value, content_type, origin, self._decoded_bytes_max)[2]
         except Exception as error:
             raise self._failure(content_type, source, row, origin, error) from error
 

@@ -26,6 +26,10 @@ class BadCompression(Exception):
     """The bytes are not what they should be, or too much of it. Translated by the codec."""
 
 
+class GrowsTooLarge(BadCompression):
+    """It would grow beyond the limit."""
+
+
 class Compression(NamedTuple):
     """A way of compressing: `zstd`, or with a level `zstd:9`."""
 
@@ -83,7 +87,7 @@ def decompress(name: str, data: bytes, bytes_max: int) -> bytes:
     except Exception as error:  # each library has errors of its own
         raise BadCompression(f"damaged {name}: {error}") from error
     if output is None:
-        raise BadCompression(f"decompresses to more than the {bytes_max:,} bytes allowed")
+        raise GrowsTooLarge(f"decompresses to more than the {bytes_max:,} bytes allowed")
     if not decompressor.eof or decompressor.unused_data:
         raise BadCompression(f"the {name} data does not end where the message ends")
     return output

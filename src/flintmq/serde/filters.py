@@ -55,6 +55,7 @@ from ..batch import (
 )
 from ..batch.columns import split, text
 from ..batch.format import BYTES, TEXT
+from ..broker_api import OutOfTime
 from ..errors import Corrupt, InvalidRequest
 from ..rows import Origin
 
@@ -75,7 +76,7 @@ FUNCTIONS = {"startswith": 2, "endswith": 2, "contains": 2, "lower": 1, "len": 1
 """The functions and how many things each is given."""
 
 Decode = Callable[[RowSource, int], object]
-"""The decoded value of a row. What it raises makes the value missing."""
+"""The decoded value of a row. What it raises makes the value missing, but for OutOfTime."""
 
 
 def compile_filter(text: str) -> CompiledFilter:
@@ -89,13 +90,16 @@ def compile_filter(text: str) -> CompiledFilter:
 class CompiledFilter:
     """A filter expression that was checked. Equal to any other of the same text."""
 
-    __slots__ = ("_columns", "_root", "_variants", "names", "text", "uses_value")
+    __slots__ = ("_columns", "_root", "_variants", "fields", "names", "text", "uses_value")
 
     def __init__(self, text: str, root: _Node) -> None:
         self.text = text
         self.names = frozenset(_names_in(root))
         """The names it uses. No other column is touched."""
         self.uses_value = "value" in self.names
+        self.fields = _fields_in(root)
+        """The fields of the value that it uses, where it uses nothing else of it: whoever decodes
+        needs to give no others."""
         self._root = root
         self._columns = 0
         for name, column in _COLUMN_OF.items():
@@ -119,6 +123,7 @@ class CompiledFilter:
 
         `decode` is called at most once per row, and only where the expression comes to the value;
         without it the value is what the source holds. Damage in a column that is named is Corrupt.
+        Where `decode` raises OutOfTime, the rows before that one are answered for.
         """
         if not rows or limit == 0:
             return []
@@ -164,6 +169,8 @@ def _loader(source: RowSource, decode: Decode | None) -> Callable[[int], object]
     def load(row: int) -> object:
         try:
             return decode(source, row)
+        except OutOfTime:
+            raise
         except Exception:
             return MISSING
 
@@ -228,6 +235,22 @@ def _parts_of(node: _Node) -> tuple[_Node, ...]:
             return parts
         case _:
             return ()
+
+
+def _fields_in(root: _Node) -> tuple[str, ...] | None:
+    """The fields of the value that are used; None if it is used in any other way, or not at all."""
+    found: dict[str, None] = {}
+
+    def look(node: _Node) -> bool:
+        match node:
+            case _Field(_Name("value"), str(step)):
+                found[step] = None
+                return True
+            case _Name("value"):
+                return False
+        return all(look(part) for part in _parts_of(node))
+
+    return tuple(found) if look(root) and found else None
 
 
 def _names_in(node: _Node) -> Iterator[str]:
@@ -1005,6 +1028,7 @@ _HELPERS: dict[str, Any] = {
     "__builtins__": {},
     "MISSING": MISSING,
     "UNREAD": object(),
+    "OutOfTime": OutOfTime,
     "NUMBERS": _NUMBERS,
     "PLAIN": _PLAIN,
     "type_of": type,
@@ -1081,14 +1105,17 @@ class _Writer:
             elif name in self._prepares:
                 lines.append(f"    {self._prepares[name]}")
         lines += [f"    {line}" for line in self._more_prepares]
-        lines += ["    picked = []", "    add = picked.append", "    for row in rows:"]
-        lines += [f"        {name} = UNREAD" for name in sorted(self._unread)]
+        lines += ["    picked = []", "    add = picked.append", "    try:"]
+        lines += ["        for row in rows:"]
+        lines += [f"            {name} = UNREAD" for name in sorted(self._unread)]
         lines += [
-            f"        if {test}:",
-            "            add(row)",
-            "            left -= 1",
-            "            if not left:",
-            "                break",
+            f"            if {test}:",
+            "                add(row)",
+            "                left -= 1",
+            "                if not left:",
+            "                    break",
+            "    except OutOfTime:",
+            "        pass",
             "    return picked",
             "",
         ]

@@ -193,7 +193,15 @@ async def open_reader(session: Session, c: OpenReader, frame: Frame) -> StreamOp
     else:
         api = await open_plain(c.topic, start_of(c.start))
     need = Need("consume", c.topic)
-    stream = Stream(session, api, need, is_reader=True, can_listen=not c.whole, name=c.name)
+    stream = Stream(
+        session,
+        api,
+        need,
+        is_reader=True,
+        can_listen=not c.whole,
+        name=c.name,
+        sifts=c.filter is not None,
+    )
     topic_id = session.server.lasting_id(await broker.topic_info(c.topic))
     return StreamOpened(session.add_stream(stream), await api.positions(), api.missed, topic_id)
 

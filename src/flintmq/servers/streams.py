@@ -12,6 +12,7 @@ from ..broker_api import FeedApi, MemberApi, ReaderApi
 from ..clock import Timer
 from ..errors import FlintError, InvalidRequest
 from ..model import Missed
+from ..pace import pace
 from ..rows import Rows, Run
 from ..wire.operations import Op, Taken, encode
 from .rules import Need
@@ -38,7 +39,10 @@ class Stream:
         is_reader: bool,
         can_listen: bool = False,
         name: str | None = None,
+        sifts: bool = False,
     ) -> None:
+        """`sifts`: taking runs a filter, which may have a lot to look at."""
+        self._sifts = sifts
         self.api = api
         self.name = name
         """Of a reader that shares its position with others of that name."""
@@ -102,6 +106,9 @@ class Stream:
         assert self._waiting is not None
         if self._session.is_full():
             return  # has_room comes back to it
+        if self._sifts and not pace().may(self):
+            self._rung()  # in the next turn
+            return
         request, max_rows = self._waiting
         try:
             rows = self._taken(max_rows)
@@ -149,7 +156,7 @@ class Stream:
             runs += head
             wanted -= count
             room -= size
-            if rest:
+            if rest or (self._sifts and pace().is_over()):
                 break
         next_gap = self._left[0].gap if self._left else None
         self._was_cut = wanted > 0 and next_gap is None and (room <= 0 or bool(self._left))
@@ -221,6 +228,7 @@ class Stream:
                 if self._session.is_full():
                     break  # has_room looks
                 self.look()
+                await asyncio.sleep(0)  # a filter may have found nothing, and looks on
         finally:
             self._watching = None
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from ..batch import DELIVER_AT, NOT_PLAIN, TIMES, BatchBuilder, DecodeCache, RecordBatch
+from ..disposal import let_go
 from ..errors import Corrupt, FlintError
 from .segments import BatchEntry, Section, Segment, SegmentStore, is_damage
 
@@ -341,9 +342,18 @@ class TopicLog:
                 break
             count += 1
         if count:
-            self.tail_bytes -= sum(batch.byte_length for batch in self._tail[:count])
+            gone = self._tail[:count]
+            self.tail_bytes -= sum(batch.byte_length for batch in gone)
             del self._tail[:count], self._tail_bases[:count]
+            let_go(gone)
         return dropped
+
+    def let_go(self) -> None:
+        """The topic is deleted. Its memory is free a few turns later, its files at a checkpoint."""
+        tail, self._tail = self._tail, []
+        self._tail_bases, self.tail_bytes, self.byte_count = [], 0, 0
+        self.first_offset = self.next_offset
+        let_go(tail)
 
     def size_between(self, start: int, stop: int) -> int:
         """The bytes that the messages from `start` to before `stop` count for.

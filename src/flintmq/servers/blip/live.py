@@ -12,6 +12,8 @@ class Unstored:
     """A filter that lets pass what was published at QoS 0. A RowFilter."""
 
     text = ""
+    uses_value = False
+    fields = None
 
     def pick(
         self,

@@ -162,6 +162,44 @@ class ConnectionCollector:
         yield
 
 
+class LoopCollector:
+    """The turns of the event loop: while one goes on, everybody waits."""
+
+    turns = Family(
+        "flintmq_loop_turn_seconds", "histogram", "How long turns of the event loop take."
+    )
+    cpu = Family(
+        "flintmq_loop_turn_cpu_seconds",
+        "histogram",
+        "The same, without the time they waited for the disk or for other processes.",
+    )
+    longest = Family(
+        "flintmq_loop_longest_turn_seconds",
+        "gauge",
+        "The longest turn of the event loop since the start.",
+    )
+    overruns = Family(
+        "flintmq_loop_overruns_total",
+        "counter",
+        "Turns of the event loop of more than 20 ms, by the function that held them up.",
+        ("what",),
+    )
+    families = (turns, cpu, longest, overruns)
+
+    def __init__(self, state: HttpState) -> None:
+        self._state = state
+
+    def collect(self, page: Page) -> Iterator[None]:
+        turns = self._state.turns
+        if turns is not None and turns.is_measuring:
+            page.add_histogram(self.turns, turns.seconds)
+            page.add_histogram(self.cpu, turns.cpu_seconds)
+            page.add(self.longest, turns.longest.seconds)
+            for what, count in sorted(turns.overruns.items()):
+                page.add(self.overruns, count, label("what", what))
+        yield
+
+
 class HttpCollector:
     """What HTTP itself costs, and whom it has kept waiting."""
 

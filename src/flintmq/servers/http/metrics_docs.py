@@ -7,6 +7,7 @@ from .collectors import (
     ConnectionCollector,
     HttpCollector,
     JournalCollector,
+    LoopCollector,
     ProcessCollector,
     TopicCollector,
 )
@@ -19,6 +20,7 @@ GROUPS: dict[str, tuple[Family, ...]] = {
     "The process": ProcessCollector.families,
     "Connections": ConnectionCollector.families,
     "The disk": JournalCollector.families,
+    "The event loop": LoopCollector.families,
     "Topics and groups": TopicCollector.families,
     "HTTP itself": HttpCollector.families,
     "BlipMQ clients, where `blip` is set": BlipCollector.families,

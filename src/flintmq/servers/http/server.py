@@ -25,6 +25,7 @@ from .collectors import (
     ConnectionCollector,
     HttpCollector,
     JournalCollector,
+    LoopCollector,
     ProcessCollector,
     TopicCollector,
 )
@@ -67,6 +68,7 @@ class HttpServer:
                 ConnectionCollector(state),
                 HttpCollector(self),
                 JournalCollector(state),
+                LoopCollector(state),
                 self._topics,
             ],
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...broker_api import BrokerApi
 from ...errors import FlintError
+from ...turns import Turns
 from ..gate import Gate
 from ..native import NativeServer
 
@@ -31,6 +32,8 @@ class HttpState:
     """What ended the broker's disk, if anything did."""
     damaged_messages: Callable[[], int] = lambda: 0
     """How many messages are known to be damaged on the disk."""
+    turns: Turns | None = None
+    """The watchdog of the event loop, where there is one."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The settings in force, secrets left out."""
     keys: Callable[[], list[dict[str, Any]]] = list
