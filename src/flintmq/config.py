@@ -90,6 +90,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     auto_create: bool = True
     topic_defaults: dict[str, Any] = {}
     staged_seconds: float = 3600.0
+    producer_seconds: float = 7 * DAY
+    max_producer_bytes: int = 64 * MIB
     max_staged_bytes: int = GIB
     max_staged_writer_bytes: int = 768 * MIB
     max_decoded_bytes: int = MIB
@@ -327,6 +329,18 @@ SETTINGS: Sequence[Setting] = (
     Setting(
         "staged_seconds", Seconds(1, 365 * DAY),
         "What was staged (by Spark) and is not committed for so long is dropped.", "Topics",
+        reload=True,
+    ),
+    Setting(
+        "producer_seconds", Seconds(60, 365 * DAY),
+        "How long a repeated publish is found by its producer and sequence: so long after the "
+        "producer's last publish to that topic.", "Topics",
+        reload=True,
+    ),
+    Setting(
+        "max_producer_bytes", Bytes(8 * MIB),
+        "Memory for what is known of producers, in all topics together. Beyond it, those that "
+        "published longest ago are forgotten.", "Topics",
         reload=True,
     ),
     Setting(

@@ -109,6 +109,8 @@ class Daemon:
                 staged_bytes_max=config.max_staged_bytes,
             ),
             staged_seconds=config.staged_seconds,
+            producer_seconds=config.producer_seconds,
+            producer_bytes=config.max_producer_bytes,
             slow_disk_seconds=config.slow_disk_seconds,
             reclaim_seconds=config.grace_seconds,
             scrub_bytes_per_second=config.scrub_bytes,
@@ -398,6 +400,7 @@ class Daemon:
         self._broker.auto_create = after.auto_create
         self._broker.set_topic_defaults(after.topic_defaults)
         self._broker.set_staged_seconds(after.staged_seconds)
+        self._broker.set_producer_limits(after.producer_seconds, after.max_producer_bytes)
         self._broker.set_sizes(
             checkpoint_bytes=after.checkpoint_bytes, queue_bytes_max=after.max_queue_bytes
         )

@@ -16,6 +16,7 @@ import pytest
 import flintmq
 from flintmq.config import SETTINGS, Config
 from flintmq.daemon import Daemon, http_limits_of, limits_of, slowness_of
+from flintmq.engine.dedup import PRODUCER_BYTES, PRODUCER_SECONDS
 from flintmq.engine.proposer import QUEUE_BYTES_MAX
 from flintmq.engine.staging import STAGED_BYTES_MAX, STAGED_SECONDS, WRITER_BYTES_MAX
 from flintmq.errors import NotAuthenticated
@@ -74,6 +75,8 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "auto_create": lambda d: d._broker.auto_create,
     "topic_defaults": lambda d: d._broker._topic_defaults,
     "staged_seconds": lambda d: d._broker._staged_ms / 1000,
+    "producer_seconds": lambda d: d._broker._producer_limits[0] / 1000,
+    "max_producer_bytes": lambda d: d._broker._producer_limits[1],
     "max_staged_bytes": lambda d: d._broker._staging._staged_bytes_max,
     "max_staged_writer_bytes": lambda d: d._broker._staging._writer_bytes_max,
     "max_decoded_bytes": lambda d: d._broker._decoder._filtered_bytes_max,  # type: ignore[union-attr]
@@ -149,6 +152,8 @@ async def test_defaults_are_those_of_the_parts_that_heed_them(tmp_path: Path) ->
     assert config.journal_file_bytes == FILE_BYTES
     assert config.max_queue_bytes == QUEUE_BYTES_MAX
     assert config.staged_seconds == STAGED_SECONDS
+    assert config.producer_seconds == PRODUCER_SECONDS
+    assert config.max_producer_bytes == PRODUCER_BYTES
     assert config.max_staged_bytes == STAGED_BYTES_MAX
     assert config.max_staged_writer_bytes == WRITER_BYTES_MAX
     assert config.max_decoded_bytes == FILTERED_BYTES_MAX

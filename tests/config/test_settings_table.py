@@ -55,6 +55,8 @@ CASES = {
     "auto_create": Case(True, "off", False),
     "topic_defaults": Case({}, "ttl=1h,overflow=reject", {"ttl": 3600.0, "overflow": "reject"}),
     "staged_seconds": Case(3600.0, "1d", 86_400.0),
+    "producer_seconds": Case(7 * 86_400.0, "1d", 86_400.0),
+    "max_producer_bytes": Case(64 * MIB, "8MiB", 8 * MIB),
     "max_staged_bytes": Case(2**30, "4096", 4096),
     "max_staged_writer_bytes": Case(768 * MIB, "8KiB", 8192),
     "max_decoded_bytes": Case(MIB, "64MiB", 64 * MIB),

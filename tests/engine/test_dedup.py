@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.engine import dedup
-from flintmq.engine.dedup import Flying, Producers, Window
+from flintmq.engine.dedup import Flying, Producers, Remembered, Window
 from flintmq.errors import InvalidRequest
 
 WINDOW = 12
@@ -64,8 +63,7 @@ def test_a_window_knows_the_last_sequences_in_any_order(
             model.add(sequence, count, offset)
             offset += count
         if restart:
-            kept = msgspec.msgpack.decode(msgspec.msgpack.encode(window.snapshot()))
-            window = Window.restored(kept)
+            window = Window.of(0, window.runs(), window.arrivals())
             window._sequences_max = WINDOW
         for known, at in model.known.items():
             assert window.find(known, 1) == at
@@ -77,8 +75,8 @@ def test_a_producer_that_counts_up_costs_one_run() -> None:
     for n in range(1_000):
         window.add(n * 3, 3, n * 3)
 
-    assert len(window.snapshot()[0]) == 1
-    assert len(window.snapshot()[1]) == 1
+    assert len(window.runs()) == 1
+    assert len(window.arrivals()) == 1
 
 
 def test_a_batch_larger_than_the_window_is_known_whole_until_the_next_one() -> None:
@@ -91,31 +89,136 @@ def test_a_batch_larger_than_the_window_is_known_whole_until_the_next_one() -> N
     assert window.find(0, 6) is None
 
 
-def test_the_window_is_100_000_sequences() -> None:
+def test_the_window_is_100_000_sequences_and_a_few() -> None:
     window = Window()
     window.add(0, dedup.SEQUENCES_MAX, 0)
     assert window.find(0, 1) == 0
-    window.add(10**9, 1, 10**6)
+    window.add(10**9, 7_000, 10**6)
 
-    assert window.find(0, 1) is None
-    assert window.find(1, 1) == 1
+    assert window.find(6_999, 1) is None
+    assert window.find(7_000, 1) == 7_000
 
 
-def test_the_producer_that_was_quiet_longest_is_forgotten_first() -> None:
-    producers = Producers(producers_max=2)
-    producers.add("a", 1, 1, 10)
-    producers.add("b", 1, 1, 11)
-    producers.add("a", 2, 1, 12)
-    producers.add("c", 1, 1, 13)
+def restored(producers: Producers, remembered: Remembered | None = None) -> Producers:
+    again = Producers(remembered)
+    for _ in again.restoring(producers.snapshot().encoded()):
+        pass
+    return again
 
-    assert producers.find("a", 1, 1) == 10
-    assert producers.find("b", 1, 1) is None
-    assert producers.find("c", 1, 1) == 13
-    again = Producers(producers_max=2)
-    again.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(producers.snapshot())))
-    again.add("d", 1, 1, 14)
-    assert again.find("a", 1, 1) is None, "the order of quietness is kept too"
-    assert again.find("c", 1, 1) == 13
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), sequences, st.integers(1, 5), st.integers(0, 3)),
+        max_size=60,
+    ),
+    st.integers(0, 3),
+)
+@settings(max_examples=150, deadline=None)
+def test_producers_know_what_each_has_sent_also_after_a_restart(
+    sent: list[tuple[str, int, int, int]], restart: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dedup, "_SMALL_RUNS", 3)
+        patch.setattr(dedup, "SEQUENCES_MAX", WINDOW)
+        patch.setattr(Window.__init__, "__defaults__", (WINDOW,))
+        producers, models, offset = Producers(), {"a": Model(), "b": Model()}, 0
+        for number, (name, sequence, count, skipped) in enumerate(sent):
+            count = min(count, U64_MAX + 1 - sequence)
+            model = models[name]
+            try:
+                known: int | str | None = producers.find(name, sequence, count)
+            except InvalidRequest:
+                known = "overlap"
+            assert known == model.find(sequence, count)
+            if known is None:
+                offset += skipped
+                producers.add(name, sequence, count, offset)
+                model.add(sequence, count, offset)
+                offset += count
+            if number % 4 == restart:
+                before = producers.snapshot().encoded()
+                again = restored(producers)
+                assert again.snapshot().encoded() == before
+                assert again.bytes == producers.bytes
+                producers = again
+
+
+def test_a_producer_that_counts_up_for_ever_takes_a_few_bytes() -> None:
+    producers = Producers()
+    for number in range(300):
+        producers.add("p", number * 1_000, 1_000, number * 1_000)
+
+    assert producers.bytes < 500
+    assert producers.find("p", 200_000, 1_000) == 200_000
+    assert producers.find("p", 190_000, 1_000) is None
+
+
+def test_the_producer_that_was_quiet_longest_is_forgotten_first_in_whichever_topic() -> None:
+    remembered = Remembered(bytes_max=1_100)
+    one, other = Producers(remembered, 1), Producers(remembered, 2)
+    one.add("a", 1, 1, 10, 1)
+    other.add("b", 1, 1, 11, 2)
+    one.add("a", 2, 1, 12, 3)
+    other.add("c", 1, 1, 13, 4)
+    assert len(one) + len(other) == 3
+    one.add("d", 1, 1, 14, 5)
+
+    assert other.find("b", 1, 1) is None
+    assert one.find("a", 1, 1) == 10
+    one.add("e", 1, 1, 15, 6)
+    assert one.find("a", 1, 1) is None
+    assert other.find("c", 1, 1) == 13
+    assert remembered.bytes == one.bytes + other.bytes <= 1_100
+
+
+def test_producers_are_forgotten_by_age_as_messages_come() -> None:
+    remembered = Remembered(age_ms=1_000)
+    one, other = Producers(remembered, 1), Producers(remembered, 2)
+    one.add("a", 1, 1, 10, 5_000)
+    other.add("b", 1, 1, 11, 6_000)
+    assert one.find("a", 1, 1) == 10, "not a millisecond too early"
+    other.add("b", 2, 1, 12, 5_500)
+    assert one.find("a", 1, 1) == 10, "time does not go back, nor on"
+    other.add("c", 1, 1, 13, 6_015)
+    assert one.find("a", 1, 1) == 10
+    other.add("c", 2, 1, 14, 6_016)
+
+    assert one.find("a", 1, 1) is None
+    assert other.find("b", 1, 2) == 11
+
+
+def test_topics_that_go_give_back_what_their_producers_took() -> None:
+    remembered = Remembered()
+    one, other = Producers(remembered, 1), Producers(remembered, 2)
+    for number in range(100):
+        one.add(f"p{number}", 1, 1, number, number)
+        other.add(f"p{number}", 1, 1, number, number)
+    one.clear()
+    other.forget()
+
+    assert remembered.bytes == 0
+    one.add("again", 1, 1, 1, 200)
+    assert one.find("again", 1, 1) == 1
+
+
+def test_any_number_of_short_lived_producers_stays_within_the_bound() -> None:
+    remembered = Remembered(bytes_max=1_000_000)
+    topics = [Producers(remembered, number) for number in range(3)]
+    for number in range(22_000):
+        topics[number % 3].add(f"client-{number:030}", 0, 3, number, number)
+
+    assert remembered.bytes <= 1_000_000
+    assert sum(len(topic) for topic in topics) > 2_000
+    assert topics[21_999 % 3].find(f"client-{21_999:030}", 0, 3) == 21_999
+
+
+def test_windows_of_an_earlier_version_are_taken_up() -> None:
+    producers = Producers()
+    producers.restore_older([("p", [[[5, 2, 100], [9, 1, 200]], [[5, 2], [9, 1]]])], 1_000)
+
+    assert producers.find("p", 5, 2) == 100
+    assert producers.find("p", 9, 1) == 200
+    assert restored(producers).find("p", 9, 1) == 200
 
 
 def test_a_resend_that_overlaps_in_part_is_refused() -> None:
@@ -150,3 +253,12 @@ def test_sequences_that_go_back_are_looked_for_among_all_that_are_on_their_way()
     for first, count in ((150, 10), (99, 2), (199, 1), (5, 10)):
         with pytest.raises(InvalidRequest, match="overlap"):
             flying.find("one", first, count)
+
+
+def test_a_repeat_is_found_after_50_000_other_producers() -> None:
+    producers = Producers()
+    producers.add("importer", 7, 3, 100, 1)
+    for number in range(50_000):
+        producers.add(f"client-{number:025}", 0, 1, 200 + number, 1_000 + number)
+
+    assert producers.find("importer", 7, 3) == 100

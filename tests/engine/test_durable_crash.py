@@ -11,13 +11,15 @@ from math import prod
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flintmq.engine.durable_broker import CHECKPOINT_RETRY_SECONDS
+from flintmq.engine.durable_broker import CHECKPOINT_RETRY_SECONDS, DurableBroker
 from flintmq.errors import StorageFull
-from flintmq.testing import Crashed, SimulatedFileSystem
+from flintmq.storage.manifest import read_manifest, write_manifest
+from flintmq.testing import Crashed, ManualClock, SimulatedFileSystem
 from flintmq.testing.simulated_filesystem import Keep
 from tests.engine.queue_story import QueueStory
 from tests.engine.stepping import OWN_SEGMENT_BYTES, Life, Story, small_sizes
@@ -350,3 +352,55 @@ async def test_thousands_of_workloads_survive_any_end(
     actions: list[Action], crash_at: int, seed: int
 ) -> None:
     await any_workload(actions, crash_at, seed)
+
+
+async def test_producers_are_remembered_over_restarts_within_the_limits_they_were_given() -> None:
+    disk, clock = SimulatedFileSystem(), ManualClock()
+    life = Life(disk)
+    life.broker = DurableBroker(disk, clock=clock, producer_seconds=60.0)
+    await life.open()
+    await life.run(life.broker.create_topic("orders", {}))
+    await life.publish("orders", b"0", producer="a", sequence=1)
+    await clock.advance(61)
+    await life.publish("orders", b"1", producer="b", sequence=1)
+    await clock.advance(1)
+    await life.run(life.broker.checkpoint())
+    await life.publish("orders", b"2", producer="c", sequence=1)
+
+    again = Life(disk.crash("everything"))
+    again.broker = DurableBroker(again.disk, clock=clock, producer_seconds=60.0)
+    await again.open()
+    assert (await again.publish("orders", b"1", producer="b", sequence=1)).duplicate
+    assert (await again.publish("orders", b"2", producer="c", sequence=1)).duplicate
+    assert not (await again.publish("orders", b"0", producer="a", sequence=1)).duplicate
+
+
+@pytest.mark.parametrize("how", ["purge", "delete"])
+async def test_a_purge_or_a_deletion_forgets_the_producers(how: str) -> None:
+    life = await Life(SimulatedFileSystem()).open()
+    await life.run(life.broker.create_topic("orders", {}))
+    for number in range(20):
+        await life.publish("orders", b"x", producer=f"p{number}", sequence=1)
+    assert life.broker._durably_remembered.bytes > 0
+    if how == "purge":
+        await life.run(life.broker.purge_topic("orders", None))
+    else:
+        await life.run(life.broker.delete_topic("orders"))
+
+    assert life.broker._durably_remembered.bytes == 0
+
+
+async def test_producers_in_a_manifest_of_an_earlier_version_are_taken_up() -> None:
+    life = await Life(SimulatedFileSystem()).open()
+    await life.run(life.broker.create_topic("orders", {}))
+    await life.publish("orders", b"0", b"1", producer="a", sequence=5)
+    await life.run(life.broker.close())
+    manifest = read_manifest(life.disk)
+    assert manifest is not None
+    older = msgspec.structs.replace(
+        manifest.topics[0], windows=b"", producers=[("a", [[[5, 2, 0]], [[5, 2]]])]
+    )
+    write_manifest(life.disk, msgspec.structs.replace(manifest, topics=[older]))
+
+    again = await Life(life.disk).open()
+    assert (await again.publish("orders", b"0", b"1", producer="a", sequence=5)).duplicate

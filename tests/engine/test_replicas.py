@@ -58,9 +58,15 @@ def sizes() -> Iterator[None]:
 
 def digest(broker: DurableBroker) -> dict[str, Any]:
     """All that is applied, as plain values."""
-    staging = broker._staging
+    staging, remembered = broker._staging, broker._durably_remembered
     return {
         "ids": (broker._last_topic_id, broker._epoch_number),
+        "remembered": (
+            remembered.age_ms,
+            remembered.bytes_max,
+            remembered.time_ms,
+            remembered.bytes,
+        ),
         "topics": {name: digest_of(topic) for name, topic in broker._topics.items()},
         "staged": {
             name: (
@@ -82,7 +88,7 @@ def digest_of(topic: Any) -> dict[str, Any]:
         "options": topic.options,
         "log": (log.first_offset, log.next_offset, log.byte_count, log.last_time),
         "names": sorted(topic.cursor_states()),
-        "producers": topic.producers.snapshot(),
+        "producers": topic.producers.snapshot().encoded(),
         "groups": {name: digest_of_group(group) for name, group in topic.queues.items()},
         "cancelled": topic.lanes.cancelled.ranges(),
     }
@@ -180,7 +186,7 @@ class Replicas:
             (4, self.purge), (8, self.join), (12, self.take), (14, self.settle), (3, self.redrive),
             (3, self.cancel), (2, self.pause), (2, self.reset), (3, self.settle_before),
             (5, self.delete_group), (8, self.open_reader), (8, self.read), (5, self.close_one),
-            (4, self.stage), (4, self.commit_or_abort),
+            (4, self.stage), (4, self.commit_or_abort), (2, self.limit_producers),
         ]  # fmt: skip
         weights = [weight for weight, _ in verbs]
         (chosen,) = self.random.choices([verb for _, verb in verbs], weights)
@@ -207,9 +213,14 @@ class Replicas:
         rows: Any = self.rows()
         if self.random.random() < 0.3:
             self.sequence += self.random.choice([0, 5])
-            producer = self.random.choice(["p", "q"])
+            producer = self.random.choice("pqrst")
             rows = rows.seal(producer=producer, base_sequence=self.sequence)
         await self.leader.publish(self.plain(), rows, qos=1, auto_create=True, timeout=None)
+
+    async def limit_producers(self) -> None:
+        self.leader.set_producer_limits(
+            self.random.choice([1.0, 3.0, 3600.0]), self.random.choice([800, 1_600, 1 << 20])
+        )
 
     async def create(self) -> None:
         await self.leader.create_topic(self.topic(), dict(self.random.choice(OPTIONS)))

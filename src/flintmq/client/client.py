@@ -137,7 +137,8 @@ class Client(QueueVerbs):
 
         With a `producer` (any str) and a `sequence` (any u64) of its own, the same publish may be
         repeated: if it is there already, the receipt is that of the first time and says so. A topic
-        remembers the last 100,000 sequences of each producer.
+        remembers the last 100,000 sequences of each producer, for seven days unless it is told
+        otherwise.
         """
         options = PLAIN
         if not (

@@ -59,6 +59,7 @@ from .commands import (
     Stage,
     StagedBatch,
 )
+from .dedup import Remembered
 from .feeds import Feed, FeedBoard
 from .fetching import extent, fetch, wait_beyond
 from .figures import JournalFigures, TopicFigures
@@ -110,6 +111,7 @@ class Broker(QueueVerbs):
         self._last_topic_id = 0
         self._board = FeedBoard()
         self._cache = DecodeCache(DECODE_CACHE_BYTES)
+        self._remembered = Remembered()
         self._staging = staging or Staging()
         self._staging_view = self._staging  # what is decided; here, that is what is applied
         self._staged_ms = round(staged_seconds * 1000)
@@ -621,12 +623,14 @@ class Broker(QueueVerbs):
             bury=self.bury,
             compile=self._compile,
             guarded=self.guarded,
+            remembered=self._remembered,
         )
 
     def _delete(self, row: list[Topic]) -> None:
         name = row[0].name.partition("/")[0]
         for topic in row:
             del self._topics[topic.name], self._by_id[topic.id]
+            topic.producers.forget()
         for feed in row[0].feeds:
             if is_literal(feed.pattern):
                 feed.end(TopicDeleted(name))

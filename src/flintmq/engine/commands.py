@@ -161,6 +161,14 @@ class BeginEpoch(msgspec.Struct, frozen=True, tag="begin_epoch", array_like=True
     epoch: int
 
 
+class LimitProducers(msgspec.Struct, frozen=True, tag="limit_producers", array_like=True):
+    """How long, and in how many bytes, producers are remembered from now on. A command, since what
+    is forgotten has to be the same wherever commands are applied."""
+
+    age_ms: int
+    bytes_max: int
+
+
 Change = (
     CreateTopics
     | ConfigureTopics
@@ -177,6 +185,7 @@ Change = (
     | PauseGroup
     | Cancel
     | BeginEpoch
+    | LimitProducers
 )
 GroupChange = CreateGroup | DeleteGroup | Settle | Attempts | ResetGroup | PauseGroup | Cancel
 

@@ -2,72 +2,120 @@
 
 Sequences are any u64, in any order, with gaps. They are kept as runs: a producer that counts up
 costs one run, however many messages it has sent.
+
+`Remembered` bounds the windows of all topics together, by age and by bytes. What it forgets follows
+from what was added and from the times that came with it: replicas that apply the same commands
+forget the same.
+
+As they are stored, a window behind the other, little-endian:
+
+    runs u32   arrivals u32   length of the name u32   name (UTF-8)   last use, ms u64
+    runs times       first sequence u64   how many u64   offset of the first u64
+    arrivals times   first sequence u64   how many u64      oldest first; none where each came
+                                                            behind the one before
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections import OrderedDict, deque
-from typing import Any, Generic, TypeVar
+from collections import deque
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+from struct import Struct
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..errors import InvalidRequest
 
 SEQUENCES_MAX = 100_000
-PRODUCERS_MAX = 20_000
-"""Every connection is a producer of its own; a broker has 10,000 of them unless told otherwise."""
-RUNS_MAX = 500_000
-"""What all producers of a topic may take together: who leaves gaps takes a run for each."""
+PRODUCER_SECONDS = 7 * 86_400.0
+"""How long a producer is remembered after it has published to a topic for the last time."""
+PRODUCER_BYTES = 64 * 1024 * 1024
+"""What all that is remembered of producers may take, in all topics together."""
+
+_HEAD = Struct("<III")
+_TIME = Struct("<Q")
+_RUN = Struct("<QQQ")
+_ARRIVAL = Struct("<QQ")
+
+_WINDOW_BYTES = 320
+"""What a window takes with its place in the dictionary, about; its name comes on top."""
+_PARTED_BYTES = 1_200
+"""What one takes on top that is not one run: arrays and a queue of its own."""
+_SMALL_RUNS = 16
+"""So many runs that came one behind the other are kept as bytes: as they are stored."""
+_STEP = 1_000
+
+Run = tuple[int, int, int]
+"""First sequence, how many, offset of the first."""
 
 
 class Window:
-    """The last 100,000 sequences of one producer."""
+    """The last 100,000 sequences of one producer, or up to a sixteenth more: the oldest go in lots,
+    so that each costs little."""
 
-    __slots__ = ("_arrivals", "_count", "_runs", "_sequences_max")
+    __slots__ = (
+        "_arrivals",
+        "_count",
+        "_firsts",
+        "_lengths",
+        "_offsets",
+        "_sequences_max",
+        "last_ms",
+    )
 
     def __init__(self, sequences_max: int = SEQUENCES_MAX) -> None:
-        self._runs: list[list[int]] = []  # [first, behind the last, offset of the first], sorted
+        # The runs, by their first sequence. Lengths, not ends: behind the last u64 is none.
+        self._firsts, self._lengths, self._offsets = array("Q"), array("Q"), array("Q")
         self._arrivals: deque[list[int]] = deque()  # [first, behind the last], oldest first
         self._count = 0
         self._sequences_max = sequences_max
+        self.last_ms = 0
+        """When it was added to for the last time."""
 
     @property
-    def run_count(self) -> int:
-        return len(self._runs)
+    def size(self) -> int:
+        """What it takes, in bytes, about."""
+        return _PARTED_BYTES + _RUN.size * len(self._firsts) + 128 * len(self._arrivals)
 
     def find(self, sequence: int, count: int) -> int | None:
         """The offset that these sequences went to, None if they are new.
 
         Some but not all of them known is an error: a resend is the same as what was sent first.
         """
-        at = bisect_right(self._runs, sequence, key=_first) - 1
-        if at >= 0 and sequence < self._runs[at][1]:
-            first, behind, offset = self._runs[at]
-            if sequence + count <= behind:
-                return offset + sequence - first
-        elif at + 1 == len(self._runs) or self._runs[at + 1][0] >= sequence + count:
+        firsts = self._firsts
+        at = bisect_right(firsts, sequence) - 1
+        if at >= 0 and sequence - firsts[at] < self._lengths[at]:
+            into = sequence - firsts[at]
+            if into + count <= self._lengths[at]:
+                return self._offsets[at] + into
+        elif at + 1 == len(firsts) or firsts[at + 1] >= sequence + count:
             return None
         raise _overlap(sequence, count)
 
     def add(self, sequence: int, count: int, offset: int) -> None:
         """Remember new sequences; the oldest arrivals make room."""
-        at = bisect_right(self._runs, sequence, key=_first)
-        before = self._runs[at - 1] if at else None
+        firsts, lengths, offsets = self._firsts, self._lengths, self._offsets
+        at = bisect_right(firsts, sequence)
         if (
-            before is not None
-            and before[1] == sequence
-            and before[2] + before[1] - before[0] == offset
+            at
+            and firsts[at - 1] + lengths[at - 1] == sequence
+            and offsets[at - 1] + lengths[at - 1] == offset
         ):
-            before[1] += count
+            lengths[at - 1] += count
         else:
-            self._runs.insert(at, [sequence, sequence + count, offset])
+            firsts.insert(at, sequence)
+            lengths.insert(at, count)
+            offsets.insert(at, offset)
         if self._arrivals and self._arrivals[-1][1] == sequence:
             self._arrivals[-1][1] += count
         else:
             self._arrivals.append([sequence, sequence + count])
         self._count += count
         most = max(self._sequences_max, count)  # all of the last batch, however large it is
-        while self._count > most:
-            self._forget_oldest(self._count - most)
+        if self._count > most + self._sequences_max // 16:
+            while self._count > most:
+                self._forget_oldest(self._count - most)
 
     def _forget_oldest(self, excess: int) -> None:
         oldest = self._arrivals[0]
@@ -77,33 +125,95 @@ class Window:
         else:
             oldest[0] = behind
         self._count -= behind - first
-        while first < behind:
-            at = bisect_right(self._runs, first, key=_first) - 1
-            run = self._runs[at]
-            end = min(behind, run[1])
-            rest = [end, run[1], run[2] + end - run[0]]
-            keep = [run[0], first, run[2]]
-            self._runs[at : at + 1] = [r for r in (keep, rest) if r[0] < r[1]]
-            first = end
+        firsts, lengths, offsets = self._firsts, self._lengths, self._offsets
+        # All of these are in runs that follow on one another; of the outer two, parts may stay.
+        low, high = bisect_right(firsts, first) - 1, bisect_right(firsts, behind - 1) - 1
+        kept = [(firsts[low], first - firsts[low], offsets[low])]
+        end = firsts[high] + lengths[high]
+        kept.append((behind, end - behind, offsets[high] + behind - firsts[high]))
+        kept = [run for run in kept if run[1]]
+        for column, values in enumerate((firsts, lengths, offsets)):
+            values[low : high + 1] = array("Q", [run[column] for run in kept])
 
-    def snapshot(self) -> list[Any]:
-        # Lengths instead of ends: what is behind the last u64 is none.
-        return [
-            [[first, behind - first, offset] for first, behind, offset in self._runs],
-            [[first, behind - first] for first, behind in self._arrivals],
-        ]
+    def copy(self) -> Window:
+        """The same, to be looked at while this one changes."""
+        other = Window(self._sequences_max)
+        other._firsts, other._lengths = self._firsts[:], self._lengths[:]
+        other._offsets = self._offsets[:]
+        other._arrivals = deque(arrival[:] for arrival in self._arrivals)
+        other._count, other.last_ms = self._count, self.last_ms
+        return other
+
+    def runs(self) -> list[Run]:
+        return list(zip(self._firsts, self._lengths, self._offsets, strict=True))
+
+    def arrivals(self) -> list[tuple[int, int]]:
+        """First sequences, and how many."""
+        return [(first, behind - first) for first, behind in self._arrivals]
 
     @classmethod
-    def restored(cls, snapshot: list[Any]) -> Window:
+    def of(cls, last_ms: int, runs: Iterable[Run], arrivals: Iterable[tuple[int, int]]) -> Window:
         window = cls()
-        window._runs = [[first, first + count, offset] for first, count, offset in snapshot[0]]
-        window._arrivals = deque([first, first + count] for first, count in snapshot[1])
+        window.last_ms = last_ms
+        for first, length, offset in runs:
+            window._firsts.append(first)
+            window._lengths.append(length)
+            window._offsets.append(offset)
+        window._arrivals = deque([first, first + count] for first, count in arrivals)
         window._count = sum(behind - first for first, behind in window._arrivals)
         return window
 
 
-def _first(run: list[int]) -> int:
-    return run[0]
+class _Small:
+    """A window whose sequences came one behind the other, as bytes: `last use`, then its runs."""
+
+    @staticmethod
+    def last_ms(window: bytes) -> int:
+        return int(_TIME.unpack_from(window)[0])
+
+    @staticmethod
+    def runs(window: bytes) -> list[Run]:
+        return list(_RUN.iter_unpack(memoryview(window)[_TIME.size :]))
+
+    @staticmethod
+    def find(window: bytes, sequence: int, count: int) -> int | None:
+        first, length, offset = _RUN.unpack_from(window, len(window) - _RUN.size)
+        if sequence >= first + length:
+            return None  # as it is for who counts up
+        for first, length, offset in _Small.runs(window):
+            if first <= sequence and sequence + count <= first + length:
+                return int(offset + sequence - first)
+            if sequence < first + length and first < sequence + count:
+                raise _overlap(sequence, count)
+        return None
+
+    @staticmethod
+    def added(window: bytes, now_ms: int, sequence: int, count: int, offset: int) -> bytes | Window:
+        """The window with these as well; another kind of one where they do not fit in."""
+        at = len(window) - _RUN.size
+        first, length, begin = _RUN.unpack_from(window, at)
+        if first + length == sequence:
+            if begin + length == offset:
+                length += count
+                if at == _TIME.size:  # of one run, the oldest are its first
+                    most = max(SEQUENCES_MAX, count)
+                    if length > most + SEQUENCES_MAX // 16:
+                        gone = length - most
+                        first, length, begin = first + gone, most, begin + gone
+                    return _TIME.pack(now_ms) + _RUN.pack(first, length, begin)
+                added = window[_TIME.size : at] + _RUN.pack(first, length, begin)
+            else:
+                added = window[_TIME.size :] + _RUN.pack(sequence, count, offset)
+            (lowest,) = _TIME.unpack_from(added)
+            if len(added) <= _SMALL_RUNS * _RUN.size and (
+                sequence + count - lowest <= SEQUENCES_MAX
+            ):
+                return _TIME.pack(now_ms) + added
+        runs = _Small.runs(window)
+        lowest = runs[0][0]
+        made = Window.of(now_ms, runs, [(lowest, runs[-1][0] + runs[-1][1] - lowest)])
+        made.add(sequence, count, offset)
+        return made
 
 
 def _overlap(sequence: int, count: int) -> InvalidRequest:
@@ -159,43 +269,236 @@ class _Ranges(Generic[T]):
         """Behind the highest that was ever among them."""
 
 
-class Producers:
-    """The windows of a topic's producers; who has been quiet longest is forgotten first."""
+class Remembered:
+    """What all topics of a broker remember of producers, within limits of age and bytes.
 
-    def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
-        self._windows: OrderedDict[str, Window] = OrderedDict()
-        self._producers_max = producers_max
-        self._runs = 0
+    Whoever was quiet longest is forgotten first, in whichever topic. Time is that of what is
+    added: it passes when messages come, and never goes back.
+    """
+
+    def __init__(
+        self, age_ms: int = round(PRODUCER_SECONDS * 1000), bytes_max: int = PRODUCER_BYTES
+    ) -> None:
+        self.age_ms, self.bytes_max = age_ms, bytes_max
+        self.time_ms = 0
+        self.bytes = 0
+        self._topics: dict[int, Producers] = {}
+        # When the first of a topic was used, or before that: it may have been used since.
+        self._fronts: list[tuple[int, int]] = []
+
+    def set_limits(self, age_ms: int, bytes_max: int) -> None:
+        self.age_ms, self.bytes_max = age_ms, bytes_max
+        self.keep()
+
+    def begin(self, topic: int, producers: Producers) -> None:
+        self._topics[topic] = producers
+
+    def enlist(self, topic: int, front_ms: int) -> None:
+        heappush(self._fronts, (front_ms, topic))
+
+    def forget(self, topic: int) -> None:
+        """The topic is gone."""
+        producers = self._topics.pop(topic, None)
+        if producers is not None:
+            self.bytes -= producers.bytes
+            if len(self._fronts) > 2 * len(self._topics) + 64:
+                self._fronts = [front for front in self._fronts if front[1] in self._topics]
+                heapify(self._fronts)
+
+    def keep(self) -> None:
+        """Forget who is beyond the limits; a little more than that at once, so that it is rare."""
+        fronts = self._fronts
+        while fronts and (
+            fronts[0][0] + self.age_ms + self.age_ms // 64 < self.time_ms
+            or self.bytes > self.bytes_max
+        ):
+            if self._is_first_known():
+                room = self.bytes_max
+                if self.bytes > room:
+                    room -= room // 64
+                self._forget_oldest(self.time_ms - self.age_ms, room)
+
+    def _is_first_known(self) -> bool:
+        """Whether the first front is as it says. If not it is made so, and another may be first."""
+        last_ms, topic = self._fronts[0]
+        producers = self._topics.get(topic)
+        front_ms = None if producers is None else producers.front_ms()
+        if front_ms is None:
+            heappop(self._fronts)
+            if producers is not None:
+                producers.is_listed = False
+            return False
+        if front_ms != last_ms:
+            heapreplace(self._fronts, (front_ms, topic))
+        return front_ms == last_ms
+
+    def _forget_oldest(self, before_ms: int, room: int) -> None:
+        """Who was used before that time; and others, until all that is left has room."""
+        fronts = self._fronts
+        while fronts and (fronts[0][0] < before_ms or self.bytes > room):
+            if self._is_first_known():
+                _, topic = fronts[0]
+                after = min(fronts[1:3], default=None)
+                self._topics[topic].forget_first(before_ms, self.bytes - room, after)
+
+
+class Producers:
+    """The windows of a topic's producers; who has been quiet longest is the first.
+
+    Short-lived clients are many, and have sent a few runs: their windows are bytes.
+    """
+
+    def __init__(self, remembered: Remembered | None = None, topic: int = 0) -> None:
+        self._remembered = remembered if remembered is not None else Remembered()
+        self._topic = topic
+        self._windows: dict[str, bytes | Window] = {}  # whoever publishes goes to the end
+        self._large = 0  # how many of them are not bytes
+        self.bytes = 0
+        self.is_listed = False
+        self._remembered.begin(topic, self)
+
+    def __len__(self) -> int:
+        return len(self._windows)
 
     def find(self, producer: str, sequence: int, count: int) -> int | None:
         window = self._windows.get(producer)
-        return None if window is None else window.find(sequence, count)
-
-    def add(self, producer: str, sequence: int, count: int, offset: int) -> None:
-        window = self._windows.get(producer)
         if window is None:
-            window = self._windows[producer] = Window()
-            if len(self._windows) > self._producers_max:
-                self._forget_quietest()
+            return None
+        if isinstance(window, bytes):
+            return _Small.find(window, sequence, count)
+        return window.find(sequence, count)
+
+    def add(self, producer: str, sequence: int, count: int, offset: int, time_ms: int = 0) -> None:
+        remembered, windows = self._remembered, self._windows
+        now_ms = remembered.time_ms = max(remembered.time_ms, time_ms)
+        window = windows.pop(producer, None)
+        if window is None:
+            window = _TIME.pack(now_ms) + _RUN.pack(sequence, count, offset)
+            self._grow(_size(producer, window))
         else:
-            self._windows.move_to_end(producer)
-        before = window.run_count
-        window.add(sequence, count, offset)
-        self._runs += window.run_count - before
-        while self._runs > RUNS_MAX and len(self._windows) > 1:
-            self._forget_quietest()
+            before = _size(producer, window)
+            if isinstance(window, bytes):
+                window = _Small.added(window, now_ms, sequence, count, offset)
+                self._large += isinstance(window, Window)
+            else:
+                window.last_ms = now_ms
+                window.add(sequence, count, offset)
+            self._grow(_size(producer, window) - before)
+        windows[producer] = window
+        if not self.is_listed:
+            self.is_listed = True
+            remembered.enlist(self._topic, now_ms)
+        remembered.keep()
 
-    def _forget_quietest(self) -> None:
-        self._runs -= self._windows.popitem(last=False)[1].run_count
+    def _grow(self, size: int) -> None:
+        self.bytes += size
+        self._remembered.bytes += size
 
-    def snapshot(self) -> list[tuple[str, list[Any]]]:
-        return [(producer, window.snapshot()) for producer, window in self._windows.items()]
+    def front_ms(self) -> int | None:
+        """When the one that was quiet longest was used; None where there is none."""
+        for window in self._windows.values():
+            return _last_ms(window)
+        return None
 
-    def restore(self, snapshot: list[tuple[str, list[Any]]]) -> None:
-        self._windows = OrderedDict(
-            (producer, Window.restored(window)) for producer, window in snapshot
-        )
-        self._runs = sum(window.run_count for window in self._windows.values())
+    def forget_first(self, before_ms: int, excess: int, after: tuple[int, int] | None) -> None:
+        """Forget from the first on: who was used before that time, and who is in excess (bytes), up
+        to those that another topic has older ones than."""
+        gone: list[str] = []
+        for producer, window in self._windows.items():
+            last_ms = _last_ms(window)
+            if (last_ms >= before_ms and excess <= 0) or (
+                after is not None and (last_ms, self._topic) > after
+            ):
+                break
+            gone.append(producer)
+            size = _size(producer, window)
+            excess -= size
+            self._large -= isinstance(window, Window)
+            self._grow(-size)
+        for producer in gone:
+            del self._windows[producer]
 
-    def __bool__(self) -> bool:
-        return bool(self._windows)
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._grow(-self.bytes)
+        self._windows = {}
+        self._large = 0
+
+    def forget(self) -> None:
+        """The topic is gone."""
+        self._remembered.forget(self._topic)
+
+    def snapshot(self) -> Snapshot:
+        """All of it, as it is now; `encoded` may be had from another thread."""
+        names, windows = list(self._windows), list(self._windows.values())
+        if self._large:
+            windows = [one if isinstance(one, bytes) else one.copy() for one in windows]
+        return Snapshot(names, windows)
+
+    def restoring(self, stored: bytes) -> Iterator[None]:
+        """Take up what was stored, in steps."""
+        view, at = memoryview(stored), 0
+        while at < len(stored):
+            runs, arrivals, length = _HEAD.unpack_from(stored, at)
+            at += _HEAD.size
+            name = str(view[at : at + length], "utf-8")
+            at += length
+            behind = at + _TIME.size + runs * _RUN.size
+            small = bytes(view[at:behind])
+            end = behind + arrivals * _ARRIVAL.size
+            came = list(_ARRIVAL.iter_unpack(view[behind:end]))
+            self._restore(name, _opened(small, came) if came else small)
+            at = end
+            if len(self._windows) % _STEP == 0:
+                yield
+        yield
+
+    def restore_older(self, stored: list[tuple[str, list[Any]]], last_ms: int) -> None:
+        """The same from a manifest of an earlier version, which has no times."""
+        for name, (runs, arrivals) in stored:
+            self._restore(name, Window.of(last_ms, runs, arrivals))
+
+    def _restore(self, name: str, window: bytes | Window) -> None:
+        last_ms = _last_ms(window)
+        self._windows[name] = window
+        self._large += isinstance(window, Window)
+        self._grow(_size(name, window))
+        self._remembered.time_ms = max(self._remembered.time_ms, last_ms)
+        if not self.is_listed:
+            self.is_listed = True
+            self._remembered.enlist(self._topic, last_ms)
+
+
+class Snapshot(NamedTuple):
+    """The windows of a topic at one moment."""
+
+    names: list[str]
+    windows: list[bytes | Window]
+
+    def encoded(self) -> bytes:
+        parts: list[bytes] = []
+        for producer, window in zip(self.names, self.windows, strict=True):
+            name = producer.encode()
+            if isinstance(window, bytes):
+                runs = (len(window) - _TIME.size) // _RUN.size
+                parts += (_HEAD.pack(runs, 0, len(name)), name, window)
+            else:
+                found, came = window.runs(), window.arrivals()
+                parts += (_HEAD.pack(len(found), len(came), len(name)), name)
+                parts.append(_TIME.pack(window.last_ms))
+                parts += [_RUN.pack(*run) for run in found]
+                parts += [_ARRIVAL.pack(*arrival) for arrival in came]
+        return b"".join(parts)
+
+
+def _opened(window: bytes, arrivals: list[Any]) -> Window:
+    return Window.of(_Small.last_ms(window), _Small.runs(window), arrivals)
+
+
+def _last_ms(window: bytes | Window) -> int:
+    return _Small.last_ms(window) if isinstance(window, bytes) else window.last_ms
+
+
+def _size(producer: str, window: bytes | Window) -> int:
+    size = len(window) - _TIME.size - _RUN.size if isinstance(window, bytes) else window.size
+    return _WINDOW_BYTES + len(producer) + size

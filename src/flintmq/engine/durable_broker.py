@@ -63,10 +63,12 @@ from .commands import (
     Command,
     CommitStage,
     CreateTopics,
+    LimitProducers,
     SetCursor,
     Stage,
     decode_command,
 )
+from .dedup import PRODUCER_BYTES, PRODUCER_SECONDS, Remembered, Snapshot
 from .durable_topic import DurableTopic
 from .figures import JournalFigures
 from .in_turn import InTurn
@@ -142,6 +144,8 @@ class DurableBroker(Broker):
         slow_disk_seconds: float = SLOW_DISK_SECONDS,
         reclaim_seconds: float = 0.0,
         scrub_bytes_per_second: int = 0,
+        producer_seconds: float = PRODUCER_SECONDS,
+        producer_bytes: int = PRODUCER_BYTES,
     ) -> None:
         """What was handed out when the process before this one ended is kept `reclaim_seconds` for
         consumers that come back; 0 where they ended with it."""
@@ -157,6 +161,10 @@ class DurableBroker(Broker):
         the next start."""
         self.slow_disk_seconds = slow_disk_seconds
         self._reclaim_seconds = reclaim_seconds
+        self._producer_limits = (round(producer_seconds * 1000), producer_bytes)
+        self._limits_decided = (0, 0)
+        self._durably_remembered = Remembered()
+        """Of durable topics: it follows from the journal, and from nothing else."""
         self.recovery: Recovery | None = None
         self._being_made = InTurn()
         self._lock: Lock | None = None
@@ -219,6 +227,9 @@ class DurableBroker(Broker):
             self._lock.release()
             self._lock = None
             raise
+        known = self._durably_remembered
+        self._limits_decided = (known.age_ms, known.bytes_max)
+        self._limit_producers()
         if threaded:
             self._loop = asyncio.get_running_loop()
             if self.scrubber.bytes_per_second:
@@ -234,6 +245,17 @@ class DurableBroker(Broker):
         self._proposer.queue_bytes_max = queue_bytes_max
         self._note_backlog()
         self._proposer.let_go_on()
+
+    def set_producer_limits(self, seconds: float, bytes_max: int) -> None:
+        """How long, and in how many bytes, producers are remembered."""
+        self._producer_limits = (round(seconds * 1000), bytes_max)
+        self._limit_producers()
+
+    def _limit_producers(self) -> None:
+        self._remembered.set_limits(*self._producer_limits)
+        if self._limits_decided != self._producer_limits and self._proposer.failure is None:
+            self._limits_decided = self._producer_limits
+            self._proposer.propose(LimitProducers(*self._limits_decided))
 
     def step(self) -> bool:
         """Without threads: write what waits, and apply it. Whether there was anything to do."""
@@ -389,10 +411,16 @@ class DurableBroker(Broker):
                 topic.log.restore(
                     list(state.sections), state.first_offset, state.next_offset, state.last_time
                 )
-                topic.producers.restore(state.producers)
+                topic.producers.restore_older(state.producers, state.last_time)
+                for _ in topic.producers.restoring(state.windows):
+                    await pace.step_aside()
                 for cursor in state.cursors:
                     topic.apply_cursor(cursor.name, cursor.began, cursor.committed)
                 topic.restore_groups(state.groups, state.cancelled, state.discarded)
+        remembered = self._durably_remembered
+        remembered.time_ms = max(remembered.time_ms, manifest.producer_time)
+        if manifest.producer_limits is not None:
+            remembered.set_limits(*manifest.producer_limits)
         restore_staging(self._staging, manifest.stages, self._store)
 
     def _remove_unfinished(self, manifest: Manifest | None) -> None:
@@ -592,6 +620,8 @@ class DurableBroker(Broker):
             case SetCursor(id, name, began, committed):
                 if topic := self._durable(id):
                     topic.apply_cursor(name, began, committed)
+            case LimitProducers(age_ms, bytes_max):
+                self._durably_remembered.set_limits(age_ms, bytes_max)
             case BeginEpoch(epoch):
                 self._epoch_number = max(self._epoch_number, epoch)
             case _:
@@ -632,6 +662,7 @@ class DurableBroker(Broker):
                 name=name,
                 on_damage=lambda damage: self._messages_damaged(id, name, damage),
             ),
+            remembered=self._durably_remembered,
             proposer=self._proposer,
         )
 
@@ -983,6 +1014,7 @@ class DurableBroker(Broker):
                     merged = log.sections[-merge:] if merge else []
                     flushes.append(_Flush(topic, tail, merge, merged))
         applied = self._proposer.applied
+        remembered = self._durably_remembered
         position = self._journal.position_of(_GROUP, applied + 1)
         return _Plan(
             applied,
@@ -993,6 +1025,13 @@ class DurableBroker(Broker):
             self._staging.copy(),
             self._epoch_number,
             self.clock.now_ms(),
+            {
+                topic.id: topic.producers.snapshot()
+                for topic in self._by_id.values()
+                if isinstance(topic, DurableTopic) and topic.producers
+            },
+            (remembered.age_ms, remembered.bytes_max),
+            remembered.time_ms,
         )
 
     def _state_of(self, topic: Topic) -> TopicState:
@@ -1008,7 +1047,7 @@ class DurableBroker(Broker):
             log.last_time,
             list(log.sections),
             [CursorState(*cursor) for cursor in topic.cursor_states()],
-            topic.producers.snapshot(),
+            [],
             topic.group_states(),
             topic.lanes.cancelled.ranges(),
             [] if topic.discarded is None else topic.discarded.ranges(),
@@ -1024,9 +1063,10 @@ class DurableBroker(Broker):
             stages = states_of(plan.staging, staged_file)
             sections, merged, found = self._write_segments(plan.flushes)
             topics = [_with_section(state, sections, merged) for state in plan.topics]
+            topics = [_with_windows(state, plan.windows.get(state.id)) for state in topics]
             manifest = Manifest(
                 plan.checkpoint, plan.position, plan.last_topic_id, self._next_file, topics, stages,
-                plan.epoch, plan.time_ms,
+                plan.epoch, plan.time_ms, plan.producer_limits, plan.producer_time,
             )  # fmt: skip
             obsolete = {*self._litter, *self._manifest.files()} - manifest.files()
             manifest = msgspec.structs.replace(manifest, obsolete=sorted(obsolete))
@@ -1244,6 +1284,9 @@ class _Plan(NamedTuple):
     staging: Staging
     epoch: int
     time_ms: int
+    windows: dict[int, Snapshot]
+    producer_limits: tuple[int, int]
+    producer_time: int
 
 
 class _Done(NamedTuple):
@@ -1261,6 +1304,12 @@ def _without(state: TopicState, first_offset: int | None) -> TopicState:
         first = max(state.first_offset, min(first, first_offset))
     sections = [section for section in state.sections if section.next > first]
     return msgspec.structs.replace(state, first_offset=first, sections=sections)
+
+
+def _with_windows(state: TopicState, windows: Snapshot | None) -> TopicState:
+    if windows is None:
+        return state
+    return msgspec.structs.replace(state, windows=windows.encoded())
 
 
 def _with_section(

@@ -62,7 +62,7 @@ from .commands import (
     ResetGroup,
     Settle,
 )
-from .dedup import Producers
+from .dedup import Producers, Remembered
 from .delays import Delays
 from .expiry import FOREVER, alive, end_of_life
 from .feeds import Feed, FeedBoard, Unsifted
@@ -149,6 +149,7 @@ class Topic:
         bury: Callable[[Topic, QueueGroup, list[Dead]], Awaitable[None]] = _refuse,
         compile: Callable[[str], Filter] = _refuse,
         guarded: Callable[[Callable[[], object]], Callable[[], object]] = _as_it_is,
+        remembered: Remembered | None = None,
     ) -> None:
         self.name, self.id, self.clock = name, id, clock
         base, _, partition = name.partition("/")
@@ -176,7 +177,7 @@ class Topic:
         self._cursors: dict[str, Cursor] = {}
         self.discarded: OffsetSet | None = None
         """Dead letters that were let go for good; None while there are none."""
-        self.producers = Producers()
+        self.producers = Producers(remembered, id)
         self._reader_count = 0
         self.too_large = 0
         """How many values filters did not look into."""
@@ -343,7 +344,7 @@ class Topic:
         self.published.add(count, now_ms, log.byte_count - bytes_before)
         if rows.columns & PRODUCER:
             assert isinstance(rows, RecordBatch)
-            self.producers.add(rows.producer or "", rows.base_sequence, count, offset)
+            self.producers.add(rows.producer or "", rows.base_sequence, count, offset, now_ms)
         if rows.columns & EXPIRY:
             self.may_expire = self._expiry_seen = self._is_involved = True
         if self.feeds or rows.columns & DELIVER_AT:
@@ -789,6 +790,8 @@ class Topic:
     def apply_advance(self, offset: int, reason: str) -> None:
         if offset > self.log.first_offset:
             self._drop(offset, reason)
+            if reason == "purged" and offset >= self.log.next_offset:
+                self.producers.clear()
         if self._sweep_timer is None:
             self._arm_sweep()
         self._wake_publisher()

@@ -65,6 +65,9 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
     """Delayed messages that were withdrawn."""
     discarded: Ranges = []
     """Dead letters that were let go for good: nobody is to read them."""
+    windows: bytes = b""
+    """What is remembered of producers, as `engine/dedup.py` draws it. Earlier versions have it in
+    `producers`."""
 
 
 class StagedState(msgspec.Struct, frozen=True, array_like=True):
@@ -110,6 +113,11 @@ class Manifest(msgspec.Struct, frozen=True):
     """What the last lease tokens begin with."""
     time_ms: int = 0
     """The broker's time when it was written: after a restart it is not earlier."""
+    producer_limits: tuple[int, int] | None = None
+    """How long producers are remembered, in milliseconds, and in how many bytes; None: as the
+    program that reads this has it."""
+    producer_time: int = 0
+    """The time up to which producers were forgotten."""
     obsolete: list[str] = []
     """Segments that nothing here refers to any more: to be removed, also after a crash."""
 
