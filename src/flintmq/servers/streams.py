@@ -229,6 +229,11 @@ class Stream:
                     break  # has_room looks
                 self.look()
                 await asyncio.sleep(0)  # a filter may have found nothing, and looks on
+        except Exception as error:  # nobody waits for this task, but somebody for its stream
+            if self._waiting is not None:
+                request = self._waiting[0]
+                self._ended(request)
+                self._session.fail(request, error)
         finally:
             self._watching = None
 
