@@ -514,6 +514,9 @@ class DurableBroker(Broker):
 
     def _stop_for(self, failure: FlintError) -> None:
         self._proposer.fail(failure)
+        for topic in self._by_id.values():
+            if isinstance(topic, DurableTopic):
+                topic.give_up(failure)
         super()._stop_for(failure)
         if self.on_failed is not None:
             self.on_failed(failure)

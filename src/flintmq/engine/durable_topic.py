@@ -268,11 +268,14 @@ class DurableTopic(Topic):
     def end(self, error: FlintError) -> None:
         super().end(error)
         self._have_come(self._next)
+
+    def give_up(self, error: FlintError) -> None:
+        """What was gathered and not proposed never will be: whoever waits for it hears so."""
         self._gathered = None
-        for publish in self._gatherers:  # they were never proposed, and never will be
+        for publish in self._gatherers:
             publish.failed(again(error))
         self._gatherers = []
-        self.keeper.end(error)
+        self.keeper.give_up(error)
 
     def _apply_attempts(self, group: QueueGroup, command: Attempts) -> None:
         if self._proposer.is_recovering:

@@ -30,7 +30,7 @@ class Keeper(Protocol):
         ...
 
     def change(self, command: Command) -> Done: ...
-    def end(self, error: FlintError) -> None:
+    def give_up(self, error: FlintError) -> None:
         """Whoever waits for what was not proposed yet hears that it never will be."""
         ...
 
@@ -53,7 +53,7 @@ class AtOnce:
     def change(self, command: Command) -> None:
         self._apply(command)
 
-    def end(self, error: FlintError) -> None:
+    def give_up(self, error: FlintError) -> None:
         return
 
 
@@ -93,7 +93,7 @@ class Journaled:
                     waiter.failed(error)
         self._gathered = {}
 
-    def end(self, error: FlintError) -> None:
+    def give_up(self, error: FlintError) -> None:
         gathered, self._gathered = self._gathered, {}
         for _, waiters in gathered.values():
             for waiter in waiters:
