@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -670,6 +671,10 @@ def run(
         except FlintError as error:  # of keys and certificates
             tell_not_started(error)
             raise
+        # What was loaded stays: collections of garbage, for which everything waits, need not go
+        # through it again and again.
+        gc.collect()
+        gc.freeze()
         await daemon.run(lambda address: on_ready(address, daemon.other_addresses()))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
