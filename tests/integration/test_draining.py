@@ -141,7 +141,7 @@ async def test_blipmqs_clients_can_settle_what_they_have(serve: Serve, version: 
         flintmq.connect(broker.url, timeout=60) as mq,
     ):
         await client.login(version)
-        number = await client.subscribe("t", 1)
+        number = await client.subscribe("t", 1, group=None if version == 1 else "g")
         for _ in range(3):
             await mq.publish("t", b"x")
         if version == 1:
@@ -155,3 +155,6 @@ async def test_blipmqs_clients_can_settle_what_they_have(serve: Serve, version: 
             client.ack(number, tag)
 
         assert await broker.wait(30) == 0
+        await broker.start()
+        group = f"blip-{number}" if version == 1 else "g"
+        assert (await mq.group_stats("t", group)).lag == 3 - len(tags)
