@@ -44,8 +44,9 @@ NURSERY.set_forkserver_preload([f"{__package__}.clients.process"])
 STOP_SECONDS = 60
 NOT_READY = frozenset({"damage"})
 """Faults that the broker is not ready for; they have to be asked for."""
-KNOWN = frozenset({"nothing is handed out that another has settled"})
-"""Rules that the broker is known to break: told, and no failure of the run."""
+KNOWN = frozenset({"what was cancelled is never delivered"})
+"""Rules that the broker is known to break: told, and no failure of the run. A message that falls due
+while its cancel is on its way to the disk is delivered, and the cancel counts it all the same."""
 KINDS = (*FAULTS, "skew", "reader-kill")
 """Every fault by name. Two are none by themselves: clients with skewed clocks, and that client-kill
 may hit readers."""
