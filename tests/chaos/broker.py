@@ -21,7 +21,7 @@ SMALL = (
 """So that a short run has many journal files, checkpoints and segments behind it."""
 
 
-EXPECTED = ("disk_failed", "disk_full", "damaged")
+EXPECTED = ("disk_failed", "messages_damaged")
 """Errors that a broker has to log when the disk is as bad as it is here."""
 
 
