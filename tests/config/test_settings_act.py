@@ -108,6 +108,7 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "http_cpu_share": lambda d: d._http.limits.cpu_share,  # type: ignore[union-attr]
     "blip": lambda d: d.front_ends["blip"][0] if "blip" in d.front_ends else None,
     "blip_api_keys": lambda d: _shown_to(d, ("one", "two")),
+    "blip_adopt": lambda d: _blip(d).adopt,
     "blip_retry_backoff": lambda d: _blip(d).retry_backoff,
     "blip_subscription_seconds": lambda d: _blip(d).subscription_seconds,
     "blip_queue_capacity": lambda d: _blip(d).queue_capacity,

@@ -82,6 +82,7 @@ CASES = {
     "http_hosts": Case((), "a.example, B.example", ("a.example", "b.example")),
     "blip": Case(None, "localhost", ("localhost", 5555)),
     "blip_api_keys": Case((), "one, two", ("one", "two")),
+    "blip_adopt": Case(True, "false", False),
     "blip_retry_backoff": Case(0.1, "250ms", 0.25),
     "blip_subscription_seconds": Case(3600.0, "1d", 86_400.0),
     "blip_queue_capacity": Case(16_384, "7", 7),

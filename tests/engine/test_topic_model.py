@@ -74,6 +74,11 @@ class ModelCursor:
         self.committed: int | None = None
         self.members = 0
         self.missed = 0
+        self.returned: set[int] = set()
+        """What readers of the name held when they ended: it is read next."""
+
+    def unread_from(self) -> int:
+        return min([self.position, *self.returned])
 
 
 class TopicModel(RuleBasedStateMachine):
@@ -106,7 +111,8 @@ class TopicModel(RuleBasedStateMachine):
         self.first = 0
         self.drops: Counter[str] = Counter()
         self.cursors: dict[str, ModelCursor] = {}
-        self.readers: list[tuple[Reader, str]] = []
+        self.readers: list[tuple[Reader, str, set[int]]] = []
+        """Readers, their labels, and what those of a name hold: handed out, not committed."""
         self.unnamed = 0
 
     # --- the model
@@ -163,7 +169,7 @@ class TopicModel(RuleBasedStateMachine):
             expected, sizes = MessageTooLarge, []
         elif self.options.overflow != "drop_oldest" and self.fitting(sizes) < len(sizes):
             if self.cursors:
-                passed = min(cursor.position for cursor in self.cursors.values())
+                passed = min(cursor.unread_from() for cursor in self.cursors.values())
                 self.drop(max(self.first, min(passed, len(self.log))), "read")
             room = self.fitting(sizes)
             if room < len(sizes):
@@ -222,7 +228,7 @@ class TopicModel(RuleBasedStateMachine):
         if label is None:
             self.unnamed += 1
             label = f"*{self.unnamed}"
-        self.readers.append((self.topic.open_reader(name, start, None), label))
+        self.readers.append((self.topic.open_reader(name, start, None), label, set()))
         if label not in self.cursors:
             places = {None: self.first, "earliest": self.first, "latest": len(self.log)}
             self.cursors[label] = ModelCursor(places.get(start, start))
@@ -231,16 +237,18 @@ class TopicModel(RuleBasedStateMachine):
     @precondition(lambda self: self.readers)
     @rule(data=st.data(), count=st.integers(1, 6))
     def read(self, data: st.DataObject, count: int) -> None:
-        reader, label = data.draw(st.sampled_from(self.readers))
+        reader, label, held = data.draw(st.sampled_from(self.readers))
         cursor = self.cursors[label]
-        if cursor.position < self.first:
-            cursor.missed += self.lost(cursor.position, self.first)
-            cursor.position = self.first
-        expected: list[int] = []
-        while cursor.position < len(self.log) and len(expected) < count:
-            if self.end_of_life(cursor.position) > self.clock.ms:
-                expected.append(cursor.position)
-            cursor.position += 1
+        expected, passed = self.read_returned(cursor, count)
+        if not expected and not cursor.returned:
+            if cursor.position < self.first:
+                cursor.missed += self.lost(cursor.position, self.first)
+                cursor.position = self.first
+            expected, others = self.read_from(cursor.position, len(self.log), count)
+            cursor.position += len(others)
+            passed |= others
+        if not label.startswith("*"):
+            held |= passed
         if count == 1:
             message = reader.take_one()
             assert ([] if message is None else [message.offset]) == expected
@@ -248,36 +256,72 @@ class TopicModel(RuleBasedStateMachine):
             assert reader.take(count).offsets == expected
         assert reader.missed == cursor.missed
 
+    def read_from(self, position: int, end: int, count: int) -> tuple[list[int], set[int]]:
+        """What is read from there on, and what is passed on the way."""
+        expected: list[int] = []
+        passed: set[int] = set()
+        while position < end and len(expected) < count:
+            if self.end_of_life(position) > self.clock.ms:
+                expected.append(position)
+            passed.add(position)
+            position += 1
+        return expected, passed
+
+    def read_returned(self, cursor: ModelCursor, count: int) -> tuple[list[int], set[int]]:
+        cursor.returned = {offset for offset in cursor.returned if offset >= self.first}
+        if not cursor.returned:
+            return [], set()
+        first = end = min(cursor.returned)
+        while end in cursor.returned:
+            end += 1
+        expected, passed = self.read_from(first, end, count)
+        cursor.returned -= passed
+        return expected, passed
+
     @precondition(lambda self: self.readers)
     @rule(data=st.data(), to=st.one_of(st.sampled_from(["earliest", "latest"]), st.integers(0, 20)))
     def seek(self, data: st.DataObject, to: Any) -> None:
-        reader, label = data.draw(st.sampled_from(self.readers))
+        reader, label, _ = data.draw(st.sampled_from(self.readers))
         now(reader.seek(to))
+        self.cursors[label].returned.clear()
+        for _, other, held in self.readers:
+            if other == label:
+                held.clear()
         self.cursors[label].position = {"earliest": self.first, "latest": len(self.log)}.get(to, to)
 
-    @precondition(lambda self: any(not label.startswith("*") for _, label in self.readers))
+    @precondition(lambda self: any(not label.startswith("*") for _, label, _ in self.readers))
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
         named = [entry for entry in self.readers if not entry[1].startswith("*")]
-        reader, label = data.draw(st.sampled_from(named))
+        reader, label, mine = data.draw(st.sampled_from(named))
         cursor = self.cursors[label]
-        assert now(reader.commit(None)) == cursor.position
-        cursor.committed = cursor.position
+        cursor.returned = {offset for offset in cursor.returned if offset >= self.first}
+        others = [
+            offset
+            for other, name, held in self.readers
+            if name == label and other is not reader
+            for offset in held
+        ]
+        cursor.committed = min([cursor.position, *others, *cursor.returned])
+        assert now(reader.commit(None)) == cursor.committed
+        mine.clear()
 
     @precondition(lambda self: self.readers)
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:
-        reader, label = entry = data.draw(st.sampled_from(self.readers))
+        reader, label, held = entry = data.draw(st.sampled_from(self.readers))
         now(reader.close())
         self.readers.remove(entry)
         cursor = self.cursors[label]
         cursor.members -= 1
+        cursor.returned |= held
         if not cursor.members:
             if label.startswith("*"):
                 del self.cursors[label]
             else:
                 back_to = cursor.began if cursor.committed is None else cursor.committed
                 cursor.position = max(back_to, min(cursor.position, self.first))
+                cursor.returned.clear()
 
     @invariant()
     def stats_agree(self) -> None:
@@ -290,6 +334,7 @@ class TopicModel(RuleBasedStateMachine):
         assert stats.drops == {reason: count for reason, count in self.drops.items() if count}
         assert stats.lag == {
             label: max(0, len(self.log) - max(cursor.position, self.first))
+            + sum(offset >= self.first for offset in cursor.returned)
             for label, cursor in self.cursors.items()
         }
         assert stats.missed == {

@@ -53,6 +53,11 @@ class Cursor:
         self.returned = OffsetSet()
         """Of a name: what a reader held that has ended. It is read next."""
 
+    def unread_from(self) -> int:
+        """The first offset that is still to be read."""
+        returned = self.returned.first() if self.returned else None
+        return self.position if returned is None else min(self.position, returned)
+
     def forget_before(self, offset: int) -> None:
         """All that was handed out before an offset is done, or passed over."""
         self.returned.discard_before(offset)

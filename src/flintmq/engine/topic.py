@@ -421,7 +421,7 @@ class Topic:
 
     def _passed_by_all(self) -> int | None:
         """The offset that every named cursor and every open reader has passed; None without any."""
-        positions = [cursor.position for cursor in self._cursors.values()]
+        positions = [cursor.unread_from() for cursor in self._cursors.values()]
         positions += [group.floor for group in self.queues.values()]
         return min(*positions, self.log.next_offset) if positions else None
 
