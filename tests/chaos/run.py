@@ -42,8 +42,9 @@ NURSERY = multiprocessing.get_context("forkserver")
 """Clients are forked from a process that has imported all they need: quick, and easy to replace."""
 NURSERY.set_forkserver_preload([f"{__package__}.clients.process"])
 STOP_SECONDS = 60
-NOT_READY: frozenset[str] = frozenset()
-"""Faults that the broker is not ready for; they have to be asked for."""
+NOT_READY = frozenset({"damage"})
+"""Faults that the broker is not ready for; `--without ""` asks for them. A damaged segment of
+staged parts keeps a broker from starting."""
 KNOWN = frozenset({"what was cancelled is never delivered"})
 """Rules that the broker is known to break: told, and no failure of the run. A message that falls
 due while its cancel is on its way to the disk is delivered, and the cancel counts it nevertheless.
