@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -127,6 +128,135 @@ async def test_closing_the_connection_drains_all_subscriptions_at_once(
     await asyncio.gather(closing, *runs)
 
 
+@pytest.mark.parametrize("ack", ["auto", "manual"])
+async def test_a_handler_whose_message_is_settled_already_may_finish_too(
+    mq: flintmq.Client, background: Background, ack: Literal["auto", "manual"]
+) -> None:
+    finish = asyncio.Event()
+    done: list[bytes] = []
+
+    async def handle(message: flintmq.Delivery) -> None:
+        await message.ack()
+        await finish.wait()
+        done.append(message.value)
+
+    subscription = mq.subscribe("jobs", "workers", grace=10, ack=ack)
+    run = await background.waiting(subscription.run(handle, concurrency=2))
+    closing = await background.waiting(subscription.close())
+    finish.set()
+    await closing
+    await run
+    assert done == [b"0", b"1"]
+    assert await lag_and_leased(mq) == (2, 0)
+    await mq.close()
+
+
+@pytest.mark.parametrize("how", ["async for", "read"])
+async def test_every_task_that_reads_is_waited_for_not_only_the_last(
+    mq: flintmq.Client, background: Background, how: str
+) -> None:
+    finish = asyncio.Event()
+    done: list[bytes] = []
+    subscription = await mq.subscribe("jobs", "workers", grace=10)
+
+    async def work() -> None:
+        message = await anext(subscription) if how == "async for" else await subscription.read()
+        await finish.wait()
+        await message.ack()
+        done.append(message.value)
+
+    working = await background.waiting(work())
+    await (await anext(subscription)).ack()
+    closing = await background.waiting(subscription.close())
+    finish.set()
+    await closing
+    await working
+    assert done == [b"0"]
+    await mq.close()
+
+
+async def test_who_closes_the_connection_with_a_message_in_hand_waits_for_nothing(
+    mq: flintmq.Client, clock: ManualClock
+) -> None:
+    async for _ in await mq.subscribe("jobs", "workers"):
+        break
+    await mq.close()
+    assert clock.monotonic() == 0
+
+
+async def test_a_handler_that_closes_the_connection_does_not_wait_for_itself(
+    mq: flintmq.Client, clock: ManualClock
+) -> None:
+    async def handle(message: flintmq.Delivery) -> None:
+        await mq.close()
+
+    await mq.subscribe("jobs", "workers").run(handle, concurrency=2)
+    assert clock.monotonic() == 0
+
+
+def test_a_blocking_connection_that_is_closed_waits_for_loops_in_other_threads() -> None:
+    begun, finish = threading.Event(), threading.Event()
+    done: list[bytes] = []
+
+    def work(jobs: flintmq.BlockingSubscription) -> None:
+        for message in jobs:
+            begun.set()
+            finish.wait()
+            message.ack()
+            done.append(message.value)
+
+    mq = flintmq.connect_sync("memory://")
+    mq.publish_batch("jobs", [b"0", b"1"])
+    jobs = mq.subscribe("jobs", "workers", grace=60).open()
+    working = threading.Thread(target=work, args=[jobs])
+    working.start()
+    begun.wait()
+    closing = threading.Thread(target=mq.close)
+    closing.start()
+    while not jobs._has_ended():
+        pass
+    finish.set()
+    closing.join()
+    working.join()
+    assert done == [b"0"]
+
+
+async def test_a_subscription_that_is_closed_while_it_opens_holds_nothing(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path) as url:
+        async with flintmq.connect(url) as mq:
+            await mq.publish_batch("jobs", [b"0", b"1"])
+            subscription = mq.subscribe("jobs", "workers")
+            opening = asyncio.ensure_future(subscription.__aenter__())
+            await asyncio.sleep(0)
+            await subscription.close()
+            with pytest.raises(flintmq.Closed, match="subscription of 'workers' to 'jobs'"):
+                await opening
+            assert (await mq.group_stats("jobs", "workers")).members == 0
+
+
+async def test_what_is_acknowledged_before_it_is_handed_out_is_handed_out_during_a_close(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path) as url:
+        async with flintmq.connect(url) as mq:
+            await mq.publish_batch("jobs", [b"0", b"1"])
+            subscription = await mq.subscribe("jobs", "workers", ack="auto")
+            await subscription._api.wait(None)
+            seen: list[bytes] = []
+
+            async def work() -> None:
+                async for message in subscription:
+                    seen.append(message.value)
+
+            working = asyncio.ensure_future(work())
+            await asyncio.sleep(0)
+            await subscription.close()
+            await working
+            assert (len(seen), await lag_and_leased(mq)) == (1, (1, 0))
+
+
 # --- what is hopeless
 
 
@@ -161,6 +291,8 @@ async def test_a_value_that_cannot_be_decoded_is_a_dead_letter_at_once_with_one_
         ({"dead_on": KeyError}, ValueError("bad"), False),
         ({"retry_on": OSError}, ValueError("bad"), True),
         ({"retry_on": OSError}, TimeoutError("a kind of OSError"), False),
+        ({"dead_on": UnicodeError, "retry_on": ValueError}, UnicodeError("bad"), True),
+        ({"dead_on": UnicodeError, "retry_on": ValueError}, ValueError("bad"), False),
         ({}, ValueError("bad"), False),
     ],
     ids=str,
@@ -277,6 +409,125 @@ def test_sigterm_ends_a_worker_behind_the_message_it_works_on(program: str, tmp_
         with flintmq.connect_sync(url) as mq:
             stats = mq.group_stats("jobs", "workers")
             assert (stats.lag, stats.in_flight) == (5, 0)
+
+
+def begun(program: str, url: str, folder: Path) -> subprocess.Popen[str]:
+    """A program that has printed its first line."""
+    script = folder / "program.py"
+    script.write_text(textwrap.dedent(program))
+    running = subprocess.Popen(
+        [sys.executable, str(script), url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "begun\n"
+    return running
+
+
+@pytest.mark.slow
+def test_a_loop_of_reads_has_its_grace_after_sigterm(tmp_path: Path) -> None:
+    program = """
+        import asyncio, sys
+        import flintmq
+
+        async def main(url):
+            async with flintmq.connect(url) as mq, mq.subscribe("jobs", "workers") as jobs:
+                while True:
+                    message = await jobs.read()
+                    print("begun", flush=True)
+                    await asyncio.sleep(0.3)
+                    await message.ack()
+                    print("done", flush=True)
+
+        asyncio.run(main(sys.argv[1]))
+    """
+    with serving(tmp_path) as url:
+        with flintmq.connect_sync(url) as mq:
+            mq.publish_batch("jobs", [b"0", b"1"])
+        running = begun(program, url, tmp_path)
+        running.terminate()
+        said = running.communicate(timeout=60)[0].splitlines()
+        assert said[0] == "done"
+        assert said[-1] == "flintmq.errors.Closed: the subscription is closed"
+
+
+@pytest.mark.slow
+def test_a_second_sigterm_ends_a_program_that_subscribes_anew(tmp_path: Path) -> None:
+    program = """
+        import asyncio, sys
+        import flintmq
+
+        async def main(url):
+            async with flintmq.connect(url) as mq:
+                while True:
+                    async with mq.subscribe("jobs", "workers") as jobs:
+                        print("begun", flush=True)
+                        async for message in jobs:
+                            await message.ack()
+
+        asyncio.run(main(sys.argv[1]))
+    """
+    with serving(tmp_path) as url:
+        running = begun(program, url, tmp_path)
+        running.terminate()
+        assert running.stdout is not None
+        assert running.stdout.readline() == "begun\n"
+        running.terminate()
+        assert running.communicate(timeout=60)[0] == ""
+        assert running.returncode == -signal.SIGTERM
+
+
+LEFT_OPEN = """
+    import asyncio, sys, time
+    import flintmq
+
+    async def main(url):
+        mq = await flintmq.connect(url)
+        await mq.subscribe("jobs", "workers")
+
+    asyncio.run(main(sys.argv[1]))
+    print("begun", flush=True)
+    time.sleep(60)
+"""
+LEFT_OPEN_BLOCKING = """
+    import sys, time
+    import flintmq
+
+    with flintmq.connect_sync(sys.argv[1]) as mq:
+        left = mq.subscribe("jobs", "workers").open()
+    print("begun", flush=True)
+    time.sleep(60)
+"""
+FORKED = """
+    import os, sys, time
+    import flintmq
+
+    with flintmq.connect_sync(sys.argv[1]) as mq, mq.subscribe("jobs", "workers"):
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(1)
+        os.kill(child, 15)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print("begun", flush=True)
+    os.kill(os.getpid(), -ended)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program",
+    [LEFT_OPEN, LEFT_OPEN_BLOCKING, FORKED],
+    ids=["its loop has ended", "its connection is closed", "it was forked off"],
+)
+def test_sigterm_ends_what_has_nothing_to_finish(program: str, tmp_path: Path) -> None:
+    with serving(tmp_path) as url:
+        running = begun(program, url, tmp_path)
+        running.terminate()
+        assert running.communicate(timeout=50)[0] == ""
+        assert running.returncode == -signal.SIGTERM
 
 
 def test_a_program_that_handles_sigterm_itself_is_left_alone() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from os import PathLike
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -418,6 +420,8 @@ class BlockingClient(BlockingQueueVerbs):
 
     def close(self) -> None:
         """Flush publishers, close readers, feeds and subscriptions, and let the broker go."""
+        # Threads that read from subscriptions have time to finish, but for this one.
+        self._thread.farewell = partial(self._client._close_for, get_ident())
         self._thread.close()
 
     def __enter__(self) -> Self:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from inspect import iscoroutinefunction
 from threading import get_ident
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from ..client.delivery import Deliveries, Delivery, Errors, Retrying
 from ..client.sigterm import on_sigterm
@@ -19,6 +20,8 @@ from .consuming import BlockingConsumer
 from .delivery import BlockingDeliveries, BlockingDelivery
 from .loop_thread import LoopThread
 
+T = TypeVar("T")
+
 BlockingHandler = Callable[[BlockingDelivery], object]
 
 
@@ -29,14 +32,12 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
     `lease_max` seconds each. Several threads may read from one.
 
     Closing it drains it: no new messages, those taken ahead are given back at once, handlers and
-    loops in other threads get `grace` seconds to finish theirs, and then what is unsettled is given
-    back. SIGTERM does the same, in a program that does not handle the signal itself.
+    other threads that read from it get `grace` seconds to finish theirs, and then what is unsettled
+    is given back. SIGTERM does the same, in a program that does not handle the signal itself.
     """
 
     def __init__(self, owner: object, thread: LoopThread, inner: Subscription) -> None:
         super().__init__(owner, thread, inner)
-        self._handlers: set[int] = set()  # the threads they are in
-        self._reading: int | None = None  # the thread that was handed a message last
         self._forget_sigterm: Callable[[], None] = lambda: None
 
     @property
@@ -85,11 +86,11 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
 
         def work(message: BlockingDelivery) -> object:
             here = get_ident()
-            self._handlers.add(here)
+            self._inner._handler_threads.add(here)
             try:
                 return handler(message)
             finally:
-                self._handlers.discard(here)
+                self._inner._handler_threads.discard(here)
 
         pool = ThreadPoolExecutor(concurrency, thread_name_prefix="flintmq-handler")
         call = in_threads(pool, work, from_here)
@@ -100,7 +101,7 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
             finally:
                 pool.shutdown(wait=False)  # when the run has ended, also if nobody waits for it
 
-        forget = on_sigterm(lambda: self._thread.soon(self._inner._end_soon))
+        forget = on_sigterm(self._end_soon)
         try:
             self._thread.wait_for(run)
         finally:
@@ -109,24 +110,26 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
     def open(self) -> Self:
         """Begin to read; what `with` does. Closing it is up to you then."""
         super().open()
-        self._forget_sigterm = on_sigterm(lambda: self._thread.soon(self._inner._end_soon))
+        this = weakref.ref(self)  # who is forgotten while open is not kept for this
+        self._forget_sigterm = on_sigterm(lambda: (me := this()) is not None and me._end_soon())
+        weakref.finalize(self, self._forget_sigterm).atexit = False
         return self
 
-    def __next__(self) -> BlockingDelivery:
-        message = super().__next__()
-        self._reading = get_ident()
-        self._inner._is_read_by_threads = True
-        return message
+    def _end_soon(self) -> bool:
+        """SIGTERM: whether there is anything to end."""
+        self._thread.soon(self._inner._end_soon)
+        return not self._has_ended()
+
+    def _take(
+        self, take: Callable[[], Coroutine[Any, Any, tuple[BlockingDeliveries, T]]]
+    ) -> tuple[BlockingDeliveries, T]:
+        self._inner._reading_threads.add(get_ident())
+        return super()._take(take)
 
     def close(self) -> None:
         """Take no new messages, wait up to `grace` seconds for work in other threads, and leave the
         group. Handlers that run are waited for, unless one of them calls this. Then what is not
         settled is given back. Iterators end; closing twice is fine."""
-        here = get_ident()
-        if here in self._handlers:
-            self._inner._is_closed_by_handler = True
-        elif self._reading not in (None, here) and self._thread.ended is None:
-            self._thread.wait_for(self._inner._close_after_work, is_worked_on=True)
         super().close()
         self._forget_sigterm()
 

@@ -33,7 +33,7 @@ from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
 from ..serde.formats import schema_text
 from ..tracing import Tracing
 from .connection_state import ConnectionState, OnDisconnect, OnReconnect
-from .consuming import AnyConsumer
+from .consuming import AnyConsumer, Closer
 from .feed import Feed
 from .polling import Pollers
 from .publisher import Publisher
@@ -637,6 +637,10 @@ class Client(QueueVerbs):
 
     async def close(self) -> None:
         """Flush publishers, close readers, feeds and subscriptions, and let the broker go."""
+        await self._close_for(asyncio.current_task())
+
+    async def _close_for(self, closer: Closer) -> None:
+        """The same, on behalf of a task or thread that waits for it elsewhere."""
         if self._closed:
             return
         self._closed = True
@@ -649,7 +653,7 @@ class Client(QueueVerbs):
                     failed = failed or error
         finally:
             # All at once: each may have to wait for work in progress.
-            await asyncio.gather(*(part.close() for part in list(self._open)))
+            await asyncio.gather(*(part._close_for(closer) for part in list(self._open)))
             await self._pollers.close()
             await self._broker.close()
         if failed is not None:

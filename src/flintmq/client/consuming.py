@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Generator
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
@@ -17,6 +18,9 @@ from .turns import Turns
 Api = TypeVar("Api", ReaderApi, FeedApi, Intake)
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=RowsOf[Any])
+
+Closer = asyncio.Task[Any] | int | None
+"""Who closes something: a task, or a thread of a program without an event loop."""
 
 
 class Owner(Protocol):
@@ -167,7 +171,11 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
         if self._closed:
             raise Closed(f"the {self._what}")
         if self._opened is None:
-            self._opened = await self._open()
+            opened = await self._open()
+            if self._closed:  # meanwhile
+                await opened.close()
+                raise Closed(f"the {self._what}")
+            self._opened = opened
             self._owner.opened(self)
         return self
 
@@ -189,6 +197,10 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
         if api is not None:
             self._owner.closed(self)
             await api.close()
+
+    async def _close_for(self, closer: Closer) -> None:
+        """The same, on behalf of a task or thread that waits for it elsewhere."""
+        await self.close()
 
 
 AnyConsumer = Consumer[Any, Any, Any]

@@ -379,8 +379,8 @@ class Delivery(Granted, frozen=True, gc=False, eq=False):
         count as a delivery. A block that settles the message itself has the last word.
 
         Some errors are the same the next time. Exceptions of the types `dead_on` send the message
-        to the dead letters at once; with `retry_on`, all but those types do. So does a value that
-        cannot be decoded (DecodeFailed), unless `retry_on` names it.
+        to the dead letters at once; with `retry_on`, all but those types do, too. So does a value
+        that cannot be decoded (DecodeFailed), unless `retry_on` names it.
         """
         retrying = Retrying.checked(retries, backoff, backoff_max, jitter, dead_on, retry_on)
         return Process(self, retrying)
@@ -428,11 +428,13 @@ class Retrying(NamedTuple):
 
     def is_hopeless(self, error: Exception, message: Delivery) -> bool:
         """Whether trying again would end the same way."""
+        if isinstance(error, self.dead_on):
+            return True
         if self.retry_on is not None:
             return not isinstance(error, self.retry_on)
-        if isinstance(error, DecodeFailed):
-            return (error.topic, error.offset) == (message.topic, message.offset)
-        return isinstance(error, self.dead_on)
+        return isinstance(error, DecodeFailed) and (
+            (error.topic, error.offset) == (message.topic, message.offset)
+        )
 
     def delay(self, delivery_count: int) -> float:
         """How long to wait before the next delivery."""

@@ -110,6 +110,7 @@ class Intake:
         """Whose leases may be another's by now: nothing is handed out before that is known."""
         self._stopping: set[MemberApi] = set()
         """Whose broker is about to stop: nothing is kept for later."""
+        self._readers: set[asyncio.Task[Any]] = set()
         self._settled: deque[Item] = deque()
         """With ack="auto": settled, and to be handed out next."""
         self._wanted = 1
@@ -153,8 +154,7 @@ class Intake:
 
     def take(self, max_rows: int) -> Deliveries:
         """Up to so many that are here; with ack="auto", that are settled already."""
-        self._raise_failed()
-        here = self._settled if self._auto else self._ahead
+        here = self._here()
         if not here or (self._in_doubt and not self._auto):
             self._wanted = max_rows
             return Deliveries()
@@ -162,13 +162,27 @@ class Intake:
         return Deliveries(_runs(items))
 
     def take_one(self) -> Delivery | None:
-        self._raise_failed()
-        here = self._settled if self._auto else self._ahead
+        here = self._here()
         if not here or (self._in_doubt and not self._auto):
             self._wanted = 1
             return None
         held, source, row, origin = here.popleft()
         return Delivery(source, row, origin, held)
+
+    def _here(self) -> deque[Item]:
+        """What can be handed out."""
+        reader = asyncio.current_task()
+        if reader is not None and reader not in self._readers:
+            self._readers.add(reader)
+            reader.add_done_callback(self._readers.discard)
+        if self._settled:
+            return self._settled  # nobody else will get it
+        self._raise_failed()
+        return self._settled if self._auto else self._ahead
+
+    def readers(self) -> set[asyncio.Task[Any]]:
+        """The tasks that were handed messages, or asked for some, and go on."""
+        return {reader for reader in self._readers if not reader.done()}
 
     async def look(self) -> None:
         """What is there is on its way already."""

@@ -1,18 +1,22 @@
 """SIGTERM asks a program to end: who works on messages hears of it first, and finishes.
 
 Only a program that leaves SIGTERM to the system is watched: one that handles the signal itself
-decides itself. A second SIGTERM ends the process at once, as it would have without us.
+decides itself. A second SIGTERM ends the process at once, as it would have without us, and so does
+the first where nothing is left to finish. A process that is forked off has none of this.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
 
-Callback = Callable[[], object]
+Callback = Callable[[], bool]
+"""Whether something is finished now that would have been cut short."""
 
 _callbacks: list[Callback] = []
+_was_heard = False
 
 
 def on_sigterm(callback: Callback) -> Callable[[], None]:
@@ -21,10 +25,10 @@ def on_sigterm(callback: Callback) -> Callable[[], None]:
     The callback runs between two steps of the main thread, wherever that is: it only notes or
     schedules something. Outside the main thread, nothing is done.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if _was_heard or threading.current_thread() is not threading.main_thread():
         return _nothing
     if not _callbacks:
-        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, _heard):
             return _nothing
         signal.signal(signal.SIGTERM, _heard)
     _callbacks.append(callback)
@@ -39,11 +43,18 @@ def on_sigterm(callback: Callback) -> Callable[[], None]:
 
 
 def _heard(number: int, frame: object) -> None:
-    callbacks = list(_callbacks)
+    global _was_heard
+    _was_heard = True
+    finished = [callback() for callback in _forget_all()]
+    if not any(finished):
+        signal.raise_signal(number)
+
+
+def _forget_all() -> list[Callback]:
+    callbacks = _callbacks.copy()
     _callbacks.clear()
     _leave_it_to_the_system()
-    for callback in callbacks:
-        callback()
+    return callbacks
 
 
 def _leave_it_to_the_system() -> None:
@@ -52,5 +63,14 @@ def _leave_it_to_the_system() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def _begin_anew() -> None:
+    global _was_heard
+    _was_heard = False
+    _forget_all()
+
+
 def _nothing() -> None:
     pass
+
+
+os.register_at_fork(after_in_child=_begin_anew)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -11,12 +12,13 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any, cast
 
 from ..broker_api import BrokerApi, Filter
+from ..clock import done_within
 from ..errors import InvalidRequest
 from ..group_model import LEASE_SECONDS, TAKE_MAX, Order
 from ..logs import event
 from ..model import Seconds, Start
 from ..tracing import Tracing
-from .consuming import Consumer, Owner
+from .consuming import Closer, Consumer, Owner
 from .delivery import Deliveries, Delivery, Errors, Process, Retrying, log
 from .intake import Intake
 from .membership import Membership
@@ -52,8 +54,8 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
     some are settled.
 
     Closing it drains it: no new messages, those taken ahead are given back at once, handlers and
-    loops in other tasks get `grace` seconds to finish theirs, and then what is unsettled is given
-    back. SIGTERM does the same, in a program that does not handle the signal itself.
+    other tasks that read from it get `grace` seconds to finish theirs, and then what is unsettled
+    is given back. SIGTERM does the same, in a program that does not handle the signal itself.
     """
 
     def __init__(
@@ -85,9 +87,9 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         self._grace = grace
         self._auto = auto
         self._tracing = tracing
-        self._reading: asyncio.Task[Any] | None = None
-        """The task that was handed a message last by iteration."""
-        self._is_read_by_threads = False
+        self._reading_threads: set[int] = set()
+        """Of a blocking subscription: the threads that read from it, and those of handlers."""
+        self._handler_threads: set[int] = set()
         self._draining: asyncio.Task[None] | None = None
         self._forget_sigterm: Callable[[], None] | None = None
         self._workers: set[asyncio.Task[Any]] = set()
@@ -96,12 +98,21 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
 
     async def _open(self) -> Intake:
         intake = await self._take_in(self._prefetch or PREFETCH)
-        loop = asyncio.get_running_loop()
-        self._forget_sigterm = on_sigterm(lambda: loop.call_soon_threadsafe(self._end_soon))
+        if not self._closed:  # meanwhile
+            loop = asyncio.get_running_loop()
+
+            def heard() -> bool:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(self._end_soon)
+                return not loop.is_closed()
+
+            self._forget_sigterm = on_sigterm(heard)
         return intake
 
     def _end_soon(self) -> None:
         """The process was asked to end."""
+        if self._draining is not None:
+            return
         event(
             log,
             logging.INFO,
@@ -111,14 +122,7 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
             topic=self.topic,
             group=self.group,
         )
-        reading = self._reading
-        is_read = reading is not None and not reading.done()
-        self._drain_once(is_read or self._is_read_by_threads, reading if is_read else None)
-
-    async def __anext__(self) -> Delivery:
-        message = await super().__anext__()
-        self._reading = asyncio.current_task()
-        return message
+        self._drain_once(is_worked_on=True, is_the_end=True)
 
     async def _take_in(self, prefetch: int) -> Intake:
         membership = self._membership
@@ -217,49 +221,69 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         """Take no new messages, wait up to `grace` seconds for work in other tasks, and leave the
         group. Then handlers are cancelled (plain functions cannot be, and are waited for) and what
         is not settled is given back. Iterators end; closing twice is fine."""
-        here = asyncio.current_task()
-        if here in self._workers or self._is_closed_by_handler:
-            await self._leave(here)  # a handler that waited for itself would wait in vain
+        await self._close_for(asyncio.current_task())
+
+    async def _close_for(self, closer: Closer) -> None:
+        if closer in self._workers or closer in self._handler_threads:
+            # A handler that waited for itself would wait in vain.
+            self._is_closed_by_handler = closer in self._handler_threads
+            await self._leave(closer)
         else:
-            reading = self._reading
-            is_read = reading is not None and reading is not here and not reading.done()
-            await self._close_after_work(is_worked_on=is_read)
+            await asyncio.shield(self._drain_once(is_worked_on=self._is_read_by_others(closer)))
 
-    async def _close_after_work(self, *, is_worked_on: bool) -> None:
-        """Close; with `is_worked_on`, messages that were handed out are waited for, too."""
-        await asyncio.shield(self._drain_once(is_worked_on))
+    def _is_read_by_others(self, closer: Closer) -> bool:
+        if isinstance(closer, int):
+            alive = {thread.ident for thread in threading.enumerate()}
+            return bool(self._reading_threads & alive - {closer})
+        return self._opened is not None and bool(self._opened.readers() - {closer})
 
-    def _drain_once(
-        self, is_worked_on: bool, cancelled_at_last: asyncio.Task[Any] | None = None
-    ) -> asyncio.Task[None]:
+    def _drain_once(self, *, is_worked_on: bool, is_the_end: bool = False) -> asyncio.Task[None]:
         if self._draining is None:
             self._closed = True
-            self._draining = asyncio.ensure_future(self._drain(is_worked_on, cancelled_at_last))
+            self._draining = asyncio.ensure_future(self._drain(is_worked_on, is_the_end))
         return self._draining
 
-    async def _drain(self, is_worked_on: bool, cancelled_at_last: asyncio.Task[Any] | None) -> None:
+    async def _drain(self, is_worked_on: bool, is_the_end: bool) -> None:
         intake = self._opened
         if intake is not None:
             intake.stop()
-            if (self._workers or is_worked_on) and not await intake.wait_settled(self._grace):
+            if not await self._is_work_done(intake, is_worked_on):
                 self._say_that_time_is_up(intake)
-                if cancelled_at_last is not None and cancelled_at_last.cancel():
-                    await asyncio.wait([cancelled_at_last], timeout=CANCEL_SECONDS)
+                readers = intake.readers() - self._workers if is_the_end else set()
+                for reader in readers:
+                    reader.cancel()
+                if readers:
+                    await asyncio.wait(readers, timeout=CANCEL_SECONDS)
         await self._leave(None)
 
+    async def _is_work_done(self, intake: Intake, is_worked_on: bool) -> bool:
+        """Wait for messages and handlers, up to `grace` seconds; whether that was enough."""
+        until = self._clock.monotonic() + self._grace
+        # With ack="auto", what is unsettled now is about to be handed out.
+        if (self._workers or is_worked_on or self._auto) and not await intake.wait_settled(
+            self._grace
+        ):
+            return False
+        if not self._workers:
+            return True
+        # They may have settled their messages, and still be at work.
+        at_work = asyncio.ensure_future(asyncio.wait(set(self._workers)))
+        return await done_within(self._clock, at_work, max(0.0, until - self._clock.monotonic()))
+
     def _say_that_time_is_up(self, intake: Intake) -> None:
+        count = max(intake.unsettled, len(self._workers))
         event(
             log,
             logging.WARNING,
             "grace_is_over",
-            f"the {self._what} ends with {intake.unsettled} messages still in work after "
-            f"{self._grace:g} seconds; they go back to the group",
+            f"the {self._what} ends with {count} {'message' if count == 1 else 'messages'} still "
+            f"in work after {self._grace:g} seconds; what is not settled goes back to the group",
             topic=self.topic,
             group=self.group,
-            count=intake.unsettled,
+            count=count,
         )
 
-    async def _leave(self, here: asyncio.Task[Any] | None) -> None:
+    async def _leave(self, here: Closer) -> None:
         self._closed = True
         if self._forget_sigterm is not None:
             self._forget_sigterm()
