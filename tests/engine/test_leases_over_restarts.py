@@ -72,6 +72,13 @@ async def test_a_token_from_before_settles_what_nobody_else_was_given(
     assert lost.value.offsets == [2], "what is settled is settled, and the other is another's"
 
 
+async def test_a_group_made_while_deliveries_end_is_handed_nothing(desk: GraceDesk) -> None:
+    await desk.publish("t", b"0")
+    desk.broker.end_deliveries()
+
+    assert await desk.values(await desk.join(group="late")) == []
+
+
 async def test_who_extends_in_time_keeps_it_beyond_the_grace_time(desk: GraceDesk) -> None:
     grant = await desk.granted(b"0", b"1")
     await desk.crash()

@@ -592,7 +592,7 @@ def test_making_a_spare_on_a_full_disk_takes_nothing(disk: SimulatedFileSystem) 
 
 def test_a_disk_that_cannot_be_read_is_told_as_such(disk: SimulatedFileSystem) -> None:
     three_frames(disk)
-    disk.fail("pread", on_call=2)
+    disk.fail("pread", on_call=2, name="journal-")
 
     with pytest.raises(StorageFailed):
         open_journal(disk)
@@ -654,7 +654,7 @@ def test_a_newest_file_that_is_gone_is_told_and_nothing_is_begun_in_its_place(
     assert disk.list(DIRECTORY) == [name for name in names if name != "journal-0000000000000001"]
 
 
-@pytest.mark.parametrize("damage", ["gone", "flipped", "cut"])
+@pytest.mark.parametrize("damage", ["gone", "flipped", "cut", "unreadable"])
 def test_a_note_of_the_newest_file_that_cannot_be_read_says_nothing_and_is_written_anew(
     disk: SimulatedFileSystem, damage: str
 ) -> None:
@@ -662,6 +662,8 @@ def test_a_note_of_the_newest_file_that_cannot_be_read_says_nothing_and_is_writt
     note = f"{DIRECTORY}/{NEWEST}"
     if damage == "flipped":
         disk.flip(note, 17)
+    elif damage == "unreadable":
+        disk.fail("pread", name=NEWEST)
     else:
         disk.remove(note)
         if damage == "cut":

@@ -284,9 +284,9 @@ class DurableTopic(Topic):
             if command.ended:
                 group.queue.apply_ended(command.ended)
 
-    def _forget_delays(self, offsets: range) -> None:
+    def _forget_delays(self, start: int, stop: int) -> None:
         if not self._proposer.is_recovering:  # else those that a checkpoint wrote are not held yet
-            super()._forget_delays(offsets)
+            super()._forget_delays(start, stop)
 
     def _apply_delete_group(self, name: str) -> None:
         super()._apply_delete_group(name)

@@ -70,6 +70,7 @@ class QueueVerbs:
 
     def __init__(self) -> None:
         self._holders = 0
+        self._is_ending = False
         self._unfinished: list[QueueGroup] = []
         self._redriving = asyncio.Lock()
         self._functions: dict[tuple[int, str], Filter] = {}
@@ -117,6 +118,7 @@ class QueueVerbs:
         if known is None:
             known = await self._create_group(found, group, order, filter, start)
         _check_same(found, known, order, filter, start)
+        known.is_ending |= self._is_ending
         known.queue.begin_tokens(epoch << 40)
         self._holders += 1
         label = holder if holder not in known.members else f"{holder}#{self._holders}"
@@ -181,6 +183,7 @@ class QueueVerbs:
     def end_deliveries(self) -> None:
         """The broker is about to stop: hand out nothing any more, and let everybody keep what it
         holds."""
+        self._is_ending = True
         for topic in self._by_id.values():
             for group in topic.queues.values():
                 group.is_ending = True
@@ -293,13 +296,13 @@ class QueueVerbs:
 
     async def cancel(self, topic: str, ranges: Ranges) -> int:
         found = await self._obtain(topic, auto_create=False)
-        log, now_ms = found.log, found.clock.now_ms()
-        waiting: list[int] = []
-        for start, stop in ranges:
-            for offset in range(max(start, log.first_offset), min(stop, log.next_offset)):
-                source, row, _ = log.outline(offset)
-                if source.deliver_at(row) > now_ms and offset not in found.lanes.cancelled:
-                    waiting.append(offset)
+        cancelled = found.lanes.cancelled
+        waiting = [
+            offset
+            for start, stop in ranges
+            for offset in found.due_after(start, stop, found.clock.now_ms())
+            if offset not in cancelled
+        ]
         if waiting:
             await _done(found.keeper.change(Cancel(found.id, merged(waiting))))
         return len(waiting)

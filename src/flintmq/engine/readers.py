@@ -347,13 +347,16 @@ class Reader:
         self._held_end = end
 
     def put_back(self, first: int, end: int) -> None:
-        """Nobody has looked at these: the next of the name gets them, or we ourselves."""
+        """Nobody has looked at these: the next of the name gets them, or we ourselves. What we do
+        not hold stays where it is: it was committed or passed over since, or was never ours."""
         cursor = self._cursor
-        self.held().remove_range(first, end)
-        if cursor.position == end:
-            cursor.position = first
-        else:
-            cursor.returned.add_range(first, end)
+        mine = self.held().present(first, end)
+        self.held().remove_ranges(mine)
+        for start, stop in reversed(mine):
+            if cursor.position == stop:
+                cursor.position = start
+            else:
+                cursor.returned.add_range(start, stop)
         self._topic.bell.ring()
 
     def let_go(self) -> None:

@@ -1113,21 +1113,28 @@ class Topic:
     def _apply_cancel(self, ranges: Ranges) -> None:
         for start, stop in ranges:
             self.lanes.cancelled.add_range(start, stop)
-            self._forget_delays(range(start, stop))
+            self._forget_delays(start, stop)
         for group in self.queues.values():
             group.apply_settle(ranges, "cancelled")
         self._arm_delays(self.clock.now_ms())
 
-    def _forget_delays(self, offsets: range) -> None:
+    def _forget_delays(self, start: int, stop: int) -> None:
         """Take back those that wait still: since it was decided, their time may have come."""
-        outline, served_ms = self.log.outline, self.lanes.served_ms
-        waiting = []
-        for offset in offsets:
-            if offset >= self.log.first_offset:
-                source, row, _ = outline(offset)
-                if source.deliver_at(row) > served_ms:
-                    waiting.append(offset)
-        self._delays.discard(waiting)
+        self._delays.discard(self.due_after(start, stop, self.lanes.served_ms))
+
+    def due_after(self, start: int, stop: int, time_ms: int) -> list[int]:
+        """Which of these are due after a time. Of each batch the times are read once."""
+        log = self.log
+        offset, stop = max(start, log.first_offset), min(stop, log.next_offset)
+        found: list[int] = []
+        while offset < stop:
+            source, row, rows = log.outline(offset)
+            end = min(rows, row + stop - offset)
+            if source.columns & DELIVER_AT:
+                base, due_ms = offset - row, source.deliver_at
+                found += [base + at for at in range(row, end) if due_ms(at) > time_ms]
+            offset += end - row
+        return found
 
     def only_for(self, name: str | None, start: int, stop: int) -> None:
         """These were appended for one group alone: the others are done with them."""

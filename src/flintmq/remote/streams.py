@@ -417,7 +417,7 @@ class RemoteStream:
                 closing = CloseStream(number, unread)
                 await self._broker.ask_if_connected(Op.CLOSE_STREAM, closing)
 
-    def _unread(self) -> list[list[int]]:
+    def _unread(self) -> list[tuple[int, int, int]]:
         return []
 
 
@@ -498,12 +498,12 @@ class RemoteReader(RemoteStream):
             head = 0
         return first
 
-    def _unread(self) -> list[list[int]]:
+    def _unread(self) -> list[tuple[int, int, int]]:
         """Of a name, what has come and was not taken: ranges that can be put back as they are."""
         if self._name is None:
             return []
         unread = [
-            [partition, first, self._next[partition]]
+            (partition, first, self._next[partition])
             for partition, first in self._first_unread().items()
         ]
         if sum(behind - first for _, first, behind in unread) != self._unread_count():

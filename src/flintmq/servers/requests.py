@@ -329,7 +329,7 @@ async def put_back(session: Session, c: CloseStream, frame: Frame) -> bool:
     return True
 
 
-def give_back(stream: Stream, unread: list[list[int]]) -> None:
+def give_back(stream: Stream, unread: list[tuple[int, int, int]]) -> None:
     """What was taken and not looked at is read by others of the name, last things first."""
     reader: Any = stream.api
     if stream.name is None:

@@ -171,13 +171,13 @@ class Stream:
         rows = self.api.take(count)
         return rows if rows.runs or rows.gap is not None else None
 
-    def left(self) -> list[list[int]]:
+    def left(self) -> list[tuple[int, int, int]]:
         """What was taken and not sent yet: partition, first offset and behind the last."""
-        ranges: list[list[int]] = []
+        ranges: list[tuple[int, int, int]] = []
         for rows in self._left:
             for run in rows.runs:
                 base, at = run.source.base_offset, run.rows()
-                ranges.append([run.origin.partition, base + at[0], base + at[-1] + 1])
+                ranges.append((run.origin.partition, base + at[0], base + at[-1] + 1))
         return ranges
 
     def left_count(self) -> int:

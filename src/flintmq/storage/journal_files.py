@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from ..batch.checksum import crc32c
-from ..errors import Corrupt, StorageFull, UnsupportedFormat
+from ..errors import Corrupt, StorageFailed, StorageFull, UnsupportedFormat
 from .filesystem import File, FileSystem
 from .frames import Place
 
@@ -115,11 +115,14 @@ def read_newest(filesystem: FileSystem, path: str) -> int:
     nothing is known, and nothing is lost."""
     if not filesystem.exists(path):
         return 0
-    file = filesystem.open(path)
     try:
-        data = file.pread(_NEWEST.size, 0)
-    finally:
-        file.close()
+        file = filesystem.open(path)
+        try:
+            data = file.pread(_NEWEST.size, 0)
+        finally:
+            file.close()
+    except StorageFailed:
+        return 0
     if len(data) < _NEWEST.size:
         return 0
     magic, version, checksum, generation = _NEWEST.unpack(data)

@@ -281,7 +281,7 @@ class CancelPiece(Control):
 
 class CloseStream(Control):
     stream: int
-    unread: list[list[int]] = []
+    unread: list[tuple[int, int, int]] = []
     """Rows that were taken and nobody has looked at: partition, first offset, behind the last."""
 
 
