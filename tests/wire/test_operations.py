@@ -43,7 +43,7 @@ SAMPLES: list[Control] = [
     ops.Commit(3, 17, 1),
     ops.Stream(3),
     ops.CancelPiece(2),
-    ops.CloseStream(3, [[0, 5, 9]]),
+    ops.CloseStream(3, [(0, 5, 9)]),
     ops.JoinGroup("orders", "g", "key", None, "latest", "me", True),
     ops.Joined(3, {"name": "g"}),
     ops.TakeLeased(3, 10, 30.0, 1.0, False),
@@ -96,6 +96,12 @@ def test_a_broker_of_before_tells_no_time() -> None:
     )
 
     assert msgspec.msgpack.decode(bytes.fromhex(said), type=ops.Opened).now_ms == 0
+
+
+def test_a_client_of_before_commits_for_all_readers_of_its_name() -> None:
+    commit = msgspec.msgpack.decode(bytes.fromhex("93031101"), type=ops.Commit)
+
+    assert commit == ops.Commit(3, 17, 1, own=False)
 
 
 def test_every_operation_is_in_the_documentation() -> None:
