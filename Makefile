@@ -2,9 +2,9 @@
 .PHONY: help run test test-spark-cluster check bench build kills spark-kills pipeline-kills longest-turn chaos setup clean mutate-raft mutate-durability
 
 help: ## what can be done here
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-20s%s\n", $$1, $$2 }'
 
-run: ## set up what is missing, take the tour, and keep a broker up to try the command line on
+run: ## a tour, a Spark pipeline, and a broker to try commands on
 	@scripts/run $(ARGS)
 
 test: ## set up what is missing and run every test
@@ -19,19 +19,19 @@ check: ## the quick part: style, types, layers, fast tests
 bench: ## the benchmarks, one table and one JSON line each
 	@scripts/bench $(ARGS)
 
-kills: ## kill a process that publishes, 500 times, and check its receipts
+kills: ## kill a publisher 500 times, and check its receipts
 	@scripts/kills $(ARGS)
 
-spark-kills: ## kill drivers and brokers under a Spark query, and count what came out
+spark-kills: ## kill what a Spark query needs, and count what came out
 	@scripts/spark-kills $(ARGS)
 
-longest-turn: ## how long the event loop of a broker is held while clients do what is heavy
+longest-turn: ## how long a broker is held up by what is heavy
 	@scripts/longest-turn $(ARGS)
 
-pipeline-kills: ## kill running pipelines, and compare what came out with undisturbed runs
+pipeline-kills: ## kill running pipelines, and compare what came out
 	@scripts/pipeline-kills $(ARGS)
 
-chaos: ## a broker under every verb and many faults, judged by a checker of its own
+chaos: ## a broker under every verb and many faults, and a judge
 	@scripts/chaos $(ARGS)
 
 build: ## wheel, sdist and the single file flintmq.pyz, into dist/
@@ -40,11 +40,11 @@ build: ## wheel, sdist and the single file flintmq.pyz, into dist/
 setup: ## make .venv with everything a developer needs
 	@scripts/setup dev
 
-mutate-raft: ## break the Raft core on purpose and see that the tests notice
+mutate-raft: ## break the Raft core, and see that the tests notice
 	@scripts/setup dev
 	@.venv/bin/python scripts/mutate-raft
 
-mutate-durability: ## break what keeps messages safe on purpose and see that the tests notice
+mutate-durability: ## break what keeps messages, and see that the tests notice
 	@scripts/setup dev
 	@.venv/bin/python scripts/mutate-durability $(ARGS)
 

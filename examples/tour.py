@@ -120,11 +120,11 @@ async def main() -> None:
         await work_off_a_queue(mq)
         await go_fast(mq)
         heading("What is there now")
-        print(f"  {'topic':18}{'messages':>11}{'bytes':>12}   offsets")
+        print(f"  {'topic':18}{'messages':>11}{'bytes':>12}{'first':>10}{'next':>10}")
         for name in await mq.topics():
             stats = await mq.topic_stats(name)
-            offsets = f"{stats.first_offset:,} to {stats.next_offset:,}"
-            print(f"  {name:18}{stats.message_count:>11,}{stats.byte_count:>12,}   {offsets}")
+            offsets = f"{stats.first_offset:>10,}{stats.next_offset:>10,}"
+            print(f"  {name:18}{stats.message_count:>11,}{stats.byte_count:>12,}{offsets}")
     await keep_across_a_restart()
 
 

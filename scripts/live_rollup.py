@@ -32,8 +32,11 @@ WINDOWS_SHOWN = 3
 HEADER = "  window     region      orders       amount      median"
 START_SECONDS = 500
 """Spark on a cold and busy machine; where it takes longer, something else is wrong."""
+USUAL_SECONDS = 30
+"""Within which the first result comes, where the machine has little else to do."""
 TELL_SECONDS = 5.0
-"""How often it is said what is waited for, where there is no terminal."""
+"""When it is first said what is waited for, where there is no terminal; then after twice as long
+each time."""
 CLEAR_LINE, UP = "\x1b[2K", "\x1b[{}A"
 
 
@@ -152,6 +155,11 @@ class Totals:
         return [self.rows[key] for key in sorted(self.rows) if key[0] == window]
 
 
+def windows_of(count: int, kind: str = "") -> str:
+    """How many windows, of which kind."""
+    return f"{count:,} {kind}window{'' if count == 1 else 's'}"
+
+
 def table(totals: Totals, feed_count: int, pipeline: Pipeline, seconds: float) -> list[str]:
     """What is shown, line by line."""
     counted = sum(row["orders"] for row in totals.rows.values())
@@ -160,13 +168,16 @@ def table(totals: Totals, feed_count: int, pipeline: Pipeline, seconds: float) -
     if not progress:
         what = "Spark is up and runs the first batch" if pipeline.is_up else "Spark is starting"
         lines.append(f"  pipeline  {'rollup':14}{what}: {seconds:.0f} s")
-        lines.append(f"  results   {'':14}the first usually comes within 30 s")
+        when = f"the first usually comes within {USUAL_SECONDS} s"
+        if seconds > USUAL_SECONDS:
+            when = "the first takes longer where the machine is busy"
+        lines.append(f"  results   {'':14}{when}")
         return lines
     read, batch, lag = (progress[name] for name in ("rows_in_total", "batch", "lag"))
     lines += [
         f"  pipeline  {'rollup':14}{read:>7,} read, batch {batch} in {progress['seconds']:.1f} s, "
         f"lag {lag:,}",
-        f"  results   {TOTALS:14}{counted:>7,} counted, in {len(totals.windows)} windows "
+        f"  results   {TOTALS:14}{counted:>7,} counted, in {windows_of(len(totals.windows))} "
         f"of {WINDOW_SECONDS} s",
         "",
         HEADER,
@@ -190,7 +201,7 @@ class Screen:
     def __init__(self, out: TextIO) -> None:
         self._out, self._drawn, self._told = out, 0, 0
         self._live = out.isatty()
-        self._said_at = time.monotonic()
+        self._said_at, self._tell_after = time.monotonic(), TELL_SECONDS
 
     def show(self, lines: list[str], totals: Totals) -> None:
         if not self._live:
@@ -205,8 +216,8 @@ class Screen:
 
     def _tell(self, lines: list[str], totals: Totals) -> None:
         if not totals.rows:  # what it waits for, now and then
-            if time.monotonic() - self._said_at > TELL_SECONDS:
-                self._said_at = time.monotonic()
+            if time.monotonic() - self._said_at > self._tell_after:
+                self._said_at, self._tell_after = time.monotonic(), self._tell_after * 2
                 print(lines[1], file=self._out, flush=True)
             return
         news = totals.windows[self._told :]
@@ -214,7 +225,8 @@ class Screen:
             print(HEADER, file=self._out)
         self._told += len(news)
         if len(news) > WINDOWS_SHOWN:
-            print(f"  ({len(news) - WINDOWS_SHOWN} windows before)", file=self._out)
+            before = windows_of(len(news) - WINDOWS_SHOWN, "earlier ")
+            print(f"  ({before}, not shown here)", file=self._out)
         for window in news[-WINDOWS_SHOWN:]:
             print("\n".join(map(a_row, totals.of(window))), file=self._out, flush=True)
 
@@ -262,11 +274,16 @@ def show(url: str, seconds: float, out: TextIO = sys.stdout) -> int:
     if not counted:
         print("  stopped before the first result", file=out)
         return 0
-    windows = "1 window" if len(counted) == 1 else f"{len(counted)} windows"
-    print(f"  stopped, after a whole batch: {windows},", end=" ", file=out)
-    wrong = [window for window, count in counted.items() if count != feed.by_window[window]]
-    if wrong:
-        print(f"of which {len(wrong)} are WRONG", file=out)
-        return 1
-    print(f"each of their {counted.total():,} orders counted once", file=out)
-    return 0
+    print(f"  stopped: {verdict(counted, feed.by_window)}", file=out)
+    return int(bool(wrong(counted, feed.by_window)))
+
+
+def wrong(counted: Counter[int], published: Counter[int]) -> list[int]:
+    """The windows in which the pipeline did not count what was published."""
+    return [window for window, count in counted.items() if count != published[window]]
+
+
+def verdict(counted: Counter[int], published: Counter[int]) -> str:
+    if others := wrong(counted, published):
+        return f"WRONG in {windows_of(len(others))} of {len(counted):,}"
+    return f"{counted.total():,} orders in {windows_of(len(counted))}, each of them counted once"

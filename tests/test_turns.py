@@ -12,7 +12,7 @@ import uvloop
 
 from flintmq.loop_probe import probe
 from flintmq.patterns import check_pattern
-from flintmq.turns import Overrun, Turns
+from flintmq.turns import UNKNOWN, Overrun, Turns
 
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 
@@ -119,3 +119,8 @@ def test_a_turn_over_the_limit_is_logged_with_what_it_took_of_the_processor(
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "500 ms" in caplog.records[0].getMessage()
     assert "a loop of ours" in caplog.records[0].getMessage()
+
+
+def test_a_turn_that_nobody_saw_is_told_in_plain_words() -> None:
+    assert "the machine, or its disk, was busy" in str(Overrun(0.5, 0.0, UNKNOWN))
+    assert "what it did was not seen" in str(Overrun(0.5, 0.5, UNKNOWN))

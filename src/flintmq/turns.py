@@ -74,6 +74,14 @@ class Overrun(NamedTuple):
     """Of these, on the processor."""
     what: str
 
+    def __str__(self) -> str:
+        waited = f"everything waited for {self.seconds * 1000:.0f} ms"
+        if self.what != UNKNOWN:
+            return f"{waited} while the broker did one thing: {self.what}"
+        if self.cpu_seconds < self.seconds / 2:
+            return f"{waited}: the machine, or its disk, was busy with something else"
+        return f"{waited} for the broker; what it did was not seen"
+
 
 class Turns:
     """Measures the turns of the loop it is started on. Its figures may be read at any time."""
@@ -145,19 +153,15 @@ class Turns:
             return
         name = turn.what if len(self.overruns) < NAMES_MAX else "others"
         self.overruns[turn.what if turn.what in self.overruns else name] += 1
-        text = (
-            f"everything waited for {turn.seconds * 1000:.0f} ms while the broker did one thing: "
-            f"{turn.what}"
-        )
         facts: dict[str, Any] = {
             "what": turn.what,
             "milliseconds": round(turn.seconds * 1000),
             "cpu_milliseconds": round(turn.cpu_seconds * 1000),
         }
         if turn.cpu_seconds >= WARN_SECONDS:
-            limited(_log, logging.WARNING, "loop_held", turn.what, text, **facts)
+            limited(_log, logging.WARNING, "loop_held", turn.what, str(turn), **facts)
         else:
-            limited(_log, logging.INFO, "loop_held", turn.what, text, **facts)
+            limited(_log, logging.INFO, "loop_held", turn.what, str(turn), **facts)
 
     def _collects(self, phase: str, info: dict[str, int]) -> None:
         """Python collects garbage, on whichever thread: everybody waits."""

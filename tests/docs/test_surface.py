@@ -138,6 +138,14 @@ def test_the_commands_of_the_readme_exist() -> None:
         assert (ROOT / "scripts" / script).exists(), script
 
 
+def test_what_make_help_says_fits_a_terminal() -> None:
+    targets = re.findall(r"^([a-z-]+):.*## (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+    assert targets
+    assert [line for name, text in targets if len(line := f"{name:20}{text}") > 80] == []
+    assert max(len(name) for name, _ in targets) < 20
+
+
 def test_no_document_points_to_a_file_that_is_not_there() -> None:
     for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
