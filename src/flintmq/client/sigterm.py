@@ -63,14 +63,34 @@ def _leave_it_to_the_system() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _begin_anew() -> None:
-    global _was_heard
-    _was_heard = False
-    _forget_all()
+# --- processes that are forked off
+
+
+class _Forking(threading.local):
+    """Python drops a signal that it is handed in the middle of a fork: the child is handed it when
+    it has left SIGTERM to the system."""
+
+    def begin(self) -> None:
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+    def end(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+    def end_in_child(self) -> None:
+        global _was_heard
+        _was_heard = False
+        _forget_all()
+        self.end()
 
 
 def _nothing() -> None:
     pass
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+if hasattr(os, "register_at_fork"):
+    _forking = _Forking()
+    os.register_at_fork(
+        before=_forking.begin,
+        after_in_parent=_forking.end,
+        after_in_child=_forking.end_in_child,
+    )
