@@ -30,7 +30,7 @@ from .pending import Pending
 from .proposer import Proposer
 from .queue_group import QueueGroup
 from .readers import Cursor
-from .topic import Topic
+from .topic import SWEEP_ROWS, Topic
 from .waiting import again
 
 
@@ -217,7 +217,9 @@ class DurableTopic(Topic):
     def _drop_due(self, now_ms: int) -> None:
         log = self.log
         offset = max(log.first_offset, self._first)
-        while offset < log.next_offset:
+        enough = min(log.next_offset, offset + SWEEP_ROWS)
+        passed, why = 0, ""
+        while offset < enough:
             source, row, stop = log.outline(offset)
             due_ms, reason = self._due_ms(source, row)
             is_held = reason == "age" and self._is_held(offset)
@@ -226,7 +228,10 @@ class DurableTopic(Topic):
             if due_ms > now_ms:
                 break
             offset += self._rows_due(source, row, stop, now_ms, reason, is_held)
-            self._pass_over(self._kept(offset) if reason == "age" else offset, reason)
+            if reason != why:
+                self._pass_over(passed, why)
+            passed, why = self._kept(offset) if reason == "age" else offset, reason
+        self._pass_over(passed, why)
 
     def _arm_sweep(self) -> None:
         # A drop that is on its way arms it again, and so does the end of recovery.

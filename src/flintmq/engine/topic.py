@@ -78,6 +78,9 @@ from .waiting import Bell, again, resolve
 SWEEP_MS_MIN = 10
 """Retention by time looks at a topic at most this often."""
 
+SWEEP_ROWS = 16_384
+"""How many messages it drops in one go, or a batch more: after a long stop all of them are due."""
+
 UNSTORED_DELAYED_MAX = 100_000
 """How many delayed QoS 0 messages wait for their time; they are held in memory outside the log."""
 
@@ -882,7 +885,8 @@ class Topic:
 
     def _drop_due(self, now_ms: int) -> None:
         log = self.log
-        while True:
+        enough = log.first_offset + SWEEP_ROWS
+        while log.first_offset < enough:
             due_ms, reason = self._front_due_ms()
             if due_ms > now_ms:
                 break
@@ -902,6 +906,11 @@ class Topic:
         """How many rows from `row` on are due for the same reason as the first one. Those that a
         group holds are not due by their age."""
         age_ms = self._age_ms if self._age_ms is not None and not is_held else FOREVER
+        if not source.columns & EXPIRY:
+            # All have the same time to live, and times never go back.
+            life_ms = age_ms if self.ttl_ms is None else min(self.ttl_ms, age_ms)
+            rows = range(row + 1, stop)
+            return 1 + bisect_right(rows, now_ms - life_ms, key=source.time)
         end = row + 1
         while end < stop:
             life, age = end_of_life(source, end, self.ttl_ms), source.time(end) + age_ms
