@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.errors import InvalidRequest, LeaseLost, StorageFailed, TopicDeleted
+from flintmq.errors import (
+    Disconnected,
+    InvalidRequest,
+    LeaseLost,
+    OutcomeUnknown,
+    StorageFailed,
+    TopicDeleted,
+)
 from flintmq.testing import ManualClock, settle
 
 from ..conftest import Background
@@ -248,6 +255,27 @@ async def test_a_renewal_that_fails_ends_the_subscription(
 
         with pytest.raises(StorageFailed):
             await deliveries.read()
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [Disconnected("flint://far:7600", "it is away"), OutcomeUnknown("it did not answer in time")],
+    ids=["out of reach", "silent"],
+)
+async def test_a_renewal_that_does_not_reach_the_broker_is_tried_again(
+    mq: flintmq.Client, broker: FakeBroker, clock: ManualClock, failure: flintmq.FlintError
+) -> None:
+    await publish(mq, 2)
+    async with mq.subscribe("jobs", "workers", lease=10) as deliveries:
+        first = await deliveries.read()
+        broker.members[0].failure = failure
+        await clock.advance(5)
+        assert broker.asked("extend") == [([(0, 2)], 10.0)]
+
+        await clock.advance(4)
+        assert broker.asked("extend")[1:] == [([(0, 2)], 10.0)], "before the lease has ended"
+        await first.ack()
+        assert (await deliveries.read()).offset == 1
 
 
 # --- renewing

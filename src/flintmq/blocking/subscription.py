@@ -111,14 +111,16 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
         """Begin to read; what `with` does. Closing it is up to you then."""
         super().open()
         this = weakref.ref(self)  # who is forgotten while open is not kept for this
-        self._forget_sigterm = on_sigterm(lambda: (me := this()) is not None and me._end_soon())
-        weakref.finalize(self, self._forget_sigterm).atexit = False
+        forget = on_sigterm(lambda: (me := this()) is not None and me._end_soon())
+        weakref.finalize(self, forget).atexit = False
+        self._forget_sigterm = self._inner._forget_sigterm = forget
         return self
 
     def _end_soon(self) -> bool:
         """SIGTERM: whether there is anything to end."""
+        is_open = self._inner._opened is not None  # asked first: the loop does not wait for us
         self._thread.soon(self._inner._end_soon)
-        return not self._has_ended()
+        return is_open
 
     def _take(
         self, take: Callable[[], Coroutine[Any, Any, tuple[BlockingDeliveries, T]]]

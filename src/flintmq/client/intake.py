@@ -17,7 +17,15 @@ from typing import Any
 from ..batch import RowSource
 from ..broker_api import Grant, MemberApi
 from ..clock import Clock, Timer
-from ..errors import Closed, FilterFailed, FlintError, LeaseLost, StorageFull
+from ..errors import (
+    Closed,
+    Disconnected,
+    FilterFailed,
+    FlintError,
+    LeaseLost,
+    OutcomeUnknown,
+    StorageFull,
+)
 from ..group_model import Lease
 from ..logs import event
 from ..rows import Origin, Run
@@ -379,6 +387,8 @@ class Intake:
             await errand
         except LeaseLost:
             pass  # it is somebody else's by now
+        except (Disconnected, OutcomeUnknown):
+            pass  # what it was to give back, the broker gives to others when its lease has ended
         except Exception as error:
             self._fail(error)
 
@@ -476,6 +486,12 @@ class Intake:
             await member.extend(leases, lease)
         except LeaseLost as error:
             self._lose(helds, set(error.offsets))
+        except (Disconnected, OutcomeUnknown):
+            again_at = self._clock.monotonic() + lease / 8
+            for held in helds:
+                held.due = min(held.due, again_at)
+            self._disarm()
+            self._arm()
 
     def _let_run_out(self, held: Held) -> None:
         """It was renewed as long as it may be."""

@@ -36,8 +36,8 @@ def on_sigterm(callback: Callback) -> Callable[[], None]:
     def forget() -> None:
         if callback in _callbacks:
             _callbacks.remove(callback)
-            if not _callbacks:
-                _leave_it_to_the_system()
+        if not _callbacks:
+            _leave_it_to_the_system()
 
     return forget
 
