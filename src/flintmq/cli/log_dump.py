@@ -56,8 +56,8 @@ def command(
 
 
 def _messages(filesystem: FileSystem, topic: str, start: int) -> Iterator[dict[str, Any]]:
-    for batch, first in messages(filesystem, topic, start):
-        for row in range(first, batch.row_count):
+    for batch, first, end in messages(filesystem, topic, start):
+        for row in range(first, end):
             yield _message(topic, batch, row)
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from ..batch import RecordBatch
 from ..errors import Corrupt, FlintError, UnsupportedFormat
+from ..groups.ranges import without
 from .backup import JOURNAL, SEGMENTS
 from .filesystem import FileSystem
 from .frames import Frame
@@ -337,8 +338,9 @@ def verify_segment(filesystem: FileSystem, name: str) -> list[Problem]:
 
 def messages(
     filesystem: FileSystem, topic: str, from_offset: int = 0
-) -> Iterator[tuple[RecordBatch, int]]:
-    """The batches of a topic that are in segments, each with the row to begin at."""
+) -> Iterator[tuple[RecordBatch, int, int]]:
+    """The messages of a topic that are in segments: a batch, and from which row to before which.
+    Dead letters that were discarded are left out."""
     manifest = read_manifest(filesystem) or Manifest()
     state = next((state for state in manifest.topics if state.name == topic), None)
     if state is None:
@@ -351,7 +353,10 @@ def messages(
         try:
             for entry in segment.entries(state.id):
                 if entry.next > offset and section.base <= entry.base < section.next:
-                    yield segment.read(entry), max(0, offset - entry.base)
+                    batch = segment.read(entry)
+                    rest = (max(offset, entry.base), entry.next)
+                    for start, stop in without([rest], state.discarded):
+                        yield batch, start - entry.base, stop - entry.base
                     offset = entry.next
         finally:
             segment.close()

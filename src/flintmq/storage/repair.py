@@ -24,6 +24,7 @@ import msgspec
 
 from ..batch import RecordBatch
 from ..errors import Corrupt, FlintError
+from ..group_model import Ranges
 from ..model import TopicOptions
 from .backup import JOURNAL, SEGMENTS
 from .filesystem import FileSystem, copy_file, replace_file
@@ -334,11 +335,20 @@ def _salvage(
     id: int,
     writer: SegmentWriter,
 ) -> TopicState:
-    """A topic of what is readable before the last gap, numbered anew."""
-    offset = last_time = 0
+    """A topic of what is readable before the last gap, numbered anew. What was dropped, cancelled
+    or discarded stays so."""
+    offset = last_time = first = 0
+    cancelled: Ranges = []
+    discarded: Ranges = []
     for batch in _readable(filesystem, state, bad):
         if batch.base_offset >= begin:
             break
+        if batch.base_offset + batch.row_count <= state.first_offset:
+            continue
+        if not offset:
+            first = max(0, state.first_offset - batch.base_offset)
+        cancelled += _renumbered(state.cancelled, batch, offset)
+        discarded += _renumbered(state.discarded, batch, offset)
         renumbered = copy(batch)
         renumbered.stamp(offset, batch.append_time)
         writer.add(id, renumbered)
@@ -346,4 +356,17 @@ def _salvage(
         last_time = max(last_time, batch.time(batch.row_count - 1))
     base, _, partition = state.name.partition("/")
     name = f"{base}.salvaged" + (f"-{partition}" if partition else "") + f"-{id}"
-    return TopicState(id, name, DURABLE, 0, offset, last_time, [], [], [])
+    return TopicState(
+        id, name, DURABLE, first, offset, last_time, [], [], [],
+        cancelled=cancelled, discarded=discarded,
+    )  # fmt: skip
+
+
+def _renumbered(ranges: Ranges, batch: RecordBatch, offset: int) -> Ranges:
+    """What of these is in a batch, as it is called where the batch begins with `offset`."""
+    base, end = batch.base_offset, batch.base_offset + batch.row_count
+    return [
+        (max(start, base) - base + offset, min(stop, end) - base + offset)
+        for start, stop in ranges
+        if start < end and base < stop
+    ]
