@@ -78,6 +78,21 @@ async def test_after_the_grace_time_handlers_are_cancelled_and_their_messages_gi
     await mq.close()
 
 
+async def test_a_run_that_is_cancelled_while_it_drains_waits_no_longer(
+    mq: flintmq.Client, background: Background
+) -> None:
+    async def handle(message: flintmq.Delivery) -> None:
+        await asyncio.Event().wait()
+
+    subscription = mq.subscribe("jobs", "workers", grace=10)
+    run = await background.waiting(subscription.run(handle))
+    await background.waiting(subscription.close())
+    run.cancel()
+    await background.settle()
+    assert run.cancelled()
+    assert await lag_and_leased(mq) == (4, 0)
+
+
 async def test_a_loop_in_another_task_ends_behind_its_message(
     mq: flintmq.Client, background: Background
 ) -> None:
@@ -500,6 +515,19 @@ LEFT_OPEN_BLOCKING = """
     print("begun", flush=True)
     time.sleep(60)
 """
+WAITS_FOR_SOMETHING_ELSE = """
+    import asyncio, sys
+    import flintmq
+    from flintmq.client import sigterm
+
+    async def main(url):
+        sigterm.LEAVE_SECONDS = 0.1
+        async with flintmq.connect(url) as mq, mq.subscribe("jobs", "workers", grace=0.1):
+            print("begun", flush=True)
+            await asyncio.Event().wait()
+
+    asyncio.run(main(sys.argv[1]))
+"""
 FORKED = """
     import os, sys, time
     import flintmq
@@ -519,8 +547,8 @@ FORKED = """
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
-    [LEFT_OPEN, LEFT_OPEN_BLOCKING, FORKED],
-    ids=["its loop has ended", "its connection is closed", "it was forked off"],
+    [LEFT_OPEN, LEFT_OPEN_BLOCKING, FORKED, WAITS_FOR_SOMETHING_ELSE],
+    ids=["its loop has ended", "its connection is closed", "it was forked off", "it waits"],
 )
 def test_sigterm_ends_what_has_nothing_to_finish(program: str, tmp_path: Path) -> None:
     with serving(tmp_path) as url:
@@ -544,3 +572,35 @@ def test_a_program_that_handles_sigterm_itself_is_left_alone() -> None:
     with flintmq.connect_sync("memory://") as mq, mq.subscribe("jobs", "workers"):
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("error", [flintmq.OutcomeUnknown("lost"), flintmq.Disconnected("b", "x")])
+async def test_a_settle_whose_outcome_is_unknown_does_not_end_a_run(
+    mq: flintmq.Client,
+    clock: ManualClock,
+    background: Background,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: flintmq.FlintError,
+) -> None:
+    """The broker was killed while it was told: the message may come again, the others do come."""
+    seen: list[bytes] = []
+    ack = flintmq.Delivery.ack
+
+    async def fails_once(self: flintmq.Delivery) -> None:
+        if self.offset == 0:
+            raise error
+        await ack(self)
+
+    async def handle(message: flintmq.Delivery) -> None:
+        seen.append(message.value)
+
+    monkeypatch.setattr(flintmq.Delivery, "ack", fails_once)
+    subscription = mq.subscribe("jobs", "workers")
+    run = await background.waiting(subscription.run(handle, concurrency=1))
+    assert seen == [b"0", b"1", b"2", b"3"]
+    assert "jobs offset 0 was not settled" in caplog.text
+    closing = background.start(subscription.close())
+    await clock.advance(10)
+    await asyncio.gather(closing, run)
+    await mq.close()

@@ -541,3 +541,25 @@ async def test_damage_in_a_segment_that_is_gone_meanwhile_is_not_told(place: Pla
     await settle()
 
     assert place.broker.damages() == {}
+
+
+# --- what is staged
+
+
+async def test_a_damaged_part_that_is_not_committed_is_left_out_and_staged_again(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    await place.mq.publish("orders", b"before")
+    await place.mq.stage("nightly", 7, "a", {"orders": [b"part of a"]})
+    await place.mq.stage("nightly", 7, "b", {"orders": [b"part of b"]})
+    await place.broker.checkpoint()
+    place.damage("part of b")
+
+    after = await place.again()
+    assert "part 'b' of number 7, staged by 'nightly', is damaged" in caplog.text
+    with pytest.raises(Corrupt, match="in part 'b'; stage that again, or abort the number"):
+        await after.mq.commit("nightly", 7, ["a", "b"])
+    await after.mq.stage("nightly", 7, "b", {"orders": [b"part of b"]})
+    await after.mq.commit("nightly", 7, ["a", "b"])
+    assert await read_all(after.mq, "orders") == [b"before", b"part of a", b"part of b"]
+    await after.mq.close()

@@ -1042,3 +1042,35 @@ async def test_the_lag_of_a_group_leaves_out_what_retention_took(desk: Desk) -> 
     await desk.publish("t", *[b"x"] * 10)
 
     assert (await desk.broker.topic_stats("t")).lag == {"g": 3}
+
+
+async def test_what_is_being_cancelled_does_not_fall_due_meanwhile(durable: Desk) -> None:
+    """The journal takes its time: what was decided holds from the decision on."""
+    member = await durable.join()
+    for _ in range(2):
+        await durable.publish("t", b"0", deliver_at=durable.clock.now_ms() + 1_000)
+    cancelling = asyncio.ensure_future(durable.broker.cancel("t", [(0, 1)]))
+    disk, durable.clock._others = durable.clock._others, []
+    await durable.clock.advance(1)  # while the disk does nothing
+    durable.clock._others = disk
+    assert not cancelling.done()
+
+    grant = await durable.take(member)
+    assert grant is not None
+    assert grant.rows.offsets == [1]
+    assert await durable.run(cancelling) == 1
+    assert await durable.take(member) is None
+
+
+async def test_what_could_not_be_cancelled_comes_when_it_is_due(desk: Desk) -> None:
+    member = await desk.join()
+    await desk.publish("t", b"0", deliver_at=desk.clock.now_ms() + 1_000)
+    topic = desk.broker._topics["t"]
+    topic.cancels([(0, 1)])
+    await desk.clock.advance(1)
+    assert await desk.take(member) is None
+
+    topic.cancels_not([(0, 1)])
+    grant = await desk.take(member)
+    assert grant is not None
+    assert grant.rows.offsets == [0]

@@ -101,7 +101,7 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
             finally:
                 pool.shutdown(wait=False)  # when the run has ended, also if nobody waits for it
 
-        forget = on_sigterm(self._end_soon)
+        forget = on_sigterm(self._end_soon, self._inner._grace)
         try:
             self._thread.wait_for(run)
         finally:
@@ -111,7 +111,9 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
         """Begin to read; what `with` does. Closing it is up to you then."""
         super().open()
         this = weakref.ref(self)  # who is forgotten while open is not kept for this
-        forget = on_sigterm(lambda: (me := this()) is not None and me._end_soon())
+        forget = on_sigterm(
+            lambda: (me := this()) is not None and me._end_soon(), self._inner._grace
+        )
         weakref.finalize(self, forget).atexit = False
         self._forget_sigterm = self._inner._forget_sigterm = forget
         return self

@@ -15,7 +15,14 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from ..broker_api import MemberApi
-from ..errors import Closed, DecodeFailed, InvalidRequest, LeaseLost
+from ..errors import (
+    Closed,
+    DecodeFailed,
+    Disconnected,
+    InvalidRequest,
+    LeaseLost,
+    OutcomeUnknown,
+)
 from ..group_model import LEASE_SECONDS_MAX, Lease, Ranges
 from ..groups.ranges import without
 from ..logs import event
@@ -517,7 +524,7 @@ class Process:
         if message._grip.fate(offset) is None:
             try:
                 await self._settle(error)
-            except (LeaseLost, Closed) as lost:
+            except (LeaseLost, Closed, Disconnected, OutcomeUnknown) as lost:
                 event(
                     log,
                     logging.WARNING,

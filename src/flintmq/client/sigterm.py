@@ -2,7 +2,8 @@
 
 Only a program that leaves SIGTERM to the system is watched: one that handles the signal itself
 decides itself. A second SIGTERM ends the process at once, as it would have without us, and so does
-the first where nothing is left to finish. A process that is forked off has none of this.
+the first where nothing is left to finish, or where the program is still there some seconds after
+the work had its time. A process that is forked off has none of this.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from collections.abc import Callable
 Callback = Callable[[], bool]
 """Whether something is finished now that would have been cut short."""
 
-_callbacks: list[Callback] = []
+LEAVE_SECONDS = 2.0
+"""How long a program has for its own end, once the work is done or was given up."""
+
+_callbacks: dict[Callback, float] = {}
 _was_heard = False
 
 
-def on_sigterm(callback: Callback) -> Callable[[], None]:
-    """Call `callback` once SIGTERM comes; the returned function ends that.
+def on_sigterm(callback: Callback, grace: float) -> Callable[[], None]:
+    """Call `callback` once SIGTERM comes, and give the process `grace` and a few seconds more; the
+    returned function ends that.
 
     The callback runs between two steps of the main thread, wherever that is: it only notes or
     schedules something. Outside the main thread, nothing is done.
@@ -31,11 +36,10 @@ def on_sigterm(callback: Callback) -> Callable[[], None]:
         if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, _heard):
             return _nothing
         signal.signal(signal.SIGTERM, _heard)
-    _callbacks.append(callback)
+    _callbacks[callback] = grace
 
     def forget() -> None:
-        if callback in _callbacks:
-            _callbacks.remove(callback)
+        _callbacks.pop(callback, None)
         if not _callbacks:
             _leave_it_to_the_system()
 
@@ -45,12 +49,16 @@ def on_sigterm(callback: Callback) -> Callable[[], None]:
 def _heard(number: int, frame: object) -> None:
     global _was_heard
     _was_heard = True
-    finished = [callback() for callback in _forget_all()]
-    if not any(finished):
+    graces = [grace for callback, grace in _forget_all().items() if callback()]
+    if not graces:
         signal.raise_signal(number)
+    # A program that waits for something else would not end at all: SIGTERM was meant for all of it.
+    end = threading.Timer(max(graces) + LEAVE_SECONDS, os.kill, (os.getpid(), number))
+    end.daemon = True
+    end.start()
 
 
-def _forget_all() -> list[Callback]:
+def _forget_all() -> dict[Callback, float]:
     callbacks = _callbacks.copy()
     _callbacks.clear()
     _leave_it_to_the_system()

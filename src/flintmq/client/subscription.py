@@ -106,7 +106,7 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
                     loop.call_soon_threadsafe(self._end_soon)
                 return not loop.is_closed()
 
-            self._forget_sigterm = on_sigterm(heard)
+            self._forget_sigterm = on_sigterm(heard, self._grace)
         return intake
 
     def _end_soon(self) -> None:
@@ -204,6 +204,11 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
                     worker.add_done_callback(self._workers.discard)
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
+        except asyncio.CancelledError:
+            if not was_open or self._draining is not None:
+                await self._leave(None)  # at once: who cancels does not wait for anybody
+            was_open = True
+            raise
         finally:
             if not was_open:
                 await self.close()

@@ -41,6 +41,8 @@ class TopicLanes:
         self._log = log
         self._indexes: list[LaneIndex] = []
         self.cancelled = OffsetSet()
+        self.cancelling = OffsetSet()
+        """Decided, and on its way through the journal: if their time comes now, they stay back."""
         self.served_ms = 0
 
     def index_from(self, offset: int) -> LaneIndex:
@@ -95,12 +97,13 @@ class TopicLanes:
             index.add_due([pair for pair in due if index.first <= pair[0] < index.end])
 
     def _left_out(self, control: RowSource, start: int, stop: int) -> list[int]:
-        served_ms, cancelled, base = self.served_ms, self.cancelled, control.base_offset
+        served_ms, base = self.served_ms, control.base_offset
+        gone = [offsets for offsets in (self.cancelled, self.cancelling) if offsets]
         return [
             row - start
             for row in range(start, stop)
             if (due_ms := control.deliver_at(row))
-            and (due_ms > served_ms or (cancelled and base + row in cancelled))
+            and (due_ms > served_ms or any(base + row in offsets for offsets in gone))
         ]
 
 

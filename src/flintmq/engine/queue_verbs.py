@@ -12,7 +12,7 @@ import msgspec
 from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
 from ..clock import Clock
-from ..errors import Corrupt, GroupExists, GroupNotFound, InvalidRequest, TopicNotFound
+from ..errors import Corrupt, FlintError, GroupExists, GroupNotFound, InvalidRequest, TopicNotFound
 from ..group_model import (
     GroupInfo,
     GroupStats,
@@ -296,15 +296,21 @@ class QueueVerbs:
 
     async def cancel(self, topic: str, ranges: Ranges) -> int:
         found = await self._obtain(topic, auto_create=False)
-        cancelled = found.lanes.cancelled
+        cancelled, cancelling = found.lanes.cancelled, found.lanes.cancelling
         waiting = [
             offset
             for start, stop in ranges
             for offset in found.due_after(start, stop, found.clock.now_ms())
-            if offset not in cancelled
+            if offset not in cancelled and offset not in cancelling
         ]
         if waiting:
-            await _done(found.keeper.change(Cancel(found.id, merged(waiting))))
+            chosen = merged(waiting)
+            found.cancels(chosen)
+            try:
+                await _done(found.keeper.change(Cancel(found.id, chosen)))
+            except FlintError:
+                found.cancels_not(chosen)
+                raise
         return len(waiting)
 
     # --- dead letters

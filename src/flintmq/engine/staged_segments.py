@@ -7,12 +7,17 @@ the segment goes like any other that nothing refers to.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
+from ..errors import Corrupt
+from ..logs import event
 from ..storage.manifest import PartState, StagedState, WriterState
 from ..storage.segments import HIDDEN_TOPIC, SegmentStore, SegmentWriter
 from .commands import Place, StagedBatch
 from .staging import Staging, Writer
+
+_log = logging.getLogger(__name__)
 
 
 def write_staged(staging: Staging, new_segment: Callable[[], SegmentWriter]) -> str | None:
@@ -66,14 +71,34 @@ def _batch_states(batches: Sequence[StagedBatch], fresh_file: str | None) -> lis
 
 
 def restore_staging(staging: Staging, states: Sequence[WriterState], store: SegmentStore) -> None:
-    """Take up what a manifest says is staged; the batches are read and checked."""
+    """Take up what a manifest says is staged; the batches are read and checked.
+
+    A part that is damaged was never committed, so nobody was promised anything of it: it is left
+    out and its writer stages it again, as it does with a part that was dropped for its age.
+    """
     for state in states:
         places = [Place(*place) for place in state.places]
         staging.writers[state.name] = Writer(state.last, places)
         for part in state.parts:
-            batches = []
-            for kept in part.batches:
-                segment = store.segment(kept.file)
-                batch = segment.read(segment.entry_at(HIDDEN_TOPIC, kept.offset))
-                batches.append(StagedBatch(kept.topic, kept.name, batch, kept.file))
+            try:
+                batches = [_batch_of(kept, store) for kept in part.batches]
+            except Corrupt as error:
+                staging.damaged.add((state.name, part.number, part.part))
+                event(
+                    _log,
+                    logging.ERROR,
+                    "staged_part_damaged",
+                    f"part {part.part!r} of number {part.number}, staged by {state.name!r}, is "
+                    f"damaged on the disk and left out: {error}",
+                    writer=state.name,
+                    number=part.number,
+                    part=part.part,
+                )
+                continue
             staging.add(state.name, part.number, part.part, part.time, batches)
+
+
+def _batch_of(kept: StagedState, store: SegmentStore) -> StagedBatch:
+    segment = store.segment(kept.file)
+    batch = segment.read(segment.entry_at(HIDDEN_TOPIC, kept.offset))
+    return StagedBatch(kept.topic, kept.name, batch, kept.file)

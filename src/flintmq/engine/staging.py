@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..errors import InvalidRequest, NotStaged, QueueFull
+from ..errors import Corrupt, InvalidRequest, NotStaged, QueueFull
 from .commands import AbortStages, CommitStage, Place, Stage, StagedBatch
 
 STAGED_SECONDS = 3600.0
@@ -57,6 +57,8 @@ class Staging:
         self._writer_bytes_max, self._staged_bytes_max = writer_bytes_max, staged_bytes_max
         self.writers: dict[str, Writer] = {}
         self.size = 0
+        self.damaged: set[tuple[str, int, str]] = set()
+        """Writer, number and part of what could not be read at the start, and is left out."""
         self.next_offset = 0
         """Of the hidden log."""
 
@@ -95,6 +97,12 @@ class Staging:
         known = self.writers.get(writer)
         there = known.parts.get(number, {}) if known is not None else {}
         missing = [part for part in parts if part not in there]
+        damaged = [part for part in missing if (writer, number, part) in self.damaged]
+        if damaged:
+            raise Corrupt(
+                f"what {writer!r} staged under number {number} is damaged on the disk, in part "
+                f"{', '.join(map(repr, damaged))}; stage that again, or abort the number"
+            )
         if missing:
             raise NotStaged(writer, number, missing)
         return [staged for part in parts for staged in there[part].batches]
@@ -156,6 +164,7 @@ class Staging:
         for staged in batches:
             end = staged.batch.base_offset + staged.batch.row_count
             self.next_offset = max(self.next_offset, end)
+        self.damaged.discard((writer, number, part))
         known = self.writers.setdefault(writer, Writer())
         parts = known.parts.setdefault(number, {})
         replaced = parts.pop(part, None)
@@ -201,6 +210,7 @@ class Staging:
             for name, writer in self.writers.items()
         }
         other.size, other.next_offset = self.size, self.next_offset
+        other.damaged = set(self.damaged)
         return other
 
 

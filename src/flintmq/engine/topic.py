@@ -11,7 +11,7 @@ import gc
 import logging
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from ..batch import (
@@ -63,7 +63,7 @@ from .commands import (
     Settle,
 )
 from .dedup import Producers, Remembered
-from .delays import Delays
+from .delays import Delays, Stored, Unstored
 from .expiry import FOREVER, alive, end_of_life
 from .feeds import Feed, FeedBoard, Unsifted
 from .figures import GroupFigures, TopicFigures
@@ -187,6 +187,7 @@ class Topic:
         self._publishers: deque[_Publisher] = deque()
         self._expired: deque[list[int]] = deque()
         self._delays = Delays()
+        self._due_while_cancelled: list[Stored] = []
         self._sweep_timer: Timer | None = None
         self._sweep_due_ms = 0
         self._delay_timer: Timer | None = None
@@ -743,8 +744,25 @@ class Topic:
     def _deliver_due(self, now_ms: int) -> None:
         """Hand what is due to the live feeds and to the groups that know of it as delayed."""
         self.lanes.served_ms = max(now_ms, self.lanes.served_ms)
+        due = self._delays.take_due(now_ms)
+        if self.lanes.cancelling:
+            due = self._kept_back(due)
+        self._hand_out_due(due)
+
+    def _kept_back(self, due: list[Stored | Unstored]) -> list[Stored | Unstored]:
+        """Without those that are being cancelled: they wait for what becomes of that."""
+        rest: list[Stored | Unstored] = []
+        for delayed in due:
+            first, row = delayed
+            if isinstance(first, int) and first in self.lanes.cancelling:
+                self._due_while_cancelled.append((first, row))
+            else:
+                rest.append(delayed)
+        return rest
+
+    def _hand_out_due(self, due: Iterable[Stored | Unstored]) -> None:
         stored: list[tuple[int, int]] = []
-        for delayed in self._delays.take_due(now_ms):
+        for delayed in due:
             first, row = delayed
             if isinstance(first, int):
                 if first < self.log.first_offset:
@@ -1119,7 +1137,23 @@ class Topic:
             picks = [row for row in rows if base + row not in gone]
         return picks
 
+    def cancels(self, ranges: Ranges) -> None:
+        """It is decided that these never become due; the command is on its way."""
+        self.lanes.cancelling.add_ranges(ranges)
+
+    def cancels_not(self, ranges: Ranges) -> None:
+        """Nothing came of that. What has fallen due meanwhile is handed out now."""
+        self.lanes.cancelling.remove_ranges(ranges)
+        back, self._due_while_cancelled = self._due_while_cancelled, []
+        self._hand_out_due(self._kept_back(list(back)))
+
     def _apply_cancel(self, ranges: Ranges) -> None:
+        self.lanes.cancelling.remove_ranges(ranges)
+        self._due_while_cancelled = [
+            pair
+            for pair in self._due_while_cancelled
+            if not any(start <= pair[0] < stop for start, stop in ranges)
+        ]
         for start, stop in ranges:
             self.lanes.cancelled.add_range(start, stop)
             self._forget_delays(start, stop)
