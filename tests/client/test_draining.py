@@ -272,6 +272,25 @@ async def test_what_is_acknowledged_before_it_is_handed_out_is_handed_out_during
             assert (len(seen), await lag_and_leased(mq)) == (1, (1, 0))
 
 
+async def test_a_close_of_the_connection_goes_on_to_its_end_even_if_cancelled(
+    mq: flintmq.Client, background: Background
+) -> None:
+    subscription = await mq.subscribe("jobs", "workers")
+
+    async def work() -> None:
+        async for message in subscription:
+            await message.ack()
+
+    working = await background.waiting(work())
+    closing = background.start(mq.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await mq.close()
+    await background.settle()
+    assert closing.cancelled()
+    assert working.done()
+
+
 # --- what is hopeless
 
 

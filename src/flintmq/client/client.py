@@ -98,6 +98,7 @@ class Client(QueueVerbs):
         self._publishers: set[Publisher] = set()
         self._opened = False
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     # --- publishing
 
@@ -640,10 +641,16 @@ class Client(QueueVerbs):
         await self._close_for(asyncio.current_task())
 
     async def _close_for(self, closer: Closer) -> None:
-        """The same, on behalf of a task or thread that waits for it elsewhere."""
-        if self._closed:
-            return
-        self._closed = True
+        """The same, on behalf of a task or thread that waits for it elsewhere. Goes on to its end
+        even if cancelled; who closes again waits for that."""
+        if self._closing is None:
+            self._closed = True
+            self._closing = asyncio.get_running_loop().create_task(self._close(closer))
+            await asyncio.shield(self._closing)
+        else:
+            await asyncio.wait([self._closing])
+
+    async def _close(self, closer: Closer) -> None:
         failed: FlintError | None = None
         try:
             for publisher in list(self._publishers):
