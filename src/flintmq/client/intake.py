@@ -185,7 +185,8 @@ class Intake:
             reader.add_done_callback(self._readers.discard)
         if self._settled:
             return self._settled  # nobody else will get it
-        self._raise_failed()
+        if self._failed is not None or self._is_stopped:
+            self._raise_failed()
         return self._settled if self._auto else self._ahead
 
     def readers(self) -> set[asyncio.Task[Any]]:
@@ -277,9 +278,7 @@ class Intake:
     def _raise_failed(self) -> None:
         error = self._failed
         if error is None:
-            if self._is_stopped:
-                raise Closed("the subscription")
-            return
+            raise Closed("the subscription")
         if self._is_dead:
             raise copy(error) if isinstance(error, FlintError) else error
         self._failed = None
