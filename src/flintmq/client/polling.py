@@ -152,9 +152,10 @@ class Poller:
         except (TopicNotFound, GroupNotFound, Closed):
             if is_fresh:
                 raise
-            # It went away since the last poll, and may have been made anew.
+            # It went away since the last poll, or while this one waited. Others may have made it
+            # anew; whoever still waits for what was deleted does not make it again.
             await self._leave(members)
-            members = await self._joined_by(asked, deadline)
+            members = await self._joined_by(asked._replace(auto_create=False), deadline)
             found = await self._poll(members, asked, 0.0, deadline)
         while not found.runs and (left := deadline - self._clock.monotonic()) > 0:
             members = await self._joined_by(asked, deadline)  # there may be more than before
