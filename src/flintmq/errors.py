@@ -305,6 +305,8 @@ class Corrupt(FlintError):
     partition: int = 0
     first_offset: int | None = None
     next_offset: int | None = None
+    is_proven: bool = True
+    """By a checksum; else the disk could not read them, and may be able to another time."""
 
 
 class UnsupportedFormat(Corrupt):

@@ -563,3 +563,23 @@ async def test_a_damaged_part_that_is_not_committed_is_left_out_and_staged_again
     await after.mq.commit("nightly", 7, ["a", "b"])
     assert await read_all(after.mq, "orders") == [b"before", b"part of a", b"part of b"]
     await after.mq.close()
+
+
+async def test_what_the_disk_could_not_read_for_a_while_is_not_lost_to_a_group(
+    place: Place,
+) -> None:
+    """A cable, a controller: no checksum says that the messages are gone."""
+    await place.fill("orders", "first", "second")
+    await place.mq.poll("orders", "g", max=1)
+    for name in place.disk.list("segments"):
+        place.broker._store.forget(f"segments/{name}")
+    place.disk.fail("pread", name="segments/", times=1_000_000)
+    assert await place.mq.poll("orders", "g", max=1000) == []
+    place.disk.heal()
+    stats = await place.mq.group_stats("orders", "g")
+    assert (stats.lag, stats.drops) == (2 * ROWS, {})
+
+    after = await place.again()
+    await after.clock.advance(60)
+    assert len(await after.mq.poll("orders", "g", max=1000)) == 2 * ROWS
+    await after.mq.close()

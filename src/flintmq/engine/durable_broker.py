@@ -710,7 +710,7 @@ class DurableBroker(Broker):
         if found.what == "messages" and found.topic != HIDDEN_TOPIC:
             owner = self._durable(found.topic)
             if owner is not None and owner.log.holds(found.file, found.first):
-                owner.log.note_damage(found.first, found.next, found.file, found.cause)
+                owner.log.note_damage(*found[4:6], found.file, found.cause, found.is_proven)
             return
         event(
             _log,
@@ -723,7 +723,7 @@ class DurableBroker(Broker):
         if found.what == "index":
             for topic in self._by_id.values():
                 if isinstance(topic, DurableTopic):
-                    topic.log.note_lost_index(found.file, found.cause)
+                    topic.log.note_lost_index(found.file, found.cause, found.is_proven)
 
     # --- the verbs, where they differ
 

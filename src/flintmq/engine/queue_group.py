@@ -393,15 +393,23 @@ class QueueGroup:
                 self._has_more_to_look_at = selection.is_cut
                 return ranges, runs
             damaged: Ranges = []
-            picked = rows_of(topic, selection.ranges, damaged)
+            unreadable: Ranges = []
+            picked = rows_of(topic, selection.ranges, damaged, unreadable)
+            if unreadable:
+                # The disk may read them again another time: they are set aside until the next
+                # start, and nothing of that is written down.
+                self._tell_damaged(unreadable)
+                queue.set_aside(sorted(unreadable))
+                budget -= count_in(unreadable)
             if damaged:
                 self._tell_damaged(damaged)
                 self._settle_selected(sorted(damaged), "damaged")
                 budget -= count_in(damaged)
-                if not picked:
-                    continue  # others may be ready behind them
+            if (damaged or unreadable) and not picked:
+                continue  # others may be ready behind them
             if not sifts:
-                return (offsets_of(picked) if damaged else selection.ranges), picked
+                is_whole = not damaged and not unreadable
+                return (selection.ranges if is_whole else offsets_of(picked)), picked
             budget -= sum(run.row_count for run in picked)
             picked, rest = self._sift(picked, allowance)
             over = _cut(picked, left) + rest
@@ -984,9 +992,14 @@ class QueueGroup:
 # --- rows and offsets
 
 
-def rows_of(topic: Topic, ranges: Ranges, damaged: Ranges | None = None) -> list[Run]:
+def rows_of(
+    topic: Topic,
+    ranges: Ranges,
+    damaged: Ranges | None = None,
+    unreadable: Ranges | None = None,
+) -> list[Run]:
     """The rows at these offsets, in this order; neighbours of one batch are one run. What is
-    damaged is left out, and noted in `damaged`."""
+    damaged is left out, and noted in `damaged`; what the disk could not read, in `unreadable`."""
     locate, origin = topic.log.locate, topic.origin
     runs: list[Run] = []
     source = None
@@ -1016,8 +1029,9 @@ def rows_of(topic: Topic, ranges: Ranges, damaged: Ranges | None = None) -> list
                     if error.next_offset is None:
                         raise
                     upto = min(stop, error.next_offset)
-                    if damaged is not None:
-                        damaged.append((start, upto))
+                    noted = damaged if error.is_proven else unreadable
+                    if noted is not None:
+                        noted.append((start, upto))
                     start = upto
                     continue
                 base, end = start - row, start - row + rows

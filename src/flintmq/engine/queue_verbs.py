@@ -330,8 +330,9 @@ class QueueVerbs:
                     continue
                 try:
                     source, row, _ = topic.log.locate(one.offset)
-                except Corrupt:
-                    damaged.append(one.offset)
+                except Corrupt as error:
+                    if error.is_proven:
+                        damaged.append(one.offset)  # else it stays where it is until a start
                 else:
                     found.append((source, row, one))
             if damaged:

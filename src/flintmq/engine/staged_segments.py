@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from ..errors import Corrupt
+from ..errors import FlintError
 from ..logs import event
 from ..storage.manifest import PartState, StagedState, WriterState
-from ..storage.segments import HIDDEN_TOPIC, SegmentStore, SegmentWriter
+from ..storage.segments import HIDDEN_TOPIC, SegmentStore, SegmentWriter, is_damage
 from .commands import Place, StagedBatch
 from .staging import Staging, Writer
 
@@ -82,7 +82,9 @@ def restore_staging(staging: Staging, states: Sequence[WriterState], store: Segm
         for part in state.parts:
             try:
                 batches = [_batch_of(kept, store) for kept in part.batches]
-            except Corrupt as error:
+            except FlintError as error:
+                if not is_damage(error):
+                    raise
                 staging.damaged.add((state.name, part.number, part.part))
                 event(
                     _log,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Literal, NamedTuple
 
 from ..batch.checksum import crc32c
-from ..errors import FlintError
+from ..errors import Corrupt, FlintError
 from .filesystem import FileSystem
 from .segments import Segment, is_damage, read_trailer
 
@@ -32,6 +32,8 @@ class Found(NamedTuple):
     topic: int = 0
     first: int = 0
     next: int = 0
+    is_proven: bool = True
+    """By a checksum; else the disk could not read it."""
 
 
 def examine(filesystem: FileSystem, name: str) -> Iterator[int | Found]:
@@ -42,7 +44,8 @@ def examine(filesystem: FileSystem, name: str) -> Iterator[int | Found]:
         segment = Segment(filesystem, name)
     except FlintError as error:
         if is_damage(error):
-            yield Found("index", name, cause_of(error))
+            is_proven = isinstance(error, Corrupt)
+            yield Found("index", name, cause_of(error), is_proven=is_proven)
         return
     is_data_good = True
     try:
@@ -55,7 +58,8 @@ def examine(filesystem: FileSystem, name: str) -> Iterator[int | Found]:
                     if not is_damage(error):
                         return
                     is_data_good = False
-                    yield Found("messages", name, cause_of(error), topic, entry.base, entry.next)
+                    is_proven, cause = isinstance(error, Corrupt), cause_of(error)
+                    yield Found("messages", name, cause, topic, entry.base, entry.next, is_proven)
     finally:
         segment.close()
     if is_data_good:

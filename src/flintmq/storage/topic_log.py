@@ -30,6 +30,8 @@ class Damage(NamedTuple):
     next: int
     file: str
     cause: str
+    is_proven: bool = True
+    """By a checksum. What the disk only could not read may be there again another time."""
 
 
 def _ignore(damage: Damage) -> None: ...
@@ -173,26 +175,29 @@ class TopicLog:
             if not is_damage(error):
                 raise
             cause = str(error).partition(";")[0]
-            raise self._corrupt(self.note_damage(first, next, file, cause)) from error
+            is_proven = isinstance(error, Corrupt)
+            raise self._corrupt(self.note_damage(first, next, file, cause, is_proven)) from error
 
-    def note_damage(self, first: int, next: int, file: str, cause: str) -> Damage:
+    def note_damage(
+        self, first: int, next: int, file: str, cause: str, is_proven: bool = True
+    ) -> Damage:
         """Remember that these cannot be read, and tell it once."""
         known = self.damage_at(first)
         if known is not None and known.next >= next:
             return known
-        damage = Damage(first, next, file, cause)
+        damage = Damage(first, next, file, cause, is_proven)
         # A segment whose index was read before it was damaged has had single batches in here.
         others = [other for other in self.damaged if not first <= other.first < next]
         self.damaged = sorted([*others, damage])
         self._on_damage(damage)
         return damage
 
-    def note_lost_index(self, file: str, cause: str) -> None:
+    def note_lost_index(self, file: str, cause: str, is_proven: bool = True) -> None:
         """The index of a segment cannot be read: nothing of ours in it can be found."""
         for section in self.sections:
             if section.file == file and section.next > self.first_offset:
                 self._without_index.add(file)
-                self.note_damage(section.base, section.next, file, cause)
+                self.note_damage(section.base, section.next, file, cause, is_proven)
 
     def is_damaged(self, section: Section) -> bool:
         return any(section.base <= damage.first < section.next for damage in self.damaged)
@@ -220,6 +225,7 @@ class TopicLog:
         )
         error.topic, error.partition = name, int(partition or 0)
         error.first_offset, error.next_offset = damage.first, damage.next
+        error.is_proven = damage.is_proven
         return error
 
     def _control(self, section: Section, entry: BatchEntry) -> RecordBatch | None:
