@@ -131,6 +131,8 @@ class Run:
             while True:
                 rows = reader.read_batch(BATCH, timeout=0.1)
                 if not rows and self._all_published.is_set() and not reader.lag():
+                    if reader.name is not None:
+                        reader.commit()  # else the others get what this one had
                     return
                 for value in rows.values:
                     tally.add(value, in_order=in_order)
