@@ -40,6 +40,7 @@ async def share_a_name(mq: flintmq.Client) -> None:
             rows = await reader.read_batch(3, timeout=0)
             print(f"  the {label} got {[value.decode() for value in rows.values]}")
         await first.commit()
+        await second.commit()
     stats = await mq.topic_stats("jobs")
     print(f"  committed; lag of 'workers' is {stats.lag['workers']}")
 

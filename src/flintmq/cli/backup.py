@@ -31,7 +31,6 @@ def command(target: Target, places: tuple[str, ...], output: str) -> int:
     \b
     Examples:
       flintmq backup /mnt/backup/flint-tuesday
-      flintmq backup /mnt/backup/flint-friday --server flint://127.0.0.1:7600
       flintmq backup /var/lib/flint /mnt/backup/flint-monday
     """
     if len(places) > 2:
