@@ -99,10 +99,32 @@ async def test_a_close_that_fails_ends_the_broker_before_another_may_begin(
     async with mq:
         await mq.publish("orders", b"1")
         with monkeypatch.context() as patched:
-            patched.setattr(durable_broker, "write_manifest", out_of_memory)
+            patched.setattr(durable_broker.DurableBroker, "checkpoint", out_of_memory)
             with pytest.raises(MemoryError):
                 await mq.close()
     with pytest.raises(flintmq.Closed):
         await mq.publish("orders", b"2")
     async with flintmq.connect(url) as other:
+        assert (await other.publish("orders", b"2")).offset == 1
+
+
+async def test_a_fault_in_the_last_checkpoint_is_logged_and_the_journal_has_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from flintmq.engine import durable_broker
+
+    def out_of_memory(*_: object) -> None:
+        raise MemoryError
+
+    url = f"file://{tmp_path}/data"
+    mq = await flintmq.connect(url)
+    await mq.publish("orders", b"1")
+    with monkeypatch.context() as patched:
+        patched.setattr(durable_broker, "write_manifest", out_of_memory)
+        await mq.close()
+    assert "a fault while writing a checkpoint" in caplog.text
+    with pytest.raises(flintmq.Closed):
+        await mq.publish("orders", b"2")
+    async with flintmq.connect(url) as other, other.reader("orders", start="earliest") as reader:
+        assert (await reader.read()).value == b"1"
         assert (await other.publish("orders", b"2")).offset == 1
