@@ -49,8 +49,9 @@ TURN_SECONDS = (
 LOOK_SECONDS = 0.01
 """How often the thread looks while the loop has something to do."""
 
-REST_SECONDS = 0.05
-"""How often it looks otherwise."""
+REST_SECONDS = 0.5
+"""How often it looks otherwise: an idle broker sleeps. The first long turn after a rest may stay
+without a name; it is measured all the same."""
 
 RESTS_AFTER = 100
 """So many looks without a turn that was not short, and it rests."""
