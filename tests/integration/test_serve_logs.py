@@ -51,7 +51,8 @@ async def test_start_recovery_and_stop_are_one_line_each(serve: Serve, tmp_path:
     again = await serve().start()
     assert await again.end(signal.SIGTERM) == 0
 
-    lines = await lines_of(again)
+    # A machine that is busy holds up the loop, which is told: it is none of these.
+    lines = [line for line in await lines_of(again) if line["event"] != "loop_held"]
     assert [line["event"] for line in lines] == [
         "starting", "recovered", "ready", "stopping", "stopped",
     ]  # fmt: skip
