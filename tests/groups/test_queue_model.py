@@ -449,13 +449,8 @@ def test_any_short_program_agrees(model: type[QueueModel]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_long_programs_agree(
-    model: type[QueueModel], seed: int, request: pytest.FixtureRequest
-) -> None:
+def test_long_programs_agree(model: type[QueueModel], seed: int) -> None:
     """Rare events stay rare here, so that much is going on when they come."""
-    if (model.__name__, seed) == ("ByPriorityInSmallSteps", 2):
-        why = "KNOWN FAULT: a peek by priority, in small steps, leaves out two that are ready"
-        request.applymarker(pytest.mark.xfail(reason=why, strict=True, raises=AssertionError))
     chance = Random(seed)
     program = model()
     try:

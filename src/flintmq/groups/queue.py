@@ -115,7 +115,7 @@ class Queue:
         """Of replay: what is to be leased on."""
         self._finishing = Tokens(self._limbo.present)
         self._doubted = OffsetSet()
-        """What was leased on, ever: the cursors may be yet to come to it."""
+        """What was leased on, until the cursors have come to it."""
         self._gate = KeyGate() if order == "key" else None
         self._unknown_until = 0
         self._ready = Ready(index, floor, is_by_priority=order == "priority")
@@ -514,7 +514,13 @@ class Queue:
                 ready.append((start, stop))
         for places in (self._leased, self._limbo, self._selected):
             if places:
+                if lane and lane != LOG:  # the lane will not tell for ever: it is trimmed
+                    for start, stop in ready:
+                        out = offsets_in(places.present(start, stop))
+                        self._priority_of.update(dict.fromkeys(out, lane))
                 ready = [run for start, stop in ready for run in places.missing(start, stop)]
+        if self._doubted:
+            self._doubted.remove_ranges(ranges)
         if self._delayed and self._gate is None:  # with keys, a delayed one must own its key
             not_delayed = self._delayed.missing
             ready = [run for start, stop in ready for run in not_delayed(start, stop)]
