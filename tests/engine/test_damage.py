@@ -285,6 +285,28 @@ async def test_a_batch_dropped_by_and_by_counts_for_what_it_was_however_it_is_re
     assert place.stats("orders").byte_count == second
 
 
+async def test_limits_are_kept_without_a_look_at_the_disk_damaged_or_not(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("whole", "damaged"):
+        await place.mq.create_topic(topic, retention_bytes=5_000)
+        await place.fill(topic, *(f"{topic:>10}" * times for times in (1, 3, 2)))
+    place.damage("damaged" + " 30")
+    place.damage_index("   damaged" * 2)
+    looks: list[str] = []
+    monkeypatch.setattr(place.disk, "_look", lambda what, path: looks.append(f"{what} {path}"))
+
+    for topic in ("whole", "damaged"):
+        for size in (1, 700, 30):
+            await place.mq.publish(topic, b"x" * size)
+        await place.mq.purge_topic(topic, before=place.stats(topic).first_offset + 5)
+
+    assert not [look for look in looks if look.startswith("pread")]
+    whole, damaged = place.stats("whole"), place.stats("damaged")
+    assert whole.first_offset == damaged.first_offset > 30
+    assert whole.byte_count == damaged.byte_count < 5_000
+
+
 async def test_what_a_group_holds_against_its_age_is_dropped_by_its_expiry(place: Place) -> None:
     await place.mq.create_topic("orders", retention_age=60, keep_until_settled=True)
     await place.mq.poll("orders", "workers")

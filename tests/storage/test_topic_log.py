@@ -84,13 +84,14 @@ class TopicLogModel(RuleBasedStateMachine):
             self.disk.remove(old.file)
 
     @precondition(lambda self: not self.log.tail())
-    @rule()
-    def restart(self) -> None:
-        """What a manifest keeps is enough."""
+    @rule(is_old=st.booleans())
+    def restart(self, is_old: bool) -> None:
+        """What a manifest keeps is enough, also that of a version that kept no sizes."""
         log = self.log
         log.drop_sections(len(log.sections_to_drop()))
         again = TopicLog(TOPIC, self.store, DecodeCache(1_000))
-        again.restore(list(log.sections), log.first_offset, log.next_offset, log.last_time)
+        sizes = [] if is_old else log.sizes.snapshot()
+        again.restore(list(log.sections), log.first_offset, log.next_offset, log.last_time, sizes)
         self.log = again
 
     @rule(time=st.integers(-2, 40))

@@ -409,7 +409,11 @@ class DurableBroker(Broker):
             topic = self._by_id[state.id]
             if isinstance(topic, DurableTopic):
                 topic.log.restore(
-                    list(state.sections), state.first_offset, state.next_offset, state.last_time
+                    list(state.sections),
+                    state.first_offset,
+                    state.next_offset,
+                    state.last_time,
+                    state.sizes,
                 )
                 topic.producers.restore_older(state.producers, state.last_time)
                 for _ in topic.producers.restoring(state.windows):
@@ -1054,6 +1058,7 @@ class DurableBroker(Broker):
             topic.group_states(),
             topic.lanes.cancelled.ranges(),
             [] if topic.discarded is None else topic.discarded.ranges(),
+            sizes=log.sizes.snapshot(),
         )
 
     def _write_checkpoint(self, plan: _Plan) -> _Done:
@@ -1306,7 +1311,8 @@ def _without(state: TopicState, first_offset: int | None) -> TopicState:
     if first_offset is not None:
         first = max(state.first_offset, min(first, first_offset))
     sections = [section for section in state.sections if section.next > first]
-    return msgspec.structs.replace(state, first_offset=first, sections=sections)
+    sizes = state.sizes if sections else []  # the less is written the better: there is no room
+    return msgspec.structs.replace(state, first_offset=first, sections=sections, sizes=sizes)
 
 
 def _with_windows(state: TopicState, windows: Snapshot | None) -> TopicState:

@@ -80,6 +80,7 @@ class DurableTopic(Topic):
         out is kept for those who come back within that time."""
         self._next, self._first = self.log.next_offset, self.log.first_offset
         self._last_time = self.log.last_time
+        self.log.sizes.bound()
         self.published = Meter()  # the figures are those of this run, whatever was replayed
         self._drops.clear()
         if any(section.columns & EXPIRY for section in self.log.sections):

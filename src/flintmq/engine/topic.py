@@ -875,7 +875,8 @@ class Topic:
     def _front_due_ms(self) -> tuple[int, str]:
         """When the first message's time is up, and why."""
         log = self.log
-        if log.first_offset == log.next_offset:
+        has_limit = self.may_expire or self._age_ms is not None
+        if not has_limit or log.first_offset == log.next_offset:
             return FOREVER, ""
         source, row, _ = log.outline(log.first_offset)
         due_ms, reason = self._due_ms(source, row)

@@ -68,6 +68,8 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
     windows: bytes = b""
     """What is remembered of producers, as `engine/dedup.py` draws it. Earlier versions have it in
     `producers`."""
+    sizes: list[int] = []
+    """What its messages count for, as `sizes.py` has it. Earlier versions have none."""
 
 
 class StagedState(msgspec.Struct, frozen=True, array_like=True):

@@ -4,14 +4,15 @@ What the tail holds is in the journal; a checkpoint writes it to a segment and p
 its place. Everything a reader asks for comes from here, whether it is in memory or on disk.
 
 What the disk has damaged is known by its offsets: a batch, or a whole section where the index of
-its segment cannot be read. Whoever reads there hears Corrupt; everything else goes on: sizes come
-from the index, ages from there and from the control columns, which are in a segment twice.
+its segment cannot be read. Whoever reads there hears Corrupt; everything else goes on: sizes are
+kept apart (`sizes.py`), ages come from the index and from the control columns, which are in a
+segment twice. Appending, dropping and counting read no disk.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
@@ -19,8 +20,11 @@ from ..batch import DELIVER_AT, NOT_PLAIN, TIMES, BatchBuilder, DecodeCache, Rec
 from ..disposal import let_go
 from ..errors import Corrupt, FlintError
 from .segments import BatchEntry, Section, Segment, SegmentStore, is_damage
+from .sizes import Sizes
 
 T = TypeVar("T")
+
+_MEASURED_BYTES = 64 << 20
 
 
 class Damage(NamedTuple):
@@ -58,9 +62,7 @@ class TopicLog:
         """What is known to be damaged, in order. It is not looked at again before the next start:
         a disk takes its time to say that it cannot read."""
         self._without_index: set[str] = set()
-        self._cut = (-1, -1, 0)
-        """A batch that was dropped in part: where it begins, the first offset that is left, and
-        what those before it counted for. So what is dropped of it adds up, readable or not."""
+        self.sizes = Sizes()
         self.first_offset = 0
         self.next_offset = 0
         self.byte_count = 0
@@ -72,17 +74,48 @@ class TopicLog:
         self.tail_bytes = 0
 
     def restore(
-        self, sections: list[Section], first_offset: int, next_offset: int, last_time: int
+        self,
+        sections: list[Section],
+        first_offset: int,
+        next_offset: int,
+        last_time: int,
+        sizes: Sequence[int] = (),
     ) -> None:
-        """Take up what a manifest says is there."""
+        """Take up what a manifest says is there. One of an earlier version has no sizes."""
         self.sections = sections
         self._section_bases = [section.base for section in sections]
         self.first_offset, self.next_offset = first_offset, next_offset
         self.last_time = last_time
-        self.byte_count = sum(section.size for section in sections)
-        if sections and sections[0].base < first_offset < next_offset:
-            self._note_cut(first_offset)
-            self.byte_count -= self.size_between(sections[0].base, min(first_offset, next_offset))
+        if sizes:
+            self.sizes.restore(sizes)
+        else:
+            self._measure(sections)
+        self._count()
+
+    def _measure(self, sections: list[Section]) -> None:
+        """Find sizes by the indexes of segments; of the first batches, which the journal may still
+        drop, of every message. What cannot be read counts evenly."""
+        sizes = self.sizes
+        sizes.begin_exact(sections[0].base if sections else self.next_offset)
+        for section in sections:
+            measured = 0
+            with suppress(FlintError):
+                for entry in self._index(section).entries(self._topic):
+                    size_to = _evenly(entry.rows, entry.size)
+                    if sizes.total < _MEASURED_BYTES and entry.next > self.first_offset:
+                        with suppress(FlintError):
+                            size_to = self._sealed(entry.base).size
+                    if section.base <= entry.base < section.next:
+                        sizes.append(entry.rows, entry.size, size_to)
+                        measured += entry.size
+            rows = section.next - sizes.next
+            if rows:
+                size = section.size - measured
+                sizes.append(rows, size, _evenly(rows, size))
+        sizes.drop_to(self.first_offset)
+
+    def _count(self) -> None:
+        self.byte_count = self.sizes.total - self.sizes.before(self.first_offset)
 
     # --- appending and flushing
 
@@ -94,8 +127,10 @@ class TopicLog:
         self._tail.append(batch)
         self._tail_bases.append(batch.base_offset)
         self.tail_bytes += batch.byte_length
+        size = batch.size(0, batch.row_count)
+        self.sizes.append(batch.row_count, size, batch.size)
         self.next_offset += batch.row_count
-        self.byte_count += batch.size(0, batch.row_count)
+        self.byte_count += size
         self.last_time = max(self.last_time, batch.time(batch.row_count - 1))
         return batch.base_offset
 
@@ -334,12 +369,9 @@ class TopicLog:
         dropped = offset - self.first_offset
         if dropped <= 0:
             return 0
-        if offset >= self.next_offset:
-            self.byte_count = 0
-        else:
-            self.byte_count -= self.size_between(self.first_offset, offset)
-            self._note_cut(offset)
         self.first_offset = offset
+        self.sizes.drop_to(offset)
+        self._count()
         if self.damaged:
             self.damaged = [damage for damage in self.damaged if damage.next > offset]
         count = 0
@@ -362,65 +394,16 @@ class TopicLog:
         let_go(tail)
 
     def size_between(self, start: int, stop: int) -> int:
-        """The bytes that the messages from `start` to before `stop` count for.
+        """The bytes that the messages from `start` to before `stop` count for."""
+        return self.sizes.before(stop) - self.sizes.before(start)
 
-        Of a batch that cannot be read, its share by rows: damage is for readers to hear of, and
-        keeps nobody from dropping it.
-        """
-        size = 0
-        while start < stop:
-            base, next, whole = self._extent(start)
-            end = min(next, stop)
-            size += whole if end == next else self._before(end, base, next, whole)
-            if start > base:
-                size -= self._before(start, base, next, whole)
-            start = end
-        return size
-
-    def _before(self, offset: int, base: int, next: int, whole: int) -> int:
-        """What the messages of a batch before `offset` count for."""
-        cut_base, cut_at, cut_size = self._cut
-        if (base, offset) == (cut_base, cut_at):
-            return cut_size
-        try:
-            batch, row, _ = self.locate(offset)
-            return batch.size(0, row)
-        except FlintError:
-            share = whole * (offset - base) // (next - base)
-            return max(share, cut_size) if cut_base == base and cut_at < offset else share
-
-    def _note_cut(self, offset: int) -> None:
-        base, next, whole = self._extent(offset)
-        self._cut = (base, offset, self._before(offset, base, next, whole) if offset > base else 0)
+    def offset_freeing(self, bytes_wanted: int, end: int) -> int:
+        """The lowest offset before which at least `bytes_wanted` bytes are stored, up to `end`."""
+        return min(end, self.sizes.freeing(self.first_offset, bytes_wanted))
 
     def _is_in_tail(self, offset: int) -> bool:
         return bool(self._tail_bases) and offset >= self._tail_bases[0]
 
-    def _extent(self, offset: int) -> tuple[int, int, int]:
-        """Where the batch that holds `offset` begins and ends, and what it counts for. Where a
-        segment's index cannot be read, the whole section is taken for one."""
-        if self._is_in_tail(offset):
-            batch, _, rows = self.locate(offset)
-            return batch.base_offset, batch.base_offset + rows, batch.size(0, rows)
-        section = self._section(offset)
-        try:
-            entry = self._index(section).entry_at(self._topic, offset)
-        except FlintError:
-            return section.base, section.next, section.size
-        return entry.base, entry.next, entry.size
 
-    def offset_freeing(self, bytes_wanted: int, end: int) -> int:
-        """The lowest offset before which at least `bytes_wanted` bytes are stored, up to `end`."""
-        offset, freed = self.first_offset, 0
-        while freed < bytes_wanted and offset < end:
-            _, next, _ = self._extent(offset)
-            size = self.size_between(offset, next)
-            if freed + size < bytes_wanted:
-                freed += size
-                offset = next
-                continue
-            ends = range(offset + 1, next + 1)
-            missing = bytes_wanted - freed
-            at = bisect_left(ends, missing, key=lambda end: self.size_between(offset, end))
-            return min(end, ends[at])
-        return min(end, offset)
+def _evenly(rows: int, size: int) -> Callable[[int, int], int]:
+    return lambda start, stop: size * (stop - start) // rows
