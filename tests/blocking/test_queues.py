@@ -250,3 +250,24 @@ def test_no_message_is_lost_however_interrupts_and_messages_meet(take: str, ack:
     """)
 
     assert printed == "True True\n"
+
+
+def test_closing_waits_for_no_thread_that_only_has_the_number_of_one_that_read(
+    mq: BlockingClient,
+) -> None:
+    publish(mq, 1)
+    subscription = mq.subscribe("jobs", "workers", grace=3_600).open()
+    reader = threading.Thread(target=subscription.read)
+    reader.start()
+    reader.join()
+    gate = threading.Event()
+    others = [threading.Thread(target=gate.wait, args=[60]) for _ in range(8)]
+    try:
+        for other in others:
+            other.start()
+        assert reader.ident in {other.ident for other in others}, "numbers are used again"
+        Worker(subscription.close).result()  # no time passes here
+    finally:
+        gate.set()
+
+    assert len(mq.poll("jobs", "workers")) == 1

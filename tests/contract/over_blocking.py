@@ -145,7 +145,9 @@ class Operation:
         self._clock, self._thread, self._work = clock, thread, work
         clock.under_way.add(self)
         clock.changes += 1
-        threading.Thread(target=self._run, args=[self.future.get_loop()], daemon=True).start()
+        loop = self.future.get_loop()
+        self._caller = threading.Thread(target=self._run, args=[loop], daemon=True)
+        self._caller.start()
         assert self.is_handed_over.wait(PATIENCE_SECONDS)
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -162,6 +164,7 @@ class Operation:
     def _finish(self, result: Any, error: BaseException | None) -> None:
         self._clock.under_way.discard(self)
         self._clock.changes += 1
+        self._caller.join()  # it has nothing left to do: nobody is to see it alive
         if self.future.done():
             return
         if error is not None:

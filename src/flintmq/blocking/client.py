@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from os import PathLike
-from threading import get_ident
+from threading import current_thread
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -421,7 +421,7 @@ class BlockingClient(BlockingQueueVerbs):
     def close(self) -> None:
         """Flush publishers, close readers, feeds and subscriptions, and let the broker go."""
         # Threads that read from subscriptions have time to finish, but for this one.
-        self._thread.farewell = partial(self._client._close_for, get_ident())
+        self._thread.farewell = partial(self._client._close_for, current_thread())
         self._thread.close()
 
     def __enter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from threading import get_ident
+from threading import current_thread
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -126,7 +126,7 @@ class BlockingConsumer(Iterator[M], Generic[Inner, M, R]):
         """Give back what is held. Iterators over it end; closing twice is fine."""
         if self._thread.ended is None:
             try:
-                self._thread.wait_for(self._inner._close_for, get_ident())
+                self._thread.wait_for(self._inner._close_for, current_thread())
             except Closed:
                 if self._thread.ended is None:
                     raise

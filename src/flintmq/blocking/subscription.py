@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from inspect import iscoroutinefunction
-from threading import get_ident
+from threading import current_thread
 from typing import Any, Self, TypeVar
 
 from ..client.delivery import Deliveries, Delivery, Errors, Retrying
@@ -85,7 +85,7 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
             )
 
         def work(message: BlockingDelivery) -> object:
-            here = get_ident()
+            here = current_thread()
             self._inner._handler_threads.add(here)
             try:
                 return handler(message)
@@ -127,7 +127,8 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
     def _take(
         self, take: Callable[[], Coroutine[Any, Any, tuple[BlockingDeliveries, T]]]
     ) -> tuple[BlockingDeliveries, T]:
-        self._inner._reading_threads.add(get_ident())
+        here = current_thread()
+        self._inner._reading_threads[here.ident or 0] = here
         return super()._take(take)
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
+from threading import Thread
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
@@ -19,7 +20,7 @@ Api = TypeVar("Api", ReaderApi, FeedApi, Intake)
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=RowsOf[Any])
 
-Closer = asyncio.Task[Any] | int | None
+Closer = asyncio.Task[Any] | Thread | None
 """Who closes something: a task, or a thread of a program without an event loop."""
 
 

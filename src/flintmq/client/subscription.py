@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
+from threading import Thread
 from typing import Any, cast
 
 from ..broker_api import BrokerApi, Filter
@@ -87,9 +87,10 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         self._grace = grace
         self._auto = auto
         self._tracing = tracing
-        self._reading_threads: set[int] = set()
-        """Of a blocking subscription: the threads that read from it, and those of handlers."""
-        self._handler_threads: set[int] = set()
+        self._reading_threads: dict[int, Thread] = {}
+        """Of a blocking subscription: the threads that read from it, by their numbers, which are
+        used again once a thread has ended; and those of handlers."""
+        self._handler_threads: set[Thread] = set()
         self._draining: asyncio.Task[None] | None = None
         self._forget_sigterm: Callable[[], None] | None = None
         self._workers: set[asyncio.Task[Any]] = set()
@@ -237,9 +238,9 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
             await asyncio.shield(self._drain_once(is_worked_on=self._is_read_by_others(closer)))
 
     def _is_read_by_others(self, closer: Closer) -> bool:
-        if isinstance(closer, int):
-            alive = {thread.ident for thread in threading.enumerate()}
-            return bool(self._reading_threads & alive - {closer})
+        if isinstance(closer, Thread):
+            others = {*self._reading_threads.values()} - {closer}
+            return any(thread.is_alive() for thread in others)
         return self._opened is not None and bool(self._opened.readers() - {closer})
 
     def _drain_once(self, *, is_worked_on: bool, is_the_end: bool = False) -> asyncio.Task[None]:
