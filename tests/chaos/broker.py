@@ -21,8 +21,10 @@ SMALL = (
 """So that a short run has many journal files, checkpoints and segments behind it."""
 
 
-EXPECTED = ("disk_failed", "messages_damaged")
+EXPECTED = frozenset({"disk_failed", "messages_damaged", "segment_damaged"})
 """Errors that a broker has to log when the disk is as bad as it is here."""
+OF_DAMAGE = frozenset({"group_passed_damage"})
+"""And where a bit was flipped."""
 
 
 class BrokerFailed(Exception):
@@ -89,13 +91,14 @@ class ChaosBroker:
     def go_on(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
-    def complaints(self) -> list[str]:
+    def complaints(self, *, was_damaged: bool) -> list[str]:
         """What it logged as an error, or did not log at all but wrote: of disks aside, which fail
         here on purpose."""
+        expected = EXPECTED | OF_DAMAGE if was_damaged else EXPECTED
         found = []
         for line in self._log.read_text().splitlines():
             told = json.loads(line) if line.startswith("{") else {}
-            is_known = told.get("event") in EXPECTED or line.startswith("flintmq: the disk")
+            is_known = told.get("event") in expected or line.startswith("flintmq: the disk")
             if told.get("level") not in ("info", "debug", "warning") and not is_known:
                 found.append(line[:500])
         return found

@@ -196,7 +196,7 @@ class ChaosRun:
             if code:
                 self._complaints.append(f"the broker ended with {code}")
             await proxy.close()
-            self._complaints += broker.complaints()[:20]
+            self._complaints += broker.complaints(was_damaged="damage" in harm.counts)[:20]
         verdict = check(self._stories)
         return Report(
             seed=self._options.seed,

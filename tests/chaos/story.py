@@ -13,6 +13,7 @@ the checker reads these files.
     keep, kept    reader topic name offset                                     a reader's commit
     reader_ends   reader                                                       in good order
     deliver       member topic group lease asked rows                          under a lease
+    closing       member                                                       or all of the process
     settle        op topic group fate rows delay                               about to
     settled       op lost                                                      done but for `lost`
     feed          feed rows                                                    seen live

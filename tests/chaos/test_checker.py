@@ -474,6 +474,18 @@ def test_a_lease_that_a_fault_has_taken_may_go_to_another() -> None:
     assert rules.one_holder(History(tale.events)).failures == []
 
 
+@pytest.mark.parametrize("member", ["w/m/poll", None])
+def test_what_a_member_or_its_process_gave_back_may_go_to_another(member: str | None) -> None:
+    tale = good_run()
+    deliver_to_two(tale)
+    *others, second = tale.events
+    tale.events = others
+    tale.tell("closing", member=member)
+    tale.events.append(second | {"t": second["t"] + SECOND})
+
+    assert rules.one_holder(History(tale.events)).failures == []
+
+
 def test_what_was_damaged_may_be_gone() -> None:
     tale = good_run()
     tale.tell("fault", kind="damage", phase="begin", targets=["*"])

@@ -166,6 +166,65 @@ async def test_what_a_reader_left_that_is_damaged_is_told_once_to_who_gets_it(pl
         assert got == [f"{n} {row}".encode() for n in ("second", "third") for row in range(ROWS)]
 
 
+async def test_a_reader_of_a_name_that_goes_on_behind_damage_leaves_what_others_hold(
+    place: Place,
+) -> None:
+    await place.fill("orders", "first", "second", "third")
+    place.damage("second 3")
+    a = await place.mq.reader("orders", name="n")
+    b = await place.mq.reader("orders", name="n")
+    assert len(a.read_batch_nowait(ROWS)) == ROWS
+    behind = []
+    for reader in (a, b):
+        with pytest.raises(Corrupt) as caught:
+            await reader.read()
+        behind.append(caught.value.next_offset or 0)
+
+    await b.seek(behind[1])
+    assert b.read_batch_nowait(10).values[0] == b"third 0"
+    await a.seek(behind[0])
+    assert a.read_batch_nowait(1).values == [b"third 10"], "b has got the ones before"
+    assert await b.commit() == 0
+    await a.close()
+
+    assert b.read_batch_nowait(ROWS).values == [b"first %d" % row for row in range(ROWS)]
+    assert b.read_batch_nowait(1).values == [b"third 10"]
+    await b.close()
+
+
+async def test_a_seek_behind_damage_in_what_a_reader_left_takes_nothing_back(place: Place) -> None:
+    await place.fill("orders", "first", "second", "third")
+    a = await place.mq.reader("orders", name="n")
+    b = await place.mq.reader("orders", name="n")
+    assert len(a.read_batch_nowait(2 * ROWS)) == 2 * ROWS
+    assert b.read_batch_nowait(1).values == [b"third 0"]
+    place.damage("first 3")
+    await a.close()
+    with pytest.raises(Corrupt) as caught:
+        await b.read()
+
+    await b.seek(caught.value.next_offset or 0)
+
+    assert b.read_batch_nowait(ROWS).values == [b"second %d" % row for row in range(ROWS)]
+    assert b.read_batch_nowait(1).values == [b"third 1"]
+    await b.close()
+
+
+async def test_what_the_disk_could_not_read_is_not_told_as_damaged_for_good(place: Place) -> None:
+    await place.fill("orders", "first")
+    place.broker._store.close()
+    place.disk.fail("pread", name="segments", error=errno.EIO, times=100)
+
+    async with place.mq.reader("orders") as reader:
+        with pytest.raises(Corrupt, match=r"could not be read .*start the broker again") as caught:
+            await reader.read()
+
+    assert not caught.value.is_proven
+    after = await place.again()
+    assert len(await read_all(after.mq, "orders")) == ROWS
+    await after.mq.close()
+
+
 async def test_a_fetch_gets_what_is_before_and_hears_of_it_at_its_offset(place: Place) -> None:
     await place.fill("orders", "first", "second")
     place.damage("second 3")

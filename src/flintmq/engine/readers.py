@@ -87,6 +87,8 @@ class Reader:
         self._chunk: RowSource | None = None
         self._chunk_base = self._chunk_stop = 0
         self._reading = 0
+        self._damage: tuple[int, int] | None = None
+        """What we could not read last: damage of the disk, and what lies behind it."""
         self._held = OffsetSet()
         self._held_first = self._held_end = -1  # what was taken last, not in the set yet
         cursor.members += 1
@@ -149,14 +151,14 @@ class Reader:
 
     def _read(self, behind: int, max_rows: int) -> tuple[list[Run], bool]:
         """Rows from where we are reading up to an offset; whether a filter has looked at any."""
-        cursor, log = self._cursor, self._topic.log
+        cursor = self._cursor
         runs: list[Run] = []
         wanted = max_rows
         budget = _FILTER_ROWS_MAX
         allowance = None if cursor.filter is None else pace().begin()
         while wanted and self._reading < behind and budget:
             try:
-                source, row, stop = log.locate(self._reading)
+                source, row, stop = self._locate(self._reading)
             except FlintError:
                 if runs:
                     break  # the next take hears it
@@ -192,7 +194,7 @@ class Reader:
             and log.first_offset <= position < log.next_offset
         ):
             if not self._chunk_base <= position < self._chunk_stop:
-                self._chunk, row, stop = log.locate(position)
+                self._chunk, row, stop = self._locate(position)
                 self._chunk_base, self._chunk_stop = position - row, position - row + stop
             assert self._chunk is not None
             cursor.position = position + 1
@@ -202,6 +204,15 @@ class Reader:
             return Message(self._chunk, position - self._chunk_base, topic.origin)
         rows = self.take(1)
         return rows[0] if rows else None
+
+    def _locate(self, offset: int) -> tuple[RowSource, int, int]:
+        try:
+            found = self._topic.log.locate(offset)
+        except Corrupt as error:
+            self._damage = offset, error.next_offset or offset
+            raise
+        self._damage = None
+        return found
 
     def _fall_behind(self) -> Missed | None:
         """Retention has overtaken this reader: go to what is left, and say what is gone."""
@@ -324,10 +335,22 @@ class Reader:
         if isinstance(to, Mapping):
             to = _offset_of(to, self._topic.origin.partition)
         cursor = self._cursor
-        cursor.position = resolve_start(self._topic, to, cursor)
-        cursor.forget_before(2**63)  # the name moves as a whole: nobody holds what was before
+        offset = resolve_start(self._topic, to, cursor)
+        if cursor.name is not None and self._is_behind_damage(offset):
+            cursor.position = max(cursor.position, offset)  # another may be further already
+        else:
+            cursor.position = offset
+            cursor.forget_before(2**63)  # the name moves as a whole: nobody holds what was before
         self._topic.was_read(0)
         self._topic.bell.ring()
+
+    def _is_behind_damage(self, offset: int) -> bool:
+        """Whether a seek there goes on behind the damage that we were told of, and no further:
+        then nothing else is passed over, and what others of the name hold stays theirs."""
+        if self._damage is None:
+            return False
+        first, behind = self._damage
+        return first <= self._cursor.position and offset == behind
 
     # --- what a reader of a name holds
 

@@ -252,11 +252,15 @@ class TopicLog:
     def _corrupt(self, damage: Damage) -> Corrupt:
         name, _, partition = self._name.partition("/")
         where = f"topic {name!r}" + (f" partition {partition}" if partition else "")
+        what = f"offsets {damage.first} to {damage.next - 1} of {where}"
+        skip = f"seek to offset {damage.next} to read on behind them"
         error = Corrupt(
-            f"offsets {damage.first} to {damage.next - 1} of {where} are damaged on the disk "
-            f"({damage.cause}); seek to offset {damage.next} to read on behind them; to get them "
+            f"{what} are damaged on the disk ({damage.cause}); {skip}; to get them "
             "back, restore a backup; to be rid of them, purge the topic up to there, or stop the "
             "broker and run `flintmq log repair`"
+            if damage.is_proven
+            else f"{what} could not be read from the disk ({damage.cause}); check the disk and "
+            f"start the broker again to have it try again, or {skip}, without them"
         )
         error.topic, error.partition = name, int(partition or 0)
         error.first_offset, error.next_offset = damage.first, damage.next

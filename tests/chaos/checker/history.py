@@ -163,8 +163,8 @@ class History:
         self.feeds: dict[str, list[Seen]] = defaultdict(list)
         self.deliveries: dict[MessageId, list[Delivery]] = defaultdict(list)
         self.settles: dict[MessageId, list[Settle]] = defaultdict(list)
-        self.closings: dict[str, list[int]] = defaultdict(list)
-        """When members closed, and gave back what they had."""
+        self._closings: dict[str, list[int]] = defaultdict(list)
+        """When members, or all of a worker, began to close and gave back what they had."""
         self.extents: dict[str, list[tuple[int, str, int, int]]] = defaultdict(list)
         """By topic: when, who, first offset, next offset."""
         self.looks: dict[int, dict[str, FinalTopic]] = defaultdict(dict)
@@ -230,7 +230,7 @@ class History:
         self._counts[f"deliver ({form})", "done"] += len(event["rows"])
 
     def _take_closing(self, event: Event) -> None:
-        self.closings[event["member"]].append(event["t"])
+        self._closings[event["member"] or event["w"]].append(event["t"])
 
     def _take_stats(self, event: Event) -> None:
         self.extents[event["topic"]].append((event["t"], event["w"], event["first"], event["next"]))
@@ -348,6 +348,11 @@ class History:
         for call in self.calls.values():
             if call.facts["e"] == "change" and call.facts["verb"] in verbs:
                 yield call
+
+    def closings(self, delivery: Delivery) -> list[int]:
+        """When who got a delivery may have given it back by closing."""
+        whose = (delivery.member, delivery.worker)
+        return [at for who in whose for at in self._closings.get(who, ()) if at >= delivery.at]
 
     def is_undisturbed(self, begun: int, ended: int, *workers: str) -> bool:
         """Whether no fault that concerns these workers fell into that time."""

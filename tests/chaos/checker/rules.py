@@ -418,7 +418,7 @@ def _had_since(delivery: Delivery) -> int:
 def _held_until(history: History, delivery: Delivery, settles: list[Settle]) -> int:
     """When it may go to another, at the earliest: settled, given back, or its lease ran out."""
     ends = [one.begun for one in settles if one.token == delivery.token]
-    ends += [at for at in history.closings.get(delivery.member, []) if at >= delivery.at]
+    ends += history.closings(delivery)
     if delivery.asked is not None:
         ends.append(delivery.asked + delivery.lease_ns - CLOCK_NS)
     return min(ends, default=1 << 62)
@@ -433,7 +433,7 @@ def tokens(history: History) -> Check:
                 f"{_id(message)}: {first.member} token {first.token} count {first.count}, then "
                 f"{second.member} token {second.token} count {second.count}"
             )
-            given_back = any(at >= first.at for at in history.closings.get(first.member, []))
+            given_back = bool(history.closings(first))
             # Counts are written before a message is handed out, and nobody waits for the sync.
             since = min(first.at, second.at) - first.lease_ns
             may_be_same = given_back or history.lost_power(since, max(first.at, second.at))

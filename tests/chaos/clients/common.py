@@ -162,12 +162,13 @@ def damaged_range(error: flintmq.Corrupt, position: int, end: int) -> tuple[int,
 
 
 async def read_past_damage(reader: flintmq.Reader, most: int, seconds: float) -> Rows:
-    """As `read_batch`; where the disk was damaged it goes on behind that."""
+    """As `read_batch`; where the disk was damaged it goes on behind that. What the disk could only
+    not read may be there after the next start: then it raises."""
     while True:
         try:
             return await reader.read_batch(most, timeout=seconds)
         except flintmq.Corrupt as error:
             behind = getattr(error, "next_offset", None)
-            if behind is None:
+            if behind is None or not error.is_proven:
                 raise
             await reader.seek(behind)

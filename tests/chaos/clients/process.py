@@ -31,6 +31,7 @@ async def work(role: str, url: str, story: Story, seed: int, skew: float) -> Non
         worker = Worker(mq, story, random.Random(f"{seed} {story.worker}"), done, bool(skew))
         story.tell("at_work")
         await ROLES[role](worker)
+        story.tell("closing", member=None)
 
 
 def live(role: str, url: str, stories: Path, name: str, seed: int, skew: float) -> None:
