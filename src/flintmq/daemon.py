@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 
 from . import __version__
+from .collecting import keep_pauses_short
 from .config import SETTINGS, Config, changed
 from .config_kinds import shown_address
 from .engine.durable_broker import DurableBroker
@@ -671,10 +671,7 @@ def run(
         except FlintError as error:  # of keys and certificates
             tell_not_started(error)
             raise
-        # What was loaded stays: collections of garbage, for which everything waits, need not go
-        # through it again and again.
-        gc.collect()
-        gc.freeze()
+        keep_pauses_short()
         await daemon.run(lambda address: on_ready(address, daemon.other_addresses()))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -25,7 +25,7 @@ LAYERS = [
     {"cluster", "servers", "spark"},
     {
         "api", "blip_settings", "daemon", "hermes_settings", "settings", "config_files", "exposure",
-        "testing", "blocking", "profiling", "doctor", "notify",
+        "testing", "blocking", "profiling", "doctor", "notify", "collecting",
     },
     {"cli"},
 ]  # fmt: skip

@@ -107,6 +107,9 @@ SLOW_DISK_SECONDS = 1.0
 RECOVERY_STEP_SECONDS = 0.02
 """How long recovery keeps the event loop to itself."""
 
+TOPICS_MADE_AT_ONCE = 128
+"""How many one command makes on the fly: more would keep the event loop too long."""
+
 _GROUP = 0
 _TERM = 1
 SEGMENTS = "segments"
@@ -167,6 +170,8 @@ class DurableBroker(Broker):
         """Of durable topics: it follows from the journal, and from nothing else."""
         self.recovery: Recovery | None = None
         self._being_made = InTurn()
+        self._wanted: dict[str, None] = {}
+        self._making: asyncio.Task[None] | None = None
         self._lock: Lock | None = None
         self._store = SegmentStore(filesystem)
         self._manifest = Manifest()
@@ -792,18 +797,35 @@ class DurableBroker(Broker):
     async def _obtain(self, name: str, auto_create: bool) -> Topic:
         """A topic, made if need be."""
         self._check_open()
-        if name not in self._topics and auto_create and self.auto_create:
-            async with self._deciding():
-                if name not in self._topics:
-                    is_name = isinstance(name, str) and "/" not in name
-                    if not is_name or f"{name}/0" in self._topics:
-                        return self._topic(name, auto_create=False)
-                    check_name(name)
-                    self._check_open()
-                    self._check_room()
-                    options = self._fresh_options(name)
-                    await self._change(CreateTopics(self._numbered([name]), options))
+        if name not in self._topics and auto_create and self.auto_create and _may_be_made(name):
+            self._wanted[name] = None
+            if self._making is None:
+                self._making = asyncio.get_running_loop().create_task(self._make_wanted())
+            try:
+                await asyncio.shield(self._making)
+            except FlintError as error:
+                raise again(error) from error
         return self._topic(name, auto_create=False)
+
+    async def _make_wanted(self) -> None:
+        """Make the topics that were asked for since the last were decided, by one command."""
+        async with self._deciding():
+            names, self._wanted, self._making = list(self._wanted), {}, None
+            for start in range(0, len(names), TOPICS_MADE_AT_ONCE):
+                await self._make(names[start : start + TOPICS_MADE_AT_ONCE])
+
+    async def _make(self, names: list[str]) -> None:
+        self._check_open()
+        self._check_room()
+        lots: list[tuple[TopicOptions, list[str]]] = []
+        for name in names:
+            if name not in self._topics and f"{name}/0" not in self._topics:
+                options = self._fresh_options(name)
+                if not lots or lots[-1][0] != options:
+                    lots.append((options, []))
+                lots[-1][1].append(name)
+        for options, named in lots:
+            await self._change(CreateTopics(self._numbered(named), options))
 
     def _durability(self) -> Durability:
         return self._proposer.durability
@@ -1261,6 +1283,13 @@ _SEGMENT_NAME = re.compile(r"[0-9]{16}\.seg", re.ASCII)
 
 def _segment_name(number: int) -> str:
     return f"{SEGMENTS}/{number:016d}.seg"
+
+
+def _may_be_made(name: object) -> bool:
+    if not isinstance(name, str) or "/" in name:
+        return False
+    check_name(name)
+    return True
 
 
 class _Pace:
