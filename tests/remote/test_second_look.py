@@ -404,6 +404,118 @@ async def test_who_is_only_away_goes_on_while_another_of_the_name_is_there(
             assert [row.value for row in found] == [b"6", b"7", b"8"]
 
 
+async def _offsets(reader: flintmq.Reader, count: int) -> list[int | None]:
+    found: list[int | None] = []
+    while len(found) < count:
+        found += (await reader.read_batch(count - len(found), timeout=60)).offsets
+    return found
+
+
+async def _anew(server: NativeServer, proxy: Proxy, *clients: flintmq.Client) -> None:
+    """The broker knows of no session any more."""
+    before = [_link(mq).reconnects for mq in clients]
+    _forget(server)
+    proxy.cut()
+
+    def are_back() -> bool:
+        now = [_link(mq).reconnects for mq in clients]
+        return all(count > once for count, once in zip(now, before, strict=True))
+
+    await until(are_back, "not back")
+    for mq in clients:
+        await mq.topics()  # behind the readers that were opened anew
+
+
+async def test_what_a_reader_held_that_ended_with_the_broker_is_read_by_others_of_its_name(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    """Else the name goes on where the furthest of its readers is, and passes over them."""
+    async with flintmq.connect(url) as mq, flintmq.connect(url) as gone:
+        await mq.publish_batch("orders", [b"%d" % number for number in range(20)])
+        await gone.reader("orders", name="n")
+        killed = await gone.reader("orders", name="n")
+        async with mq.reader("orders", name="n") as reader:
+            assert await _offsets(killed, 5) == [0, 1, 2, 3, 4]
+            assert await _offsets(reader, 5) == [5, 6, 7, 8, 9]
+            await _link(gone).close()
+            await _anew(server, proxy, mq)
+
+            assert await _offsets(reader, 5) == [0, 1, 2, 3, 4]
+            assert await _offsets(reader, 1) == [10]
+            assert await reader.commit() == 11
+
+
+async def test_readers_of_a_name_have_what_they_held_over_a_restart(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as one, flintmq.connect(url) as two:
+        await one.publish_batch("orders", [b"%d" % number for number in range(20)])
+        async with one.reader("orders", name="n") as a, two.reader("orders", name="n") as b:
+            assert await _offsets(a, 5) == [0, 1, 2, 3, 4]
+            assert await _offsets(b, 5) == [5, 6, 7, 8, 9]
+            await _anew(server, proxy, one, two)
+
+            assert await _offsets(b, 1) == [10]
+            assert await b.commit() == 0, "the other has not committed"
+            assert await a.commit() == 11
+
+
+async def test_what_a_seek_passed_over_does_not_come_back_with_a_restart(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.publish_batch("orders", [b"%d" % number for number in range(20)])
+        async with mq.reader("orders", name="n") as reader:
+            await reader.seek(10)
+            await _anew(server, proxy, mq)
+            assert await _offsets(reader, 2) == [10, 11]
+            await _anew(server, proxy, mq)
+            assert await _offsets(reader, 1) == [12]
+            assert await reader.commit() == 13
+
+
+async def test_what_one_of_a_name_had_committed_does_not_come_again_for_what_another_holds(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq, flintmq.connect(url) as slow:
+        await mq.publish_batch("orders", [b"%d" % number for number in range(20)])
+        async with slow.reader("orders", name="n") as a, mq.reader("orders", name="n") as b:
+            assert await _offsets(a, 1) == [0]
+            assert await _offsets(b, 9) == list(range(1, 10))
+            assert await b.commit() == 0
+            await _anew(server, proxy, slow, mq)
+
+            assert await _offsets(b, 1) == [10]
+
+
+async def test_who_has_some_of_what_was_asked_for_does_not_wait_for_the_rest_of_a_lost_session(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.publish_batch("orders", [b"x" * 300_000] * 8)
+        async with mq.reader("orders") as reader:
+            stream: Any = reader._api
+            take_in = stream._take_in
+
+            def taken_in(frame: Any) -> bool:
+                came: bool = take_in(frame)
+                assert stream._missing, "one reply carries all"
+                stream._take_in = take_in
+                proxy.silent.add("down")
+                return came
+
+            stream._take_in = taken_in
+            reading = asyncio.ensure_future(reader.read_batch(8))
+            await until(lambda: "down" in proxy.silent, "no reply")
+            _forget(server)
+            proxy.silent.clear()
+            proxy.cut()
+
+            first = await asyncio.wait_for(reading, 60)
+            assert 0 < len(first) < 8
+            assert first.offsets + await _offsets(reader, 8 - len(first)) == list(range(8))
+
+
 def _direct(proxy: Proxy) -> str:
     host, port = proxy._target
     return f"flint://{host}:{port}"

@@ -183,6 +183,12 @@ class PartitionedReader:
         reader: Any = self._reader(partition)
         reader.put_back(first, end)
 
+    def claim(self, partition: int, first: int, end: int) -> None:
+        """These were handed to us before; of what is not read here, nothing."""
+        reader: Any = self._readers.get(partition)
+        if reader is not None:
+            reader.claim(first, end)
+
     def _reader(self, partition: int) -> ReaderApi:
         reader = self._readers.get(partition)
         if reader is None:

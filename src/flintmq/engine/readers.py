@@ -382,6 +382,22 @@ class Reader:
                 cursor.returned.add_range(start, stop)
         self._topic.bell.ring()
 
+    def claim(self, first: int, end: int) -> None:
+        """These were handed to us before the name went back to what was committed, or before we
+        were given up. What nobody else has got or committed since is ours again, and the name goes
+        on behind it; what lies before and nobody claims is read again."""
+        cursor, log = self._cursor, self._topic.log
+        done = cursor.began if cursor.committed is None else cursor.committed
+        first, end = max(first, done, log.first_offset), min(end, log.next_offset)
+        if first >= end:
+            return
+        self.held().add_ranges(cursor.returned.take_ranges([(first, end)]))
+        if end > cursor.position:
+            start = max(first, cursor.position)
+            cursor.returned.add_range(max(cursor.position, log.first_offset), start)
+            self.held().add_range(start, end)
+            cursor.position = end
+
     def let_go(self) -> None:
         """This reader has ended: what it holds goes to the others."""
         cursor = self._cursor

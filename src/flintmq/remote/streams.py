@@ -9,8 +9,9 @@ what comes all the same is there for the next.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 from ..batch import EXPIRY
 from ..errors import (
     Closed,
+    Corrupt,
     Disconnected,
     FlintError,
     NotAuthenticated,
@@ -50,6 +52,10 @@ if TYPE_CHECKING:
 
 AHEAD_MAX = 256
 """How many messages are asked for at once when they are read one by one."""
+
+HELD_MAX = 10_000
+"""How many ranges of rows that are not committed a reader of a name remembers for a new session;
+of what it forgets, rows may come again."""
 
 STREAK_MIN = 16
 """After how many messages in a row that were there at once it is asked for more than one."""
@@ -338,6 +344,8 @@ class RemoteStream:
     def reopen(self) -> None:
         self._number = None
         self._asking = 0
+        if self._reopening is not None:
+            self._reopening.cancel()  # what it was told is of no use in a new session
         if self._ended is None:
             self._reopening = self._link.loop.create_task(self._open_again())
 
@@ -346,14 +354,13 @@ class RemoteStream:
         self._count = 0
         while self._ended is None:
             try:
-                frame = await self._broker.ask(self._op, self._opening_again())
+                frame = await self._ask_again()
                 opened = msgspec.msgpack.decode(frame.control, type=StreamOpened)
                 await self._go_on_from(opened)
             except SessionLost:
                 return  # lost once more; that opens it anew
             except (Disconnected, OutcomeUnknown) as error:
-                self._error = error  # whoever reads hears it; we go on trying
-                self._heard(True)
+                self.not_open_yet(error)
                 continue
             except FlintError as error:
                 self._ended = error
@@ -364,8 +371,25 @@ class RemoteStream:
         if self._ended is not None:
             if self._number is not None:
                 await self._broker.ask_if_connected(Op.CLOSE_STREAM, CloseStream(self._number))
+        elif self._runs:
+            self._heard(True)  # one reply of several had come: the rest is asked for by the next
         elif self._parked or self._callbacks or self._lookers:
             self._ask(None if self._parked or self._callbacks else 0)
+
+    async def _ask_again(self) -> Frame:
+        opening = _Opening(self)
+        opening.deadline = self._link.deadline()
+        self._broker.before_asking()
+        self._link.send(self._op, self._broker.encode(self._opening_again()), (), opening)
+        frame = await opening.future
+        if frame.op == Op.ERROR:
+            raise error_in(frame)
+        return frame
+
+    def not_open_yet(self, error: Exception) -> None:
+        """Whoever reads hears it; we go on trying."""
+        self._error = error
+        self._heard(True)
 
     def _opening_again(self) -> Control:
         return self._opening
@@ -421,6 +445,30 @@ class RemoteStream:
         return []
 
 
+class _Opening:
+    """Waits for a stream that is opened anew. It is asked for once in a session, however late the
+    answer: two streams would both hold what is ours."""
+
+    is_parked = False
+    deadline: float | None = None
+
+    def __init__(self, stream: RemoteStream) -> None:
+        self._stream = stream
+        self.future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+
+    def answer(self, frame: Frame) -> None:
+        if not self.future.done():
+            self.future.set_result(frame)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def expire(self, error: Exception) -> bool:
+        self._stream.not_open_yet(error)
+        return True
+
+
 class RemoteReader(RemoteStream):
     """One reader, of a topic or of a row of partitions. Implements ReaderApi."""
 
@@ -431,6 +479,9 @@ class RemoteReader(RemoteStream):
         self._topic_id = 0
         self._next: dict[int, int] = {}
         self._since: list[dict[int, int]] = []
+        self._held: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
+        """Of a name: what came and is not known to be committed, by partition."""
+        self._damage: Corrupt | None = None
 
     def _begins_at(self, opened: StreamOpened) -> None:
         super()._begins_at(opened)
@@ -441,7 +492,10 @@ class RemoteReader(RemoteStream):
         return 1 if self._is_whole else super()._ahead()
 
     def _opening_again(self) -> Control:
-        if self._name is not None or self._is_whole:
+        if self._name is not None:
+            held = [(number, *one) for number, ranges in self._held.items() for one in ranges]
+            return msgspec.structs.replace(self._opening, held=held[-HELD_MAX:])
+        if self._is_whole:
             return self._opening
         return msgspec.structs.replace(self._opening, start=next(iter(self._next.values())))
 
@@ -449,16 +503,13 @@ class RemoteReader(RemoteStream):
         if opened.topic_id != self._topic_id:
             await self._broker.ask(Op.CLOSE_STREAM, CloseStream(opened.stream))
             raise TopicDeleted(self._topic.partition("/")[0])
-        # A broker that was restarted has a name where it was committed. We have been open all
-        # along, so the name goes on where we are, unless others of it are further already. Without
-        # a name nobody else can be: then further is only what was published meanwhile.
+        # A name goes on behind what its readers claim: where we are, or others of it.
         wrong = {
             partition: position
             for partition, position in self._next.items()
-            if (there := opened.positions.get(partition, 0)) < position
-            or (there > position and self._name is None)
+            if opened.positions.get(partition, 0) != position
         }
-        if wrong:
+        if wrong and self._name is None:
             await self._broker.ask(Op.SEEK, Seek(opened.stream, wrong))
 
     def _came(self, runs: list[Run]) -> None:
@@ -468,8 +519,31 @@ class RemoteReader(RemoteStream):
             if run.source.base_offset + rows[0] <= unread.get(partition, -1):
                 self._drop_again(run)
             self._next[partition] = run.source.base_offset + rows[-1] + 1
+            if self._name is not None:
+                self._hold(partition, run.source.base_offset + rows[0], self._next[partition])
             for since in self._since:
                 since.setdefault(partition, run.source.base_offset + rows[0])
+
+    def _hold(self, partition: int, first: int, end: int) -> None:
+        held = self._held[partition]
+        if held and held[-1][1] == first:
+            first = held.pop()[0]
+        held.append((first, end))
+        if len(held) > HELD_MAX:
+            held.popleft()
+
+    def _was_put_back(self, partition: int, first: int, end: int) -> None:
+        held = self._held[partition]
+        self._held[partition] = deque()
+        for start, stop in held:
+            for part in ((start, min(stop, first)), (max(start, end), stop)):
+                if part[0] < part[1]:
+                    self._hold(partition, *part)
+
+    def _was_committed(self, partition: int, offset: int) -> None:
+        held = self._held[partition]
+        while held and held[0][1] <= offset:
+            held.popleft()
 
     def _drop_again(self, come: Run) -> None:
         """The name was taken back: what comes again is not held twice."""
@@ -498,6 +572,13 @@ class RemoteReader(RemoteStream):
             head = 0
         return first
 
+    def _raise_failed(self) -> None:
+        try:
+            super()._raise_failed()
+        except Corrupt as error:
+            self._damage = error
+            raise
+
     def _unread(self) -> list[tuple[int, int, int]]:
         """Of a name, what has come and was not taken: ranges that can be put back as they are."""
         if self._name is None:
@@ -523,12 +604,16 @@ class RemoteReader(RemoteStream):
         held, self._runs = self._runs, deque()
         head, self._head = self._head, 0
         control = CloseStream(self._number, unread)
+        for partition, first, behind in unread:
+            self._was_put_back(partition, first, behind)
 
         def answered(frame: Frame) -> None:
             is_back = frame.op != Op.ERROR and msgspec.msgpack.decode(frame.control)
             if is_back:
                 self._next.update({partition: first for partition, first, _ in unread})
             else:
+                for partition, first, behind in unread:
+                    self._hold(partition, first, behind)
                 self._runs.extendleft(reversed(held))
                 self._head = head
 
@@ -538,7 +623,7 @@ class RemoteReader(RemoteStream):
         try:
             await self._broker.ask(Op.PUT_BACK, control, (), answered)
         except (SessionLost, FlintError):
-            pass  # a new session begins with what was committed
+            pass  # in a new session they are not ours
         finally:
             self._returning = None
             if self._runs:
@@ -552,13 +637,24 @@ class RemoteReader(RemoteStream):
 
     async def seek(self, to: Start | Mapping[int, int]) -> None:
         fields = start_fields(to)
-        await self._on_stream(lambda number: Seek(number, fields), Op.SEEK, self._moved)
+        damage, self._damage = self._damage, None
+        passes_damage = damage is not None and to in (
+            damage.next_offset,
+            {damage.partition: damage.next_offset},
+        )
+        moved = partial(self._moved, passes_damage)
+        await self._on_stream(lambda number: Seek(number, fields), Op.SEEK, moved)
 
-    def _moved(self, frame: Frame) -> None:
+    def _moved(self, passes_damage: bool, frame: Frame) -> None:
         """What came before this is behind us."""
         if frame.op == Op.ERROR:
             return
-        self._next.update(msgspec.msgpack.decode(frame.control, type=dict[int, int]))
+        positions = msgspec.msgpack.decode(frame.control, type=dict[int, int])
+        self._next.update(positions)
+        if self._name is not None and not passes_damage:
+            self._held.clear()
+            for partition, position in positions.items():
+                self._hold(partition, 0, position)  # nobody is to read what was before
         self._runs.clear()
         self._behind.clear()
         self._head = 0
@@ -582,6 +678,10 @@ class RemoteReader(RemoteStream):
         committed: int = await self._on_stream(
             lambda number: Commit(number, offset, partition, is_own), Op.COMMIT, until=until
         )
+        if partition is None and not self._is_whole:
+            partition = next(iter(self._next))
+        if partition is not None:
+            self._was_committed(partition, committed)
         return committed
 
     async def position(self) -> int:

@@ -192,6 +192,8 @@ async def open_reader(session: Session, c: OpenReader, frame: Frame) -> StreamOp
         api = await _open_row(session, c, open_plain)
     else:
         api = await open_plain(c.topic, start_of(c.start))
+    if c.name is not None:
+        claim(api, c.held)
     need = Need("consume", c.topic)
     stream = Stream(
         session,
@@ -340,6 +342,15 @@ def give_back(stream: Stream, unread: list[tuple[int, int, int]]) -> None:
         else:
             reader.put_back(first, behind)
     stream.drop_left()
+
+
+def claim(reader: Any, held: list[tuple[int, int, int]]) -> None:
+    """What a reader of a name was handed in a session that is gone is its own again."""
+    for partition, first, behind in sorted(held):
+        if isinstance(reader, PartitionedReader):
+            reader.claim(partition, first, behind)
+        else:
+            reader.claim(first, behind)
 
 
 async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:

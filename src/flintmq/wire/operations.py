@@ -165,6 +165,9 @@ class OpenReader(Control):
     whole: bool = False
     """Of a partitioned topic: all partitions, or those that are named, as one."""
     partitions: list[int] | None = None
+    held: list[tuple[int, int, int]] = []
+    """Of a name, by one that was open before: what it was handed and does not know as committed;
+    partition, first offset and behind the last."""
 
 
 class OpenFeed(Control):
