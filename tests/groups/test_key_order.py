@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flintmq.group_model import Ranges
 from flintmq.groups import LaneIndex, Queue, Selection
-from flintmq.groups.queue import KEY_BUDGET
+from flintmq.groups.by_key import KEY_BUDGET
 from flintmq.groups.ranges import offsets_in, ranges_of
 
 

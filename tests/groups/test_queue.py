@@ -142,7 +142,7 @@ def test_a_finished_message_is_neither_ready_nor_leased_nor_settled() -> None:
     token, ranges = take(queue, 1)
     queue.finish(token, ranges)
 
-    assert (queue.in_flight_count, queue.limbo_count, queue.floor) == (0, 1, 0)
+    assert (queue.in_flight_count, len(queue.places.limbo), queue.floor) == (0, 1, 0)
     assert queue.select(1).ranges == []
     queue.unfinish(ranges)
     assert queue.select(1).ranges == ranges

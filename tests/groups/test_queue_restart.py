@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flintmq.groups import LaneIndex, Queue, QueueState
+from flintmq.groups.catching_up import STEP
 from flintmq.groups.offset_set import OffsetSet
-from flintmq.groups.queue import STEP
 
 COUNT = 3 * STEP
 

@@ -19,7 +19,8 @@ from ..errors import Corrupt, FilterFailed, FlintError, LeaseLost
 from ..group_model import GroupInfo, GroupStats, InFlight, Lease, Order, Ranges
 from ..groups.lanes import END
 from ..groups.offset_set import OffsetSet
-from ..groups.queue import Queue, QueueState
+from ..groups.queue import Queue
+from ..groups.queue_state import QueueState
 from ..groups.ranges import count_in, without
 from ..logs import limited
 from ..pace import Allowance, pace
@@ -140,7 +141,7 @@ class QueueGroup:
     def floor(self) -> int:
         """The first offset that is there and not settled. The queue's own is behind it from when
         the log drops messages until somebody looks: who takes does, a follower never."""
-        return self.queue.floor_from(self.topic.log.first_offset)
+        return self.queue.places.floor_from(self.topic.log.first_offset)
 
     # --- taking
 
@@ -307,7 +308,7 @@ class QueueGroup:
     def _pick_apart(self, wanted: int) -> tuple[Ranges, list[Run]]:
         """As `_pick`: one suspect if that comes first and no other is out, else others."""
         suspects, queue = self._suspects, self.queue
-        is_one_out = self._alone is not None and queue.is_out(self._alone)
+        is_one_out = self._alone is not None and queue.places.is_out(self._alone)
         passed: Ranges = []
         try:
             while True:
@@ -540,11 +541,11 @@ class QueueGroup:
     async def _not_done(self, lost: Sequence[Lease]) -> Ranges:
         """What of these is not settled, or was by another. Whoever lost its connection, or us,
         while it acked something asks again, and hears that it is done."""
-        if any(self.queue.is_in_limbo(ranges) for _, ranges in lost):
+        if any(self.queue.places.is_in_limbo(ranges) for _, ranges in lost):
             done = self.topic.keeper.settle(self.name, [])  # that it is behind tells its fate
             if done is not None:
                 await done
-        again, is_settled = self._given_again, self.queue.is_settled
+        again, is_settled = self._given_again, self.queue.places.is_settled
         return merged(
             [
                 offset
@@ -874,7 +875,7 @@ class QueueGroup:
         """How many messages are not settled yet."""
         self._pass_dropped()
         queue = self.queue
-        return max(0, self.topic.log.next_offset - queue.floor - queue.settled_above)
+        return max(0, self.topic.log.next_offset - queue.floor - len(queue.settled))
 
     async def peek(self, max_rows: int) -> list[Run]:
         while not self._look():

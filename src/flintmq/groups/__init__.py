@@ -7,7 +7,8 @@ from flintmq.groups.backoff import backoff_seconds
 from flintmq.groups.delay_wheel import DelayWheel
 from flintmq.groups.lanes import LOG, Cursors, LaneIndex
 from flintmq.groups.offset_set import OffsetSet
-from flintmq.groups.queue import Queue, QueueState, Selection
+from flintmq.groups.queue import Queue, Selection
+from flintmq.groups.queue_state import QueueState
 from flintmq.groups.token_bucket import TokenBucket
 
 __all__ = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
+from typing import NamedTuple
 
 from ..group_model import Ranges
 from .ranges import offsets_in, ranges_of, without
@@ -39,6 +40,10 @@ class Lease:
     def outstanding(self) -> Ranges:
         return list(self.ranges) if self.offsets is None else ranges_of(sorted(self.offsets))
 
+    def is_all(self, ranges: Ranges) -> bool:
+        """Whether it is running, and these are all that it was granted for."""
+        return self.offsets is None and not self.is_over and self.ranges == ranges
+
     def take(self, ranges: Ranges) -> Ranges:
         """Take out those of `ranges` that are outstanding: ascending, or the list itself if all."""
         if self.offsets is None:
@@ -67,6 +72,14 @@ class Lease:
         return ranges_of(sorted(taken))
 
 
+class LeaseInfo(NamedTuple):
+    token: int
+    holder: str
+    granted_at: float
+    deadline: float
+    ranges: Ranges
+
+
 class LeaseTable:
     """The leases of one group.
 
@@ -87,6 +100,12 @@ class LeaseTable:
             for lease in leases:
                 if not lease.is_over:
                     yield lease
+
+    def infos(self) -> Iterator[LeaseInfo]:
+        for lease in self:
+            yield LeaseInfo(
+                lease.token, lease.holder, lease.granted_at, lease.deadline, lease.outstanding()
+            )
 
     def add(self, lease: Lease) -> None:
         leases = self._by_token.get(lease.token)

@@ -110,6 +110,12 @@ class OffsetSet:
 
     def take_ranges(self, ranges: Ranges) -> Ranges:
         """Remove them; which were there, in the order given."""
+        if len(ranges) == 1:  # mostly all of it is there, in one chunk
+            start, stop = ranges[0]
+            mask = ((1 << (stop - start)) - 1) << (start & LAST)
+            if self._chunks.get(start >> SHIFT, 0) & mask == mask <= FULL:
+                self._remove(start >> SHIFT, mask)
+                return [(start, stop)]
         before = self._chunks.copy()
         removed = self.remove_ranges(ranges)
         if not removed:

@@ -84,3 +84,10 @@ def without(ranges: Ranges, taken: Ranges) -> Ranges:
         if start < stop:
             left.append((start, stop))
     return left
+
+
+def both(some: Ranges, others: Ranges) -> Ranges:
+    """Ascending ranges together."""
+    if not others:
+        return some
+    return sorted(some + others) if some else others

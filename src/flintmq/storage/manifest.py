@@ -16,7 +16,7 @@ import msgspec
 from ..batch.checksum import crc32c
 from ..errors import Corrupt, StorageFull, UnsupportedFormat
 from ..group_model import Order, Ranges
-from ..groups.queue import QueueState
+from ..groups.queue_state import QueueState
 from ..model import TopicOptions
 from .filesystem import FileSystem, read_file, replace_file
 from .segments import Section

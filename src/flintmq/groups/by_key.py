@@ -1,0 +1,138 @@
+"""Order "key": for each key one at a time, in the order of the log; keys in parallel.
+
+Who has its turn, and who waits behind, is the gate's (`key_gate.py`). A delayed message takes its
+place in the line of its key all the same, and has its turn until it is settled: it stands among the
+ready, and is not picked before it is due.
+"""
+
+from __future__ import annotations
+
+from ..group_model import Ranges
+from .deliveries import Deliveries
+from .key_gate import KeyGate
+from .lanes import END, LOG
+from .offset_set import OffsetSet
+from .orders import Counts, Drawn, Due, KeyHashes
+from .places import Places
+from .ranges import both, count_in, offsets_in, ranges_of
+from .ready import Ready
+
+KEY_BUDGET = 8_192
+"""How many rows one draw looks at for their keys."""
+
+
+class ByKey:
+    def __init__(self, ready: Ready, places: Places, deliveries: Deliveries) -> None:
+        self.ready = ready
+        self._places, self._deliveries = places, deliveries
+        self._gate = KeyGate()
+
+    def has_more(self) -> bool:
+        return self.ready.cursors.has_more(LOG) or bool(self.ready.returned[LOG])
+
+    def lanes(self) -> tuple[int, ...]:
+        return (LOG,)
+
+    # --- drawing
+
+    def draw(self, wanted: int, poll: int, key_hashes: KeyHashes | None, until: int) -> Drawn:
+        """From the log, what no other message of its key is in the way of."""
+        assert key_hashes is not None, "order by key needs to know the keys"
+        picked: list[int] = []
+        looked = 0
+        gate, delayed = self._gate, self._places.delayed
+        cursors, returned = self.ready.cursors, self.ready.returned[LOG]
+        while len(picked) < wanted:
+            if looked >= KEY_BUDGET:
+                return ranges_of(picked), True
+            head = cursors.head(LOG)
+            first = returned.first()
+            # As many as are wanted are looked at in one go: were it more, those that turn out to
+            # be free would have to wait somewhere.
+            room = min(wanted - len(picked), KEY_BUDGET - looked)
+            if first is not None and first < head:
+                ranges = returned.take_lowest(1)
+            elif head < until:
+                return ranges_of(picked), True  # more was parked than was looked at before
+            elif head != END:
+                ranges = cursors.take(LOG, room, END if first is None else first)
+            else:
+                break
+            for number, (start, stop) in enumerate(ranges):
+                looked += stop - start
+                known = gate.key_of(start) if stop - start == 1 else None
+                try:
+                    keys = key_hashes(start, stop) if known is None else (known,)
+                except BaseException:  # of the disk: nothing was drawn
+                    self.ready.add(LOG, ranges[number:])
+                    self.add(ranges_of(picked))
+                    raise
+                for offset, key in zip(range(start, stop), keys, strict=True):
+                    if gate.admit(offset, key) and offset not in delayed:
+                        picked.append(offset)
+        return ranges_of(picked), False
+
+    # --- coming and going
+
+    def add(self, ranges: Ranges) -> None:
+        gate, count_of = self._gate, self._deliveries.of
+        for offset in offsets_in(ranges):
+            first: int | None = offset
+            if gate.owns(offset) and not count_of(offset):  # who was never delivered queues again
+                first = gate.step_back(offset, self._places.is_settled)
+            if first is not None:
+                self.ready.add(LOG, [(first, first + 1)])
+
+    def add_due(self, due: Due) -> None:
+        self.ready.add(LOG, ranges_of(sorted(offset for offset, _ in due)))
+
+    def stage(self, lane: int, ready: Ranges, out: Ranges, delayed: Ranges) -> None:
+        self.ready.add(LOG, both(ready, delayed))
+
+    def withdraw(self, ranges: Ranges) -> None:
+        self.ready.returned[LOG].remove_ranges(ranges)
+
+    def is_ahead(self, offset: int, priority: int | None = None) -> bool:
+        return self.ready.is_ahead(LOG, offset)
+
+    def settled(self, ranges: Ranges) -> None:
+        if count_in(ranges) < 4 * len(self._gate):
+            for offset in offsets_in(ranges):
+                self._free(offset)
+        else:
+            for start, stop in ranges:
+                for turn in self._gate.turns_in(start, stop):
+                    self._free(turn)
+
+    def _free(self, offset: int) -> None:
+        following = self._gate.free(offset, self._places.is_settled)
+        if following is not None:
+            self.ready.add(LOG, [(following, following + 1)])
+
+    def clear(self) -> None:
+        self._gate.clear()
+
+    # --- what it remembers
+
+    def forget(self, offset: int) -> int:
+        return 0
+
+    def priority_of(self, offset: int) -> int:
+        return 0
+
+    def take_up(self, counts: Counts, key_hashes: KeyHashes | None) -> OffsetSet:
+        """What was tried before has its key still, however long it waits: an older one that came
+        due since has to wait for it, as it would have without the restart."""
+        assert key_hashes is not None, "order by key needs to know the keys"
+        waiting = OffsetSet()
+        for start, stop, _ in counts:
+            for offset, key in zip(range(start, stop), key_hashes(start, stop), strict=True):
+                if not self._gate.admit(offset, key):
+                    waiting.add_range(offset, offset + 1)
+        return waiting
+
+    def parked(self) -> Ranges:
+        return self._gate.parked()
+
+    def keeps_place_of_delayed(self) -> bool:
+        return True

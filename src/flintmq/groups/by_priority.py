@@ -1,0 +1,169 @@
+"""Order "priority": 7 before 0, by offset within a priority; the oldest do not starve.
+
+Each priority is a lane. Always true: what is out, delayed or withdrawn and has a priority other
+than 0 is in `_known`, as the lanes forget what every group has passed; what comes back goes to the
+lane it was drawn from.
+"""
+
+from __future__ import annotations
+
+from ..group_model import PRIORITIES, Ranges
+from .deliveries import Deliveries
+from .lanes import END
+from .offset_set import OffsetSet
+from .orders import Counts, Drawn, Due, KeyHashes
+from .places import Places
+from .ranges import append_range, count_in, joined, offsets_in, ranges_of
+from .ready import Ready
+
+# The lanes that are in use, highest priority first, by a bit for each.
+LANES_OF = [
+    tuple(lane for lane in range(PRIORITIES - 1, -1, -1) if used >> lane & 1)
+    for used in range(1 << PRIORITIES)
+]
+
+
+class ByPriority:
+    def __init__(self, ready: Ready, places: Places, deliveries: Deliveries) -> None:
+        self.ready = ready
+        self._places = places
+        self._known: dict[int, int] = {}
+
+    def has_more(self) -> bool:
+        ready = self.ready
+        if ready.cursors.has_more(0):
+            return True
+        return any(ready.returned[lane] for lane in LANES_OF[ready.used])
+
+    def lanes(self) -> tuple[int, ...]:
+        return LANES_OF[self.ready.index.used | self.ready.used]
+
+    # --- drawing
+
+    def draw(self, wanted: int, poll: int, key_hashes: KeyHashes | None, until: int) -> Drawn:
+        """HermesMQ's rule: by priority, but a quarter is reserved for the oldest, whatever theirs
+        is, and one more in every fourth poll."""
+        ready = self.ready
+        lanes = self._busy()
+        if len(lanes) <= 1:
+            if not lanes:
+                return [], False
+            ranges = ready.draw(lanes[0], wanted)
+            self._note(lanes[0], ranges)
+            return ranges, False
+        reserved = min(wanted // 4 + ((poll + 1) % 4 == 0), wanted)
+        drawn: dict[int, list[Ranges]] = {lane: [] for lane in lanes}
+        left = wanted - reserved
+        for lane in lanes:
+            if not left:
+                break
+            ranges = ready.draw(lane, left)
+            drawn[lane].append(ranges)
+            left -= count_in(ranges)
+        # If there were fewer than that, nothing is left for the others either.
+        for lane, count in self._oldest(reserved if not left else 0):
+            drawn[lane].append(ready.draw(lane, count))
+        whole = []
+        for lane, parts in drawn.items():
+            ranges = joined(parts)
+            self._note(lane, ranges)
+            whole.append(ranges)
+        return joined(whole), False
+
+    def _busy(self) -> list[int]:
+        """The lanes that have something."""
+        head, returned = self.ready.cursors.head, self.ready.returned
+        return [lane for lane in self.lanes() if returned[lane] or head(lane) != END]
+
+    def _oldest(self, wanted: int) -> list[tuple[int, int]]:
+        """How many of each lane are among the oldest of all."""
+        lanes = self._busy() if wanted else []
+        if len(lanes) <= 1:
+            return [(lane, wanted) for lane in lanes]
+        lowest = {lane: self.ready.lowest(lane, wanted) for lane in lanes}
+        last = sorted([offset for offsets in lowest.values() for offset in offsets])[:wanted][-1]
+        return [
+            (lane, len([offset for offset in offsets if offset <= last]))
+            for lane, offsets in lowest.items()
+            if offsets[0] <= last
+        ]
+
+    # --- coming and going
+
+    def add(self, ranges: Ranges) -> None:
+        if not self._known:
+            self.ready.add(0, ranges)
+            return
+        lanes: dict[int, Ranges] = {}
+        for offset in offsets_in(ranges):
+            append_range(lanes.setdefault(self.forget(offset), []), offset, offset + 1)
+        for lane, mine in lanes.items():
+            self.ready.add(lane, mine)
+
+    def add_due(self, due: Due) -> None:
+        lanes: dict[int, list[int]] = {}
+        for offset, priority in due:
+            if offset not in self._places.delayed:
+                lanes.setdefault(priority, []).append(offset)
+            elif priority:
+                self._known[offset] = priority
+        for lane, offsets in lanes.items():
+            self.ready.add(lane, ranges_of(sorted(offsets)))
+
+    def stage(self, lane: int, ready: Ranges, out: Ranges, delayed: Ranges) -> None:
+        self._note(lane, out)
+        if ready:
+            self.ready.add(lane, ready)
+
+    def withdraw(self, ranges: Ranges) -> None:
+        for lane in LANES_OF[self.ready.used]:
+            returned = self.ready.returned[lane]
+            if not lane:
+                returned.remove_ranges(ranges)
+            elif returned:
+                self._note(lane, returned.take_ranges(ranges))
+
+    def is_ahead(self, offset: int, priority: int | None = None) -> bool:
+        if priority is None:
+            priority = self._known.get(offset) or self.ready.index.priority_of(offset)
+        if self.ready.is_ahead(priority, offset):
+            return True
+        if priority:
+            self._known[offset] = priority
+        return False
+
+    def settled(self, ranges: Ranges) -> None:
+        known = self._known
+        if not known:
+            return
+        if count_in(ranges) < 4 * len(known):
+            for offset in offsets_in(ranges):
+                known.pop(offset, None)
+        else:
+            gone = OffsetSet(ranges)
+            self._known = {offset: p for offset, p in known.items() if offset not in gone}
+
+    def clear(self) -> None:
+        self._known.clear()
+
+    # --- what it remembers
+
+    def _note(self, lane: int, ranges: Ranges) -> None:
+        if lane and ranges:
+            self._known.update(dict.fromkeys(offsets_in(ranges), lane))
+
+    def forget(self, offset: int) -> int:
+        return self._known.pop(offset, 0)
+
+    def priority_of(self, offset: int) -> int:
+        priority = self._known.pop(offset, None)
+        return self.ready.index.priority_of(offset) if priority is None else priority
+
+    def take_up(self, counts: Counts, key_hashes: KeyHashes | None) -> OffsetSet:
+        return OffsetSet()
+
+    def parked(self) -> Ranges:
+        return []
+
+    def keeps_place_of_delayed(self) -> bool:
+        return False

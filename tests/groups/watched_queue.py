@@ -1,0 +1,56 @@
+"""A queue that holds whatever it does against the table of places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from flintmq.groups import Queue
+from flintmq.groups.checking import places_of
+from flintmq.groups.places import MOVES, Place
+
+SEEN: set[tuple[str, Place, Place]] = set()
+"""The moves that were made, so that a test can tell whether the table has more than there are."""
+
+
+class WatchedQueue(Queue):
+    """Looks at all offsets before and after a verb: at every one, or at one of so many calls."""
+
+    watch_each: ClassVar[int] = 1
+    calls = 0
+    is_watching = False
+
+
+def where(queue: Queue) -> dict[int, Place]:
+    """What is in no place is scheduled, or else the queue's own check fails."""
+    return {
+        offset: found[0] if found else "scheduled" for offset, found in places_of(queue).items()
+    }
+
+
+def watched(verb: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def call(queue: WatchedQueue, *arguments: Any, **keywords: Any) -> Any:
+        queue.calls += 1
+        if queue.is_watching or queue.calls % queue.watch_each:
+            return method(queue, *arguments, **keywords)
+        queue.is_watching = True
+        try:
+            before = where(queue)
+            result = method(queue, *arguments, **keywords)
+            after = where(queue)
+        finally:
+            queue.is_watching = False
+        for offset, place in before.items():
+            there = after.get(offset, "settled")
+            if there != place:
+                assert there in MOVES[verb].get(place, ()), (
+                    f"{verb} moved {offset} from {place} to {there}"
+                )
+                SEEN.add((verb, place, there))
+        return result
+
+    return call
+
+
+for verb in MOVES:
+    setattr(WatchedQueue, verb, watched(verb, getattr(Queue, verb)))
