@@ -488,7 +488,7 @@ class EngineModel(RuleBasedStateMachine):
         for group in topic.queues.values():
             scheduled = topic._delays._all_offsets().ranges()
             group.queue.check({o for start, stop in scheduled for o in range(start, stop)})
-            assert not group.queue.places.selected, "what is selected is dealt with in the same step"
+            assert not group.queue.places.selected, "what is selected is dealt with at once"
 
     @invariant()
     def what_is_dead_is_dead(self) -> None:
