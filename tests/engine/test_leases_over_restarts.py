@@ -12,7 +12,7 @@ from flintmq.engine.broker import Broker
 from flintmq.engine.commands import Attempts, decode_command, encode_command
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.errors import LeaseLost
-from flintmq.groups.queue import QueueState
+from flintmq.groups.queue_state import QueueState
 from flintmq.testing import SimulatedFileSystem
 
 from .stepping import small_sizes
