@@ -299,6 +299,39 @@ async def test_what_another_held_is_filtered_and_may_be_gone(mq: flintmq.Client)
     await b.close()
 
 
+async def test_what_another_held_and_retention_took_is_told_as_missed(mq: flintmq.Client) -> None:
+    await mq.create_topic("orders", retention_count=10)
+    a, b = await mq.reader("orders", name="n"), await mq.reader("orders", name="n")
+    await mq.publish_batch("orders", [b"x"] * 10)
+    assert (await a.read_batch(4)).offsets == [0, 1, 2, 3]
+    assert (await b.read_batch(6)).offsets == [4, 5, 6, 7, 8, 9]
+    await a.close()
+    await mq.publish_batch("orders", [b"x"] * 3)
+    assert await b.commit() == 3
+
+    rows = await b.read_batch(1)
+    assert rows.gap == flintmq.Missed("orders", 0, 3, 3)
+    assert rows.offsets == [3]
+    assert (await b.read_batch(3)).offsets == [10, 11, 12]
+    assert b.missed == 3
+    assert await b.commit() == 13
+    await b.close()
+    assert (await mq.topic_stats("orders")).missed == {"n": 3}
+
+
+async def test_what_another_held_and_nobody_came_to_counts_as_missed(mq: flintmq.Client) -> None:
+    await mq.create_topic("orders", retention_count=10)
+    a, b = await mq.reader("orders", name="n"), await mq.reader("orders", name="n")
+    await mq.publish_batch("orders", [b"x"] * 10)
+    await a.read_batch(4)
+    await b.read_batch(6)
+    await b.commit()
+    await a.close()
+    await mq.publish_batch("orders", [b"x"] * 3)
+    await b.close()
+    assert (await mq.topic_stats("orders")).missed == {"n": 3}
+
+
 async def test_a_seek_forgets_what_readers_held(mq: flintmq.Client) -> None:
     await _ten(mq)
     a, b = await mq.reader("orders", name="n"), await mq.reader("orders", name="n")

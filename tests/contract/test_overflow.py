@@ -54,6 +54,45 @@ async def test_what_every_reader_has_passed_makes_room(
 
 
 @pytest.mark.parametrize("overflow", REFUSING)
+async def test_what_a_name_that_commits_has_not_committed_makes_no_room(
+    mq: flintmq.Client, overflow: Overflow
+) -> None:
+    await mq.create_topic("orders", retention_count=3, overflow=overflow)
+    a, b = await mq.reader("orders", name="n"), await mq.reader("orders", name="n")
+    await mq.publish_batch("orders", [b"0", b"1", b"2"])
+    assert await a.read() is not None
+    assert await a.commit() == 1
+    assert (await a.read_batch(1)).offsets == [1]
+    assert (await b.read_batch(1)).offsets == [2]
+
+    assert (await mq.publish("orders", b"3", timeout=0)).offset == 3  # what is committed goes
+    if overflow == "drop_new":
+        assert (await mq.publish("orders", b"4")).dropped == 1
+    else:
+        with pytest.raises(flintmq.TopicFull, match="'n' has not committed offset 1"):
+            await mq.publish("orders", b"4", timeout=0)
+    assert await b.commit() == 1
+    await a.close()
+    assert [(await b.read()).offset, (await b.read()).offset] == [1, 3]
+    await b.close()
+
+
+async def test_a_commit_makes_room_for_who_waits(
+    mq: flintmq.Client, background: Background
+) -> None:
+    await mq.create_topic("orders", retention_count=1, overflow="block")
+    async with mq.reader("orders", name="n") as reader:
+        await mq.publish("orders", b"0")
+        await reader.read()
+        await reader.commit()
+        await mq.publish("orders", b"1")
+        await reader.read()
+        publishing = await background.waiting(mq.publish("orders", b"2", timeout=1000))
+        await reader.commit()
+        assert (await publishing).offset == 2
+
+
+@pytest.mark.parametrize("overflow", REFUSING)
 async def test_without_a_reader_nothing_makes_room(mq: flintmq.Client, overflow: Overflow) -> None:
     await mq.create_topic("orders", retention_count=2, overflow=overflow)
     async with mq.reader("orders") as passing:

@@ -58,6 +58,15 @@ class Cursor:
         returned = self.returned.first() if self.returned else None
         return self.position if returned is None else min(self.position, returned)
 
+    def done_before(self) -> int:
+        """Everything before this may go: it was read and, by a name that commits, is in nobody's
+        hands any more."""
+        floor = self.unread_from()
+        if self.committed is not None:
+            held = (reader.held().first() for reader in self.readers)
+            floor = min([floor, *(first for first in held if first is not None)])
+        return floor
+
     def forget_before(self, offset: int) -> None:
         """All that was handed out before an offset is done, or passed over."""
         self.returned.discard_before(offset)
@@ -108,13 +117,14 @@ class Reader:
             raise again(self._ended)
         topic, cursor = self._topic, self._cursor
         log = topic.log
+        gap = None
         if cursor.returned:
-            rows = self._take_returned(max_rows)
+            gap = self.miss_returned()
+            rows = self._take_returned(max_rows, gap)
             if rows.runs or cursor.returned:
                 return rows
-        gap = None
         if cursor.position < log.first_offset:
-            gap = self._fall_behind()
+            gap = _joined(gap, self._fall_behind())
         first = self._reading = cursor.position
         try:
             runs, has_looked = self._read(log.next_offset, max_rows)
@@ -129,10 +139,21 @@ class Reader:
             topic.was_read(sum(run.row_count for run in runs))
         return Rows(runs, gap)
 
-    def _take_returned(self, max_rows: int) -> Rows:
+    def miss_returned(self) -> Missed | None:
+        """Retention took what a reader held that had ended, before another came to it."""
+        cursor, topic = self._cursor, self._topic
+        first, behind = cursor.returned.first(), topic.log.first_offset
+        if first is None or first >= behind:
+            return None
+        lost = cursor.returned.present(first, behind)
+        cursor.returned.discard_before(behind)
+        count = sum(topic.missed_between(start, stop) for start, stop in lost)
+        cursor.missed += count
+        return Missed(topic.name, first, behind, count) if count else None
+
+    def _take_returned(self, max_rows: int, gap: Missed | None) -> Rows:
         """Rows that another reader of the name held when it ended."""
         returned, topic = self._cursor.returned, self._topic
-        returned.discard_before(topic.log.first_offset)
         first = returned.first()
         if first is None:
             return Rows([])
@@ -142,12 +163,14 @@ class Reader:
         except Corrupt as error:
             # It is told once: the position of the name is elsewhere, and seeking does not help.
             self._reading = min(behind, error.next_offset or first)
-            raise
+            if gap is None:
+                raise
+            runs, self._reading = [], first  # the gap is told first
         finally:
             returned.remove_range(first, self._reading)
             self._hold(first, self._reading)
         topic.was_read(sum(run.row_count for run in runs))
-        return Rows(runs)
+        return Rows(runs, gap)
 
     def _read(self, behind: int, max_rows: int) -> tuple[list[Run], bool]:
         """Rows from where we are reading up to an offset; whether a filter has looked at any."""
@@ -409,11 +432,12 @@ class Reader:
         """What a name has committed once one of its readers is done with `mine`: everything before
         the first that somebody still holds, or is to get."""
         cursor = self._cursor
-        cursor.returned.discard_before(self._topic.log.first_offset)
         done = cursor.position if mine else offset
         others = [reader.held().first() for reader in cursor.readers if reader is not self]
         rest = self.held().present(offset, cursor.position)
-        held = [*others, cursor.returned.first(), rest[0][0] if rest else None]
+        # What is gone is told to the next that takes, and is not come back to.
+        rest += cursor.returned.present(self._topic.log.first_offset, cursor.position)
+        held = [*others, *(first for first, _ in rest)]
         return min([done, *(first for first in held if first is not None)])
 
     async def commit(
@@ -438,11 +462,13 @@ class Reader:
         if not is_own:
             await self._topic.commit_cursor(cursor, offset)
             cursor.forget_before(offset)
+            self._topic.was_read(0)
             return offset
         mine = self.held().present(0, offset)
         committed = self._commits(offset, mine)
         await self._topic.commit_cursor(cursor, committed)
         self.held().remove_ranges(mine)
+        self._topic.was_read(0)  # whoever waits for room looks again
         return committed
 
     async def position(self) -> int:
@@ -466,6 +492,13 @@ class Reader:
     def _check_open(self) -> None:
         if self._ended is not None:
             raise again(self._ended)
+
+
+def _joined(one: Missed | None, other: Missed | None) -> Missed | None:
+    if one is None or other is None:
+        return one or other
+    first, behind = min(one.first, other.first), max(one.next, other.next)
+    return Missed(one.topic, first, behind, one.count + other.count)
 
 
 def resolve_start(topic: Topic, start: Start, cursor: Cursor | None = None) -> int:

@@ -425,7 +425,7 @@ class Topic:
 
     def _passed_by_all(self) -> int | None:
         """The offset that every named cursor and every open reader has passed; None without any."""
-        positions = [cursor.unread_from() for cursor in self._cursors.values()]
+        positions = [cursor.done_before() for cursor in self._cursors.values()]
         positions += [group.floor for group in self.queues.values()]
         return min(*positions, self.log.next_offset) if positions else None
 
@@ -437,12 +437,14 @@ class Topic:
         return f"retention_bytes={options.retention_bytes}"
 
     def _full(self, count: int, waited: float | None = None) -> TopicFull:
-        slowest = min(self._cursors.values(), key=lambda c: c.position, default=None)
+        slowest = min(self._cursors.values(), key=lambda c: c.done_before(), default=None)
         holding = min(self.queues.values(), key=lambda g: g.floor, default=None)
-        if holding is not None and (slowest is None or holding.floor < slowest.position):
+        if holding is not None and (slowest is None or holding.floor < slowest.done_before()):
             why = f"group {holding.name!r} still has {holding.unsettled():,} messages to settle"
         elif slowest is None:
             why = "nobody reads it; open a reader, or choose overflow='drop_oldest'"
+        elif (done := slowest.done_before()) < slowest.unread_from():
+            why = f"reader {slowest.label!r} has not committed offset {done} and has it in work"
         else:
             why = f"reader {slowest.label!r} still has {self.lag(slowest):,} messages to read"
             if not slowest.members:
@@ -1005,6 +1007,7 @@ class Topic:
             if cursor.name is None:
                 del self._cursors[cursor.label]
             else:
+                reader.miss_returned()
                 cursor.rest(self.log.first_offset)
         self.bell.ring()  # its own pending reads end, others may get what it left
         self._wake_publisher()
