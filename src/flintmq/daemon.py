@@ -24,7 +24,7 @@ from .config import SETTINGS, Config, changed
 from .config_kinds import shown_address
 from .engine.durable_broker import DurableBroker
 from .engine.staging import Staging
-from .errors import BrokerFailed, FlintError, InvalidRequest
+from .errors import FlintError, InvalidRequest, StorageFailed
 from .event_loop import loop_factory as loop_factory
 from .exposure import check_exposure
 from .logs import Logs, event
@@ -263,8 +263,8 @@ class Daemon:
         return None if self._is_listening else "recovering"
 
     def _broker_failed(self, error: FlintError) -> None:
-        is_fault = isinstance(error, BrokerFailed)
-        self._reason = "a fault in the broker" if is_fault else "the disk has failed"
+        is_of_disk = isinstance(error, StorageFailed)
+        self._reason = "the disk has failed" if is_of_disk else "a fault in the broker"
         self._failure = error
         self._stopping.set()
 

@@ -171,3 +171,29 @@ async def test_a_connection_can_be_awaited(connect: Connect) -> None:
 async def test_a_url_that_leads_nowhere_is_refused(url: str) -> None:
     with pytest.raises(flintmq.InvalidRequest):
         flintmq.connect(url)
+
+
+async def test_a_part_that_cannot_be_closed_keeps_nothing_else_open(
+    mq: flintmq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = await mq.reader("orders")
+    feed = await mq.live("orders")
+
+    async def fails(closer: object) -> None:
+        raise flintmq.OutcomeUnknown("by chance")
+
+    monkeypatch.setattr(reader, "_close_for", fails)
+    closed: list[str] = []
+    close = mq._broker.close
+
+    async def close_broker() -> None:
+        await close()
+        closed.append("broker")
+
+    monkeypatch.setattr(mq._broker, "close", close_broker)
+    with pytest.raises(flintmq.OutcomeUnknown, match="by chance"):
+        await mq.close()
+
+    assert closed == ["broker"]
+    with pytest.raises(flintmq.Closed):
+        await feed.read()

@@ -548,6 +548,44 @@ async def test_too_many_open_files_are_no_damage(place: Place) -> None:
     assert is_damage(error)
 
 
+async def test_too_many_open_files_when_a_message_is_due_cost_a_feed_that_message_alone(
+    place: Place,
+) -> None:
+    await place.fill("orders", "late", delay=5)
+    place.broker._store.close()
+    async with place.mq.live("orders") as feed:
+        place.disk.fail("open", name="segments", error=errno.EMFILE, times=10**6)
+        await place.clock.advance(10)
+        place.disk.heal()
+
+        await place.mq.publish("orders", b"and on")
+        assert (await feed.read()).value == b"and on"
+    assert place.stats("orders").drops["feed"] == ROWS
+    assert len(await place.mq.poll("orders", "workers", max=200)) == ROWS + 1
+
+
+async def test_what_was_unreadable_while_it_was_joined_is_readable_where_it_is_now(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable_broker, "SHARED_SECTIONS_MAX", 2)
+    await place.fill("orders", "first", "second")
+    log: Any = place.broker._topics["orders"].log
+    write = place.broker._write_checkpoint
+
+    def write_while_the_disk_stutters(plan: Any) -> Any:
+        done = write(plan)
+        for section in list(log.sections):
+            log.note_damage(section.base, section.next, section.file, "for a while", False)
+        return done
+
+    monkeypatch.setattr(place.broker, "_write_checkpoint", write_while_the_disk_stutters)
+    await place.fill("orders", "third", "fourth")
+
+    sections = {section.file for section in log.sections}
+    assert len(sections) < 4, "nothing was joined"
+    assert {damage.file for damage in log.damaged} <= sections
+
+
 async def test_control_columns_that_are_damaged_cost_nothing_they_are_there_twice(
     place: Place,
 ) -> None:

@@ -12,9 +12,12 @@ from flintmq.batch import BatchBuilder
 from flintmq.engine.broker import Broker
 from flintmq.engine.durable_broker import DurableBroker
 from flintmq.engine.durable_topic import DurableTopic
+from flintmq.engine.feeds import Unsifted
 from flintmq.engine.queue_group import QueueGroup
 from flintmq.engine.topic import Topic
-from flintmq.errors import BrokerFailed, FlintError, OutcomeUnknown
+from flintmq.errors import BrokerFailed, FlintError, InvalidRequest, OutcomeUnknown
+from flintmq.pace import Allowance
+from flintmq.rows import Origin, Run
 from flintmq.testing import ManualClock, SimulatedFileSystem
 from tests.engine.stepping import Life, small_sizes
 
@@ -196,6 +199,65 @@ async def test_a_fault_in_a_checkpoint_stops_the_broker(
         await life.run(life.broker.checkpoint())
     await check_stopped(life)
     await life.run(life.broker.close())
+
+
+async def test_a_close_tells_of_a_fault_in_its_checkpoint(
+    life: Life, failing: Callable[[type, str], None]
+) -> None:
+    await life.run(life.broker.create_topic("orders", {}))
+    await life.publish("orders", b"safe")
+    failing(DurableBroker, "_plan_checkpoint")
+
+    with pytest.raises(BrokerFailed, match="writing a checkpoint"):
+        await life.run(life.broker.close())
+
+    life.disk.lock("").release()  # it is let go all the same
+
+
+async def test_an_error_of_ours_in_a_checkpoint_is_no_failure_of_the_disk(
+    life: Life, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: DurableBroker) -> None:
+        raise InvalidRequest("nobody asked for this")
+
+    told: list[FlintError] = []
+    life.broker.on_failed = told.append
+    monkeypatch.setattr(DurableBroker, "_plan_checkpoint", broken)
+
+    with pytest.raises(BrokerFailed, match="nobody asked for this"):
+        await life.run(life.broker.checkpoint())
+
+    assert [type(error) for error in told] == [BrokerFailed]
+    assert "the disk has failed" not in caplog.text
+    await life.run(life.broker.close())
+
+
+async def test_a_fault_in_a_filter_that_goes_on_in_a_later_turn_stops_the_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker(ManualClock())
+    feed = await broker.open_feed(
+        "orders", capacity=10, overflow="drop_oldest", filter=lambda message: True
+    )
+    calls = 0
+
+    def sift(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise KeyError("a fault")
+
+    rows = BatchBuilder()
+    rows.append(b"x")
+    waiting = Unsifted(Run(rows.seal(), 0, 1, Origin("orders", 0, None, None)), sift, True)
+    feed._unsifted.append(waiting)
+    monkeypatch.setattr(Allowance, "is_over", lambda _: True)
+    feed.sift(waiting)  # behind the first: only later turns look at it
+    feed._sift_some()
+    await asyncio.sleep(0)
+
+    with pytest.raises(BrokerFailed, match="KeyError"):
+        await broker.topics("*")
 
 
 async def test_a_fault_at_the_end_of_a_turn_stops_the_broker(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self, Unpack, cast, get_args
@@ -651,20 +652,20 @@ class Client(QueueVerbs):
             await asyncio.wait([self._closing])
 
     async def _close(self, closer: Closer) -> None:
-        failed: FlintError | None = None
-        try:
-            for publisher in list(self._publishers):
-                try:
-                    await publisher.close()
-                except FlintError as error:  # the others are flushed all the same
-                    failed = failed or error
-        finally:
-            # All at once: each may have to wait for work in progress.
-            await asyncio.gather(*(part._close_for(closer) for part in list(self._open)))
-            await self._pollers.close()
-            await self._broker.close()
-        if failed is not None:
-            raise failed
+        """Publishers first, the broker last: all of it, whatever raises."""
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self._broker.close)
+            closing.push_async_callback(self._pollers.close)
+            closing.push_async_callback(self._close_parts, closer)
+            for publisher in self._publishers:
+                closing.push_async_callback(publisher.close)
+
+    async def _close_parts(self, closer: Closer) -> None:
+        # All at once: each may have to wait for work in progress.
+        closing = (part._close_for(closer) for part in list(self._open))
+        for outcome in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def __aenter__(self) -> Self:
         self._check_open()

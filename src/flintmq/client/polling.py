@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from math import inf
 from typing import NamedTuple
 
@@ -87,8 +88,9 @@ class Pollers:
     async def close(self) -> None:
         """Leave all groups; what was polled and not settled is given back."""
         pollers, self._pollers = self._pollers, {}
-        for poller in pollers.values():
-            await poller.close()
+        async with AsyncExitStack() as closing:
+            for poller in pollers.values():
+                closing.push_async_callback(poller.close)
 
 
 class Poller:
@@ -237,8 +239,9 @@ class Poller:
         if self._errands:
             await asyncio.wait(self._errands, timeout=GIVE_BACK_SECONDS)
         members, self._members = self._members, []
-        for member in members:
-            await member.close()
+        async with AsyncExitStack() as closing:
+            for member in members:
+                closing.push_async_callback(member.close)
 
     # --- over partitions
 

@@ -19,6 +19,7 @@ from ..errors import (
     Closed,
     FlintError,
     InvalidRequest,
+    StorageFailed,
     TopicDeleted,
     TopicExists,
     TopicNotFound,
@@ -109,7 +110,7 @@ class Broker(QueueVerbs):
         self.auto_create = True
         """Whether topics may be made on the fly by anybody; what a caller allows comes second."""
         self._last_topic_id = 0
-        self._board = FeedBoard()
+        self._board = FeedBoard(self.guarded)
         self._cache = DecodeCache(DECODE_CACHE_BYTES)
         self._remembered = Remembered()
         self._staging = staging or Staging()
@@ -730,8 +731,10 @@ class Broker(QueueVerbs):
         """Stop: what is in memory can no longer be trusted. Everybody is told, now and later."""
         if self._failure is not None:
             return
-        failure = error
-        if not isinstance(failure, FlintError):
+        failure: FlintError
+        if isinstance(error, StorageFailed | BrokerFailed):
+            failure = error
+        else:  # also one of ours: nobody asked for anything, so nobody can be blamed
             failure = BrokerFailed(where, f"{type(error).__name__}: {error}")
             failure.__cause__ = error
         self._failure = failure

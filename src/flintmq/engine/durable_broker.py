@@ -23,7 +23,14 @@ import msgspec
 from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
 from ..clock import Clock, Timer
-from ..errors import BrokerFailed, Corrupt, FlintError, InvalidRequest, StorageFull
+from ..errors import (
+    BrokerFailed,
+    Corrupt,
+    FlintError,
+    InvalidRequest,
+    StorageFailed,
+    StorageFull,
+)
 from ..fsync_policy import FsyncPolicy
 from ..logs import event, limited
 from ..metrics import LONG_SECONDS, Histogram
@@ -959,7 +966,7 @@ class DurableBroker(Broker):
             self._checkpoint_later()
             await self._shed()
             return error
-        except FlintError as error:
+        except StorageFailed as error:
             self._failed(error)
             return error
         except Exception as error:
@@ -1258,6 +1265,7 @@ class DurableBroker(Broker):
         if self._lock is None:
             await super().close()
             return
+        had_failed = self._failure is not None
         try:
             self._proposer.end_turn()
             with suppress(FlintError):  # the journal has what a checkpoint could not write
@@ -1276,6 +1284,8 @@ class DurableBroker(Broker):
                         self._checkpoint_timer.cancel()
                     self._store.close()
                     self._lock.release()
+        if self._failure is not None and not had_failed:
+            raise again(self._failure)  # a fault of ours: nobody else has heard of it
 
 
 _SEGMENT_NAME = re.compile(r"[0-9]{16}\.seg", re.ASCII)

@@ -775,8 +775,9 @@ class Topic:
                     continue
                 try:
                     first, row, _ = self.log.locate(first)
-                except Corrupt:
-                    self._drops["damaged"] += len(self.feeds)
+                except FlintError as error:  # also a disk that cannot be asked now: groups wait
+                    reason = "damaged" if isinstance(error, Corrupt) else "feed"
+                    self._drops[reason] += len(self.feeds)
                     continue
             self._offer(Run(first, row, row + 1, self.origin), was_let_in=False)
         if stored:

@@ -144,6 +144,10 @@ class TopicLog:
     def flushed(self, section: Section, replaced: int = 0) -> None:
         """A segment now holds the tail up to the section's end, and `replaced` sections before."""
         if replaced:
+            gone = {old.file for old in self.sections[-replaced:]}
+            # What could not be read meanwhile was read for the segment in their place.
+            self.damaged = [damage for damage in self.damaged if damage.file not in gone]
+            self._without_index -= gone
             del self.sections[-replaced:], self._section_bases[-replaced:]
         count = bisect_left(self._tail_bases, section.next)
         self.tail_bytes -= sum(batch.byte_length for batch in self._tail[:count])

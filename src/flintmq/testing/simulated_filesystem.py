@@ -379,8 +379,9 @@ class SimulatedFileSystem:
                     fault.times -= 1
                     if fault.error_number == errno.ENOSPC and "sync" not in operation:
                         raise StorageFull(self.describe(name), os.strerror(errno.ENOSPC))
-                    raise StorageFailed(
-                        operation, self.describe(name), os.strerror(fault.error_number)
+                    cause = os.strerror(fault.error_number)
+                    raise StorageFailed(operation, self.describe(name), cause) from OSError(
+                        fault.error_number, cause
                     )
 
     def _wait_for_sync(self, name: str) -> None:
