@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from flintmq.groups import Queue
+from flintmq.group_model import Order
+from flintmq.groups import LaneIndex, Queue
 from flintmq.groups.checking import places_of
 from flintmq.groups.places import MOVES, Place
 
@@ -18,7 +19,11 @@ class WatchedQueue(Queue):
 
     watch_each: ClassVar[int] = 1
     calls = 0
-    is_watching = False
+    is_watching = True  # while it is being made
+
+    def __init__(self, index: LaneIndex, *, order: Order, floor: int, first_token: int = 1) -> None:
+        super().__init__(index, order=order, floor=floor, first_token=first_token)
+        self.is_watching = False
 
 
 def where(queue: Queue) -> dict[int, Place]:

@@ -651,7 +651,16 @@ class QueueGroup:
         self.members.discard(holder)
         if self.ended is None and not self.is_ending:
             self.queue.release_holder(holder)
-            self.wake()
+            self._give_up_rest()
+
+    def _give_up_rest(self) -> None:
+        """What goes back is much: a little of it in each turn."""
+        queue = self.queue
+        while queue.is_giving_up and pace().may(self):
+            queue.give_up()
+        self.wake()
+        if queue.is_giving_up and self.ended is None:
+            asyncio.get_running_loop().call_soon(self.topic.guarded(self._give_up_rest))
 
     def _finish(self, leases: Sequence[Lease]) -> tuple[Ranges, list[Lease]]:
         finish = self.queue.finish
@@ -834,8 +843,8 @@ class QueueGroup:
             seconds=reclaim_seconds,
             key_hashes=topic.key_hashes if self.order == "key" else None,
         )
-        if not reclaim_seconds:
-            queue.expire(now)
+        while not reclaim_seconds and queue.expire(now):
+            pass
         if self.queue.delayed_count:
             while not self._look():
                 pass  # what is due comes by the lane of its priority, which the index knows

@@ -11,7 +11,11 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
 from ..group_model import Ranges
-from .ranges import offsets_in, ranges_of, without
+from .ranges import count_in, first_of, offsets_in, ranges_of, without
+
+GIVE_UP_MAX = 1_024
+"""How many messages go back in one step, when leases run out or their holder leaves: a few
+milliseconds, however many fragments they are."""
 
 
 class Lease:
@@ -37,12 +41,24 @@ class Lease:
         """Whether anything is outstanding."""
         return bool(self.ranges if self.offsets is None else self.offsets)
 
+    def __len__(self) -> int:
+        """How many messages are outstanding."""
+        return count_in(self.ranges) if self.offsets is None else len(self.offsets)
+
     def outstanding(self) -> Ranges:
         return list(self.ranges) if self.offsets is None else ranges_of(sorted(self.offsets))
 
     def is_all(self, ranges: Ranges) -> bool:
         """Whether it is running, and these are all that it was granted for."""
         return self.offsets is None and not self.is_over and self.ranges == ranges
+
+    def split(self, count: int) -> Lease:
+        """Take out the first of what is outstanding, so many, as a lease of their own."""
+        if self.offsets is not None:
+            self.ranges, self.offsets = self.outstanding(), None
+        first, rest = first_of(self.ranges, count)
+        self.ranges = rest
+        return Lease(self.token, self.holder, self.granted_at, self.deadline, first)
 
     def take(self, ranges: Ranges) -> Ranges:
         """Take out those of `ranges` that are outstanding: ascending, or the list itself if all."""
@@ -90,6 +106,8 @@ class LeaseTable:
     def __init__(self) -> None:
         self._by_token: dict[int, list[Lease]] = {}
         self._by_holder: dict[str, dict[Lease, None]] = {}
+        self._left: list[Lease] = []
+        """Of holders that have left, the next to be taken over last; some are done by now."""
         self._heap: list[tuple[float, int, Lease]] = []
         self._counter = 0
         self._live = 0
@@ -125,7 +143,7 @@ class LeaseTable:
 
     def of_holder(self, holder: str) -> list[Lease]:
         """Those that are running."""
-        return [lease for lease in self._by_holder.get(holder, ()) if not lease.is_over]
+        return list(self._by_holder.get(holder, ()))
 
     def standing(self) -> list[tuple[int, Ranges]]:
         """Every token, with what can be settled under it: also where its lease ran out."""
@@ -150,29 +168,63 @@ class LeaseTable:
             return
         leases = self._by_token[lease.token]
         if not lease.is_over:
-            self._live -= 1
+            self._leave_home(lease)
         if len(leases) > 1:
             leases.remove(lease)
         else:
             del self._by_token[lease.token]
-        held = self._by_holder[lease.holder]
-        del held[lease]
-        if not held:
+
+    def _leave_home(self, lease: Lease) -> None:
+        """It is over, or done."""
+        self._live -= 1
+        held = self._by_holder.get(lease.holder)
+        if held is not None and held.pop(lease, lease) is None and not held:
             del self._by_holder[lease.holder]
 
-    def end(self, lease: Lease) -> None:
-        """Its holder has left: it is over before its time."""
-        lease.is_over = True
-        self._live -= 1
+    def leave(self, holder: str) -> None:
+        """It has left: `take_left` has what it held. Whoever comes by its name has nothing."""
+        self._left[:0] = reversed(self._by_holder.pop(holder, {}))
+
+    @property
+    def has_left(self) -> bool:
+        """Whether there is anything to take over of those who left."""
+        left = self._left
+        while left and (left[-1].is_over or not left[-1]):
+            left.pop()
+        return bool(left)
+
+    def take_left(self, most: int) -> list[Lease]:
+        """Mark leases of those who left over, of so many messages; and say which they are."""
+        over: list[Lease] = []
+        while most > 0 and self.has_left:
+            most -= self._end(self._left[-1], most, over)
+        return over
+
+    def _end(self, lease: Lease, most: int, over: list[Lease]) -> int:
+        """Mark a lease over, or a part of it; of how many messages."""
+        count = len(lease)
+        if count > most:
+            part = lease.split(most)
+            self._by_token[lease.token].append(part)
+        else:
+            part = lease
+            self._leave_home(lease)
+        part.is_over = True
+        over.append(part)
+        return min(count, most)
+
+    def extend_whole(self, token: int, ranges: Ranges, holder: str, deadline: float) -> bool:
+        """Extend what a token holds, if that is all of a lease of this holder."""
+        for lease in self.of_token(token):
+            if lease.is_all(ranges) and lease in self._by_holder.get(holder, ()):
+                self.extend(lease, deadline)
+                return True
+        return False
 
     def extend(self, lease: Lease, deadline: float) -> None:
         """Have it end at another time. The heap is touched only if that is sooner."""
         lease.deadline = deadline
-        if lease.is_over:
-            lease.is_over = False
-            self._live += 1
-            self._watch(lease)
-        elif deadline < lease.timer:
+        if deadline < lease.timer:
             self._watch(lease)
 
     def next_deadline(self) -> float | None:
@@ -188,18 +240,17 @@ class LeaseTable:
                 return timer
         return None
 
-    def take_over(self, now: float) -> list[Lease]:
-        """Mark those over whose time is up, and say which they are."""
-        over = []
-        while (deadline := self.next_deadline()) is not None and deadline <= now:
-            _, _, lease = heappop(self._heap)
-            self.end(lease)
-            over.append(lease)
+    def take_over(self, now: float, most: int = GIVE_UP_MAX) -> list[Lease]:
+        """Mark those over whose time is up, of so many messages; and say which they are."""
+        over: list[Lease] = []
+        while most > 0 and (deadline := self.next_deadline()) is not None and deadline <= now:
+            most -= self._end(self._heap[0][2], most, over)
         return over
 
     def clear(self) -> None:
         self._by_token.clear()
         self._by_holder.clear()
+        self._left.clear()
         self._heap.clear()
         self._live = 0
 

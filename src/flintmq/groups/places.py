@@ -77,6 +77,7 @@ MOVES: dict[str, dict[Place, tuple[Place, ...]]] = {
     "release": {"leased": _READY, "returned": ("parked",), **_NEXT},
     "extend": {"returned": ("leased",), "ahead": ("leased",)},
     "release_holder": {"leased": _READY},
+    "give_up": {"leased": _READY},
     "expire": {"leased": _READY},
     # time
     "take_due": {"delayed": _READY},

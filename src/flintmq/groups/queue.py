@@ -31,7 +31,7 @@ from .checking import check
 from .deliveries import Deliveries
 from .lanes import LaneIndex
 from .late_leases import LateLeases
-from .leases import Lease, LeaseInfo, LeaseTable
+from .leases import GIVE_UP_MAX, Lease, LeaseInfo, LeaseTable
 from .nack_delays import NackDelays
 from .offset_set import OffsetSet
 from .orders import KeyHashes, ReadyOrder
@@ -360,12 +360,9 @@ class Queue:
 
         Whoever has the token is its holder from now on: it may have come back under another name.
         """
-        leases = self._table.of_token(token)
-        for lease in leases:
-            if lease.holder == holder and lease.is_all(ranges):
-                self._table.extend(lease, now + seconds)
-                return list(ranges), []
-        granted_at = leases[0].granted_at if leases else now
+        if self._table.extend_whole(token, ranges, holder, now + seconds):
+            return list(ranges), []
+        granted_at = next((lease.granted_at for lease in self._table.of_token(token)), now)
         mine, lost = self._take(token, ranges)
         if mine:
             self.places.leased.add_ranges(mine)
@@ -400,17 +397,24 @@ class Queue:
         self._return(ranges)
 
     def release_holder(self, holder: str) -> Ranges:
-        """It left: what it holds is ready at once, though a late settle counts."""
-        leases = self._table.of_holder(holder)
-        for lease in leases:
-            self._table.end(lease)
-        return self._give_up(leases)
+        """It left: what it holds is ready again, though a late settle counts. Where that is much,
+        it is a piece, and `give_up` goes on with it while the queue `is_giving_up`."""
+        self._table.leave(holder)
+        return self.give_up()
+
+    def give_up(self) -> Ranges:
+        return self._end(self._table.take_left(GIVE_UP_MAX))
+
+    @property
+    def is_giving_up(self) -> bool:
+        return self._table.has_left
 
     def expire(self, now: float) -> Ranges:
-        """Leases that ran out: what they held is ready again, though a late settle counts."""
-        return self._give_up(self._table.take_over(now))
+        """Leases that ran out: what they held is ready again, though a late settle counts. It is a
+        piece of that, if `next_deadline` is not after `now` still."""
+        return self._end(self._table.take_over(now, GIVE_UP_MAX))
 
-    def _give_up(self, leases: list[Lease]) -> Ranges:
+    def _end(self, leases: list[Lease]) -> Ranges:
         given: list[int] = []
         for lease in leases:
             given.extend(self._late.add(lease))

@@ -91,3 +91,13 @@ def both(some: Ranges, others: Ranges) -> Ranges:
     if not others:
         return some
     return sorted(some + others) if some else others
+
+
+def first_of(ranges: Ranges, count: int) -> tuple[Ranges, Ranges]:
+    """The first so many offsets, and the rest."""
+    for at, (start, stop) in enumerate(ranges):
+        if stop - start > count:
+            first = [(start, start + count)] if count else []
+            return ranges[:at] + first, [(start + count, stop), *ranges[at + 1 :]]
+        count -= stop - start
+    return list(ranges), []
