@@ -124,15 +124,15 @@ async def test_times_of_messages_never_go_back(mq: flintmq.Client, clock: Manual
 # --- and set while it is down
 
 
+restarted = pytest.mark.parametrize("way", ["file"], indirect=True)
+
+
 @pytest.fixture(params=["closed", "killed"])
-async def restarts(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock, way: str
-) -> Restarts:
-    if way != "file":
-        pytest.skip("one kind of directory is enough")
+async def restarts(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Restarts:
     return Restarts(tmp_path / "restarted", clock, request.param)
 
 
+@restarted
 async def test_after_a_step_back_and_a_restart_time_goes_on(
     restarts: Restarts, clock: ManualClock
 ) -> None:
@@ -152,11 +152,11 @@ async def test_after_a_step_back_and_a_restart_time_goes_on(
     await restarts.close()
 
 
+@restarted
+@pytest.mark.parametrize("restarts", ["closed"], indirect=True)
 async def test_a_clean_stop_remembers_its_time_without_a_stamp(
     restarts: Restarts, clock: ManualClock
 ) -> None:
-    if restarts.ending == "killed":
-        pytest.skip("then the last append or checkpoint is what is known")
     mq = await restarts.start()
     await mq.publish_batch("orders", [b"stays", b"short"], ttl=[None, HOUR])
     await clock.advance(HOUR + 1)
@@ -166,6 +166,7 @@ async def test_a_clean_stop_remembers_its_time_without_a_stamp(
     await restarts.close()
 
 
+@restarted
 async def test_after_a_step_forward_and_a_restart_the_time_has_passed(
     restarts: Restarts, clock: ManualClock
 ) -> None:
@@ -179,6 +180,7 @@ async def test_after_a_step_forward_and_a_restart_the_time_has_passed(
     await restarts.close()
 
 
+@restarted
 async def test_durations_count_from_the_append_also_out_of_a_segment(
     restarts: Restarts, clock: ManualClock
 ) -> None:
