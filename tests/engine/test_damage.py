@@ -397,6 +397,7 @@ async def test_a_group_passes_over_what_nobody_can_have_and_says_so(
 
     wanted = [f"{name} {row}".encode() for name in ("first", "third") for row in range(ROWS)]
     assert got == wanted
+    await place.clock.advance(0)  # until the journal has what was passed over
     stats = await place.mq.group_stats("orders", "workers")
     assert stats.drops == {"damaged": ROWS}
     assert stats.lag == 0
@@ -414,6 +415,7 @@ async def test_delayed_ones_that_are_damaged_keep_no_group_waiting(place: Place)
     got = await after.mq.poll("orders", "workers", max=1000)
 
     assert [message.value for message in got] == [b"second %d" % row for row in range(ROWS)]
+    await place.clock.advance(0)  # until the journal has what was passed over
     assert (await after.mq.group_stats("orders", "workers")).drops == {"damaged": ROWS}
     await after.mq.close()
 
