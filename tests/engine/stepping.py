@@ -16,11 +16,13 @@ from flintmq.engine.durable_broker import DurableBroker
 from flintmq.engine.durable_topic import DurableTopic
 from flintmq.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.model import Receipt
+from flintmq.storage import manifest
 from flintmq.testing import ManualClock, SimulatedFileSystem
 
 JOURNAL_FILE_BYTES = 2048
 OWN_SEGMENT_BYTES = 700
 SHARED_SECTIONS_MAX = 2
+WHOLE_BYTES_MAX = 300
 _IDLE_STEPS_MAX = 20
 
 
@@ -35,6 +37,7 @@ def small_sizes() -> Iterator[None]:
         patch.setattr(durable_broker, "OWN_SEGMENT_BYTES", OWN_SEGMENT_BYTES)
         patch.setattr(durable_broker, "SHARED_SECTIONS_MAX", SHARED_SECTIONS_MAX)
         patch.setattr(DurableBroker, "first_file_bytes", JOURNAL_FILE_BYTES)
+        patch.setattr(manifest, "WHOLE_BYTES_MAX", WHOLE_BYTES_MAX)
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -26,6 +26,7 @@ from flintmq.errors import (
 from flintmq.fsync_policy import FsyncPolicy
 from flintmq.model import Receipt
 from flintmq.storage.manifest import NAME as MANIFEST
+from flintmq.storage.manifest import read_manifest
 from flintmq.testing import SimulatedFileSystem, settle
 from tests.engine.stepping import OWN_SEGMENT_BYTES, Life, Story, Stuck, small_sizes
 from tests.engine.test_durable_crash import beginning, middle
@@ -316,19 +317,63 @@ async def test_a_publish_that_meets_the_deletion_of_its_topic_harms_nobody() -> 
     assert (await life.publish("orders", b"anew")).offset == 0
 
 
-async def test_a_topic_deleted_while_a_checkpoint_writes_stays_deleted() -> None:
+@pytest.mark.parametrize("is_planned", [True, False])
+async def test_a_topic_deleted_while_a_checkpoint_is_written_stays_deleted(
+    is_planned: bool,
+) -> None:
     disk, story = SimulatedFileSystem(), Story()
     life = await story.open(disk)
     await story.create("orders")
     await story.create("doomed")
     await story.publish_together(("orders", 2), ("doomed", 2))
-    plan = life.broker._plan_checkpoint()
+    plan, pace = life.broker._begin_plan(), durable_broker._Pace(False, 0)
+    if is_planned:
+        await life.broker._take_states(plan, pace)
     await story.delete("doomed")
     await story.publish("orders")
+    if not is_planned:
+        await life.broker._take_states(plan, pace)
     done = life.broker._write_checkpoint(plan)
     story.check(await Life(disk.crash("nothing")).open())
-    life.broker._install(plan, done)
+    await life.broker._install(plan, done, pace)
     story.check(life)
+    await story.checkpoint()
+    story.check(await Life(disk.crash("nothing")).open())
+
+
+async def test_a_topic_that_changes_before_its_turn_in_a_checkpoint_is_taken_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, story = SimulatedFileSystem(), Story()
+    life = await story.open(disk)
+    names = ["first", "second", "third", "doomed", "last"]
+    for name in names:
+        await story.create(name, retention_count=4)
+        await story.publish(name, 3)
+    changes: list[Callable[[], Awaitable[object]]] = [
+        lambda: story.commit("last", 2),
+        lambda: story.create("fresh"),
+        lambda: story.delete("doomed"),
+        lambda: story.publish("first"),
+        lambda: story.publish("third", 2),
+    ]
+
+    async def step_aside(pace: object) -> None:
+        if changes:
+            await changes.pop()()
+
+    monkeypatch.setattr(durable_broker._Pace, "step_aside", step_aside)
+    checkpoint = life.broker._proposer.applied
+    await story.checkpoint()
+
+    manifest = read_manifest(disk.crash("nothing"))
+    assert manifest is not None
+    assert manifest.checkpoint == checkpoint
+    assert [(topic.name, topic.next_offset) for topic in manifest.topics] == [
+        (name, 3) for name in names
+    ]
+    story.check(life)
+    story.check(await Life(disk.crash("nothing")).open())
     await story.checkpoint()
     story.check(await Life(disk.crash("nothing")).open())
 

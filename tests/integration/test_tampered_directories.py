@@ -111,7 +111,7 @@ async def test_a_close_that_fails_ends_the_broker_before_another_may_begin(
 async def test_a_fault_in_the_last_checkpoint_is_logged_and_the_journal_has_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from flintmq.engine import durable_broker
+    from flintmq.storage.manifest import ManifestStore
 
     def out_of_memory(*_: object) -> None:
         raise MemoryError
@@ -120,7 +120,7 @@ async def test_a_fault_in_the_last_checkpoint_is_logged_and_the_journal_has_ever
     mq = await flintmq.connect(url)
     await mq.publish("orders", b"1")
     with monkeypatch.context() as patched:
-        patched.setattr(durable_broker, "write_manifest", out_of_memory)
+        patched.setattr(ManifestStore, "write", out_of_memory)
         await mq.close()
     assert "a fault while writing a checkpoint" in caplog.text
     with pytest.raises(flintmq.Closed):

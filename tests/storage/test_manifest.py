@@ -11,10 +11,13 @@ import pytest
 from flintmq.batch.checksum import crc32c
 from flintmq.errors import Corrupt, StorageFull, UnsupportedFormat
 from flintmq.model import TopicOptions
+from flintmq.storage import manifest as manifest_module
 from flintmq.storage.manifest import (
+    COPY_NAME,
     NAME,
     CursorState,
     Manifest,
+    ManifestStore,
     TopicState,
     read_manifest,
     write_manifest,
@@ -119,7 +122,7 @@ def test_a_full_disk_leaves_the_old_one_or_has_the_new_one() -> None:
     whole = written(Manifest(checkpoint=1))
     room = sum(len(whole.contents(name)) for name in whole.list())
     outcomes = set()
-    for more in range(0, 1_000, 7):
+    for more in range(0, 1_200, 7):
         disk = written(Manifest(checkpoint=1))
         disk.size_max = room + more
         try:
@@ -131,3 +134,184 @@ def test_a_full_disk_leaves_the_old_one_or_has_the_new_one() -> None:
             assert read_manifest(disk.crash("nothing")) == MANIFEST
             outcomes.add("copied" if disk.exists("manifest.copy") else "not copied")
     assert outcomes == {"full", "not copied", "copied"}
+
+
+# --- a base and changes after it
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every manifest is one that is not written whole each time."""
+    monkeypatch.setattr(manifest_module, "WHOLE_BYTES_MAX", 0)
+
+
+def state(id: int, next: int = 0, *files: int) -> TopicState:
+    sections = [Section(f"segments/{file}.seg", 0, next, 0, 0, 1) for file in files]
+    return TopicState(id, f"topic-{id}", OPTIONS, 0, next, 0, sections, [], [])
+
+
+STEPS: list[tuple[list[TopicState], set[int]]] = [
+    ([state(id, 1, 1) for id in range(1, 9)], set()),
+    ([state(2, 5, 1, 2)], set()),
+    ([state(9, 1, 2)], {3}),
+    ([], set()),
+    ([state(2, 6, 3), state(10, 1)], {4, 9}),
+    ([state(id, 7, 4) for id in (1, 5, 6)], set()),
+    ([state(5, 8, 5)], {11}),
+]
+
+
+def write_step(store: ManifestStore, number: int) -> None:
+    changed, deleted = STEPS[number]
+    head = Manifest(checkpoint=number + 1, next_file=max(store.head.next_file, number + 1))
+    store.write(head, changed, deleted, [])
+
+
+def after_step(count: int) -> dict[int, TopicState]:
+    topics: dict[int, TopicState] = {}
+    for changed, deleted in STEPS[:count]:
+        topics = {id: one for id, one in topics.items() if id not in deleted}
+        topics |= {one.id: one for one in changed}
+    return topics
+
+
+def is_as_after(manifest: Manifest | None, count: int) -> bool:
+    if manifest is None:
+        return count == 0
+    topics = {topic.id: topic for topic in manifest.topics}
+    return manifest.checkpoint == count and topics == after_step(count)
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("reopens", [False, True])
+def test_what_has_changed_is_added_and_a_new_base_written_when_that_outgrows_it(
+    reopens: bool,
+) -> None:
+    disk = SimulatedFileSystem()
+    store = ManifestStore(disk)
+    bases = set()
+    for number in range(len(STEPS)):
+        before = store.files()
+        write_step(store, number)
+        assert is_as_after(read_manifest(disk.crash("nothing")), number + 1)
+        assert read_manifest(disk, COPY_NAME) == read_manifest(disk)
+        assert store.files() == store.whole().files()
+        assert store.head.obsolete == sorted(before - store.files())
+        bases.add(disk.contents(NAME))
+        assert len([name for name in disk.list() if name.startswith("manifest.changes-")]) == 2
+        if reopens:
+            store = ManifestStore(disk.crash("nothing"))
+            store.open()
+            disk = store._filesystem  # type: ignore[assignment]
+    assert 1 < len(bases) < len(STEPS)
+    assert disk.open_files == 0
+
+
+@pytest.mark.usefixtures("large")
+def test_after_any_power_cut_the_last_checkpoint_holds_or_the_one_before() -> None:
+    whole = SimulatedFileSystem()
+    store = ManifestStore(whole)
+    calls = [whole.call_count]
+    for number in range(len(STEPS)):
+        write_step(store, number)
+        calls.append(whole.call_count)
+    for number in range(len(STEPS)):
+        for stop in range(calls[number + 1] - calls[number]):
+            disk = SimulatedFileSystem()
+            store = ManifestStore(disk)
+            for earlier in range(number):
+                write_step(store, earlier)
+            disk.stop_after(stop)
+            with pytest.raises(Crashed):
+                write_step(store, number)
+            counts = disk.unsynced()
+            assert prod(counts) <= 512
+            for keep in product(*(range(count) for count in counts)):
+                again = disk.crash(keep)
+                found = read_manifest(again)
+                assert is_as_after(found, number) or is_as_after(found, number + 1)
+                # and goes on from there
+                store_after = ManifestStore(again)
+                store_after.open()
+                begun = store_after.head.checkpoint
+                for later in range(begun, min(begun + 2, len(STEPS))):
+                    write_step(store_after, later)
+                    assert is_as_after(read_manifest(again.crash("nothing")), later + 1)
+
+
+@pytest.mark.usefixtures("large")
+def test_damage_to_the_changes_is_made_good_by_the_copy_or_refused() -> None:
+    disk = SimulatedFileSystem()
+    store = ManifestStore(disk)
+    for number in range(4):
+        write_step(store, number)
+    (name,) = [
+        n for n in disk.list() if n.startswith("manifest.changes-") and not n.endswith(".copy")
+    ]
+    for position in range(len(disk.contents(name))):
+        damaged = disk.crash("nothing")
+        damaged.flip(name, position, 0x10)
+        assert is_as_after(read_manifest(damaged), 4)
+        damaged.flip(name + ".copy", position, 0x10)
+        try:
+            found = read_manifest(damaged)
+        except Corrupt:
+            continue
+        last = is_as_after(found, 3)  # it looks as if the last was never whole
+        assert last or is_as_after(found, 4)  # or what is damaged has no meaning
+    for missing in (name, COPY_NAME, name + ".copy"):
+        damaged = disk.crash("nothing")
+        damaged.remove(missing)
+        if missing == name:
+            with pytest.raises(Corrupt):
+                read_manifest(damaged)
+            continue
+        again = ManifestStore(damaged)
+        again.open()
+        base = damaged.contents(NAME)
+        write_step(again, 4)
+        assert damaged.contents(NAME) != base  # a new one, with a copy again
+        assert is_as_after(read_manifest(damaged, COPY_NAME), 5)
+
+
+@pytest.mark.usefixtures("large")
+def test_a_change_for_which_there_is_no_room_leaves_everything_as_it_was() -> None:
+    outcomes = set()
+    for more in range(0, 1_500, 13):
+        disk = SimulatedFileSystem()
+        store = ManifestStore(disk)
+        write_step(store, 0)
+        files = store.files()
+        disk.size_max = sum(len(disk.contents(name)) for name in disk.list()) + more
+        try:
+            write_step(store, 1)
+        except StorageFull:
+            assert is_as_after(read_manifest(disk.crash("nothing")), 1)
+            assert store.files() == files
+            outcomes.add("full")
+        else:
+            assert is_as_after(read_manifest(disk.crash("nothing")), 2)
+            outcomes.add("copied" if disk.exists(COPY_NAME) else "not copied")
+        disk.size_max = None
+        for number in range(store.head.checkpoint, len(STEPS)):
+            write_step(store, number)
+        assert is_as_after(read_manifest(disk.crash("nothing")), len(STEPS))
+        assert read_manifest(disk, COPY_NAME) == read_manifest(disk)
+    assert outcomes == {"full", "not copied", "copied"}
+
+
+def test_a_small_manifest_is_of_version_1_and_a_large_one_of_version_2() -> None:
+    disk = SimulatedFileSystem()
+    store = ManifestStore(disk)
+    store.write(Manifest(1), [state(1)], set(), [])
+    assert disk.contents(NAME)[8] == 1
+    store.write(Manifest(2), [state(id) for id in range(1_500)], set(), [])
+    assert disk.contents(NAME)[8] == 2
+    size = len(disk.contents(NAME))
+    store.write(Manifest(3), [state(7, 3)], set(), [])
+    assert len(disk.contents(NAME)) == size
+    (changes,) = [
+        n for n in disk.list() if n.startswith("manifest.changes-") and not n.endswith(".copy")
+    ]
+    assert len(disk.contents(changes)) < 1_000
+    assert {t.id: t.next_offset for t in read_manifest(disk).topics}[7] == 3  # type: ignore[union-attr]

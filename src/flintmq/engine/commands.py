@@ -12,7 +12,7 @@ What a command says was decided before it was written; apply refuses nothing. Ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct as Layout
 from typing import NamedTuple, TypeVar
@@ -249,6 +249,25 @@ class _StageHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 Command = Change | Append | Stage | Move
+
+
+def topics_of(command: Command) -> Iterable[int]:
+    """The ids of the topics whose state it may change."""
+    match command:
+        case CreateTopics(topics):
+            return [id for id, _ in topics]
+        case ConfigureTopics(topics, _, added):
+            return [*topics, *(id for id, _ in added)]
+        case DeleteTopics(topics):
+            return topics
+        case CommitStage():
+            return [place.topic for place in command.places]
+        case Move():
+            return command.source, command.target
+        case Stage() | AbortStages() | BeginEpoch() | LimitProducers():
+            return ()
+        case _:
+            return (command.topic,)
 
 
 def encode_command(command: Command) -> Sequence[Buffer]:

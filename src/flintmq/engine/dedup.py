@@ -20,7 +20,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -285,6 +285,8 @@ class Remembered:
         self._topics: dict[int, Producers] = {}
         # When the first of a topic was used, or before that: it may have been used since.
         self._fronts: list[tuple[int, int]] = []
+        self.on_change: Callable[[int], object] = lambda topic: None
+        """Told of topics before somebody is forgotten there."""
 
     def set_limits(self, age_ms: int, bytes_max: int) -> None:
         self.age_ms, self.bytes_max = age_ms, bytes_max
@@ -338,6 +340,7 @@ class Remembered:
         while fronts and (fronts[0][0] < before_ms or self.bytes > room):
             if self._is_first_known():
                 _, topic = fronts[0]
+                self.on_change(topic)
                 after = min(fronts[1:3], default=None)
                 self._topics[topic].forget_first(before_ms, self.bytes - room, after)
 

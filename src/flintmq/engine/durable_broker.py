@@ -13,7 +13,7 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple, ParamSpec, TypeVar
@@ -42,14 +42,7 @@ from ..storage.filesystem import FileSystem, LocalFileSystem, Lock
 from ..storage.frames import ENTRY, RESTART, Record
 from ..storage.group_commit import GroupCommit
 from ..storage.journal import FILE_BYTES, FIRST_FILE_BYTES, TORN, Journal
-from ..storage.manifest import (
-    CursorState,
-    Manifest,
-    TopicState,
-    check_not_lost,
-    read_manifest,
-    write_manifest,
-)
+from ..storage.manifest import CursorState, Manifest, ManifestStore, TopicState, check_not_lost
 from ..storage.scrub import Found, Scrubber, cause_of
 from ..storage.segments import (
     HIDDEN_TOPIC,
@@ -74,6 +67,7 @@ from .commands import (
     SetCursor,
     Stage,
     decode_command,
+    topics_of,
 )
 from .dedup import PRODUCER_BYTES, PRODUCER_SECONDS, Remembered, Snapshot
 from .durable_topic import DurableTopic
@@ -113,6 +107,9 @@ SLOW_DISK_SECONDS = 1.0
 
 RECOVERY_STEP_SECONDS = 0.02
 """How long recovery keeps the event loop to itself."""
+
+CHECKPOINT_STEP_SECONDS = 0.003
+"""How long a checkpoint does."""
 
 TOPICS_MADE_AT_ONCE = 128
 """How many one command makes on the fly: more would keep the event loop too long."""
@@ -181,7 +178,12 @@ class DurableBroker(Broker):
         self._making: asyncio.Task[None] | None = None
         self._lock: Lock | None = None
         self._store = SegmentStore(filesystem)
-        self._manifest = Manifest()
+        self._manifest = ManifestStore(filesystem)
+        self._changed: set[int] = set()
+        """Topics that are not as the last checkpoint has them."""
+        self._plan: _Plan | None = None
+        """The checkpoint that is being planned."""
+        self._durably_remembered.on_change = self._note_change
         self._index = 0
         self._journal_is_behind = False
         self._next_file = 1
@@ -275,7 +277,7 @@ class DurableBroker(Broker):
 
     async def _recover(self) -> int:
         """Take up what is there; how many records of the journal that were."""
-        manifest = read_manifest(self._filesystem)
+        manifest = self._manifest.open()
         if manifest is None:
             check_not_lost(self._filesystem, SEGMENTS, JOURNAL)
         else:
@@ -301,7 +303,7 @@ class DurableBroker(Broker):
         self._proposer = Proposer(self._submit, self.apply, durability, self._fault)
         self._proposer.queue_bytes_max = self._queue_bytes_max
         self._proposer.is_recovering = True
-        pace = _Pace(self._threaded)
+        pace = _Pace(self._threaded, RECOVERY_STEP_SECONDS)
         try:
             if manifest is not None:
                 self._check_segments(manifest)
@@ -313,7 +315,7 @@ class DurableBroker(Broker):
         self._proposer.is_recovering = False
         self._proposer.applied = self._index
         times = (topic.log.last_time for topic in self._by_id.values())
-        self.clock.begin_at(max(self._manifest.time_ms, *times, 0))
+        self.clock.begin_at(max(self._manifest.head.time_ms, *times, 0))
         self._staging_view = self._staging.copy()
         self._arm_staging()
         for topic in self._by_id.values():
@@ -378,7 +380,7 @@ class DurableBroker(Broker):
 
     async def _replay(self, pace: _Pace) -> int:
         records = 0
-        self._index = self._manifest.checkpoint
+        self._index = self._manifest.head.checkpoint
         known = self._journal.groups().get(_GROUP)
         if known is None:
             return 0
@@ -412,7 +414,6 @@ class DurableBroker(Broker):
             raise BrokerFailed(where, f"{type(error).__name__}: {error}") from error
 
     async def _take_up(self, manifest: Manifest, pace: _Pace) -> None:
-        self._manifest = manifest
         self._last_topic_id = manifest.last_topic_id
         self._epoch_number = manifest.epoch
         for state in manifest.topics:
@@ -433,6 +434,8 @@ class DurableBroker(Broker):
                 for cursor in state.cursors:
                     topic.apply_cursor(cursor.name, cursor.began, cursor.committed)
                 topic.restore_groups(state.groups, state.cancelled, state.discarded)
+                if not state.sizes:
+                    self._changed.add(state.id)  # it is of an earlier version
         remembered = self._durably_remembered
         remembered.time_ms = max(remembered.time_ms, manifest.producer_time)
         if manifest.producer_limits is not None:
@@ -450,15 +453,14 @@ class DurableBroker(Broker):
             for name in self._filesystem.list(SEGMENTS)
             if _SEGMENT_NAME.fullmatch(name)
         }
-        self._next_file = max(self._manifest.next_file, 1 + max(numbers.values(), default=0))
+        head = self._manifest.head
+        self._next_file = max(head.next_file, 1 + max(numbers.values(), default=0))
         known = self._journal.groups().get(_GROUP)
         if manifest is None and (known is None or known.first_index != 1):
             return
-        gone = set(self._manifest.obsolete)
+        gone = set(head.obsolete)
         self._litter = [
-            path
-            for path, number in numbers.items()
-            if path in gone or number >= self._manifest.next_file
+            path for path, number in numbers.items() if path in gone or number >= head.next_file
         ]
         self._remove_litter()
 
@@ -632,10 +634,14 @@ class DurableBroker(Broker):
         await asyncio.shield(self._last_change)
 
     def apply(self, command: Command) -> None:
+        if isinstance(command, Append):
+            self._note_change(command.topic)
+            if topic := self._durable(command.topic):
+                topic.apply_append(command.batch)
+            return
+        for id in topics_of(command):
+            self._note_change(id)
         match command:
-            case Append(id, batch):
-                if topic := self._durable(id):
-                    topic.apply_append(batch)
             case SetCursor(id, name, began, committed):
                 if topic := self._durable(id):
                     topic.apply_cursor(name, began, committed)
@@ -944,22 +950,25 @@ class DurableBroker(Broker):
         try:
             if self._proposer.failure is not None:
                 return self._proposer.failure
-            plan = self._plan_checkpoint()
+            plan = self._begin_plan()
             # What is proposed and not yet applied has to wait for the next one.
             self._being_flushed = self._since_checkpoint - self._proposer.queued_bytes
             self._since_checkpoint -= self._being_flushed
+            pace = _Pace(self._threaded, CHECKPOINT_STEP_SECONDS)
+            await self._take_states(plan, pace)
             done = await self._aside(self._write_checkpoint, plan)
-            self._install(plan, done)
+            await self._install(plan, done, pace)
             self._being_flushed = 0
             # Only now: until the sections were put in place, readers went by the old ones.
             await self._aside(self._remove_litter)
-            self._commit.release_before(done.manifest.position)
+            self._commit.release_before(plan.head.position)
             self._segments_full = None
             self._checkpoint_seconds.observe(perf_counter() - began)
             self._note_room()
             if self._journal_full is not None:
                 self._checkpoint_later()
         except StorageFull as error:
+            self._changed |= plan.changed
             self._checkpoint_failures += 1
             self._segments_full = error
             self._note_room()
@@ -973,7 +982,7 @@ class DurableBroker(Broker):
             self._fault("writing a checkpoint", error)
             return self._failure
         finally:
-            self._checkpointing = None
+            self._checkpointing = self._plan = None
             self._since_checkpoint += self._being_flushed  # of a checkpoint that failed
             self._being_flushed = 0
             self._note_backlog()
@@ -993,24 +1002,19 @@ class DurableBroker(Broker):
         Its index stays, so the journal is replayed over it. What is gone from it is what the
         journal drops or deletes behind that index.
         """
-        firsts = {
-            topic.id: topic.log.first_offset
-            for topic in self._by_id.values()
-            if isinstance(topic, DurableTopic)
-        }
-        topics = [_without(state, firsts.get(state.id)) for state in self._manifest.topics]
-        manifest = msgspec.structs.replace(self._manifest, topics=topics)
-        obsolete = self._manifest.files() - manifest.files()
-        if not obsolete:
+        known = self._manifest.topics
+        changed = [
+            left
+            for id in self._changed
+            if (state := known.get(id)) is not None
+            and (left := _without(state, self._durable(id))).sections != state.sections
+        ]
+        if not changed:
             return
-        manifest = msgspec.structs.replace(
-            manifest, next_file=self._next_file, obsolete=sorted({*self._litter, *obsolete})
-        )
+        head = msgspec.structs.replace(self._manifest.head, next_file=self._next_file)
         try:
-            await self._aside(write_manifest, self._filesystem, manifest)
-            for name in manifest.obsolete:
-                self._store.forget(name)
-            self._manifest, self._litter = manifest, list(manifest.obsolete)
+            await self._aside(self._write_manifest, head, changed, set())
+            self._forget_obsolete()
             await self._aside(self._remove_litter)
         except StorageFull:
             return
@@ -1026,49 +1030,64 @@ class DurableBroker(Broker):
     def _retry_checkpoint(self) -> None:
         """On a full disk: what was deleted or has had its time gives room with a checkpoint."""
         self._checkpoint_timer = None
-        has_news = self._proposer.applied > self._manifest.checkpoint
+        has_news = self._proposer.applied > self._manifest.head.checkpoint
         if self._segments_full is not None or (self._journal_full is not None and has_news):
             self._begin_checkpoint()
         elif self._journal_full is not None:
             self._checkpoint_later()
 
-    def _plan_checkpoint(self) -> _Plan:
-        """What a checkpoint has to write, as of what is applied right now."""
-        flushes = []
-        for topic in self._by_id.values():
-            if isinstance(topic, DurableTopic):
-                log = topic.log
-                log.drop_sections(len(log.sections_to_drop()))
-                tail = log.tail()
+    def _note_change(self, id: int) -> None:
+        """A topic is about to change: the checkpoint that is being planned takes it as it is."""
+        if self._plan is not None and id in self._plan.due:
+            self._take_state(self._plan, id)
+        self._changed.add(id)
+
+    def _begin_plan(self) -> _Plan:
+        """A checkpoint of what is applied right now. The states of topics are taken in steps, and
+        of those that change meanwhile before they do."""
+        applied, remembered = self._proposer.applied, self._durably_remembered
+        head = Manifest(
+            applied,
+            self._journal.position_of(_GROUP, applied + 1),
+            self._last_topic_id,
+            epoch=self._epoch_number,
+            time_ms=self.clock.now_ms(),
+            producer_limits=(remembered.age_ms, remembered.bytes_max),
+            producer_time=remembered.time_ms,
+        )
+        self._plan = _Plan(head, self._staging.copy(), self._changed.copy(), self._changed)
+        self._changed = set()
+        return self._plan
+
+    async def _take_states(self, plan: _Plan, pace: _Pace) -> None:
+        for id in sorted(plan.due):
+            if id in plan.due:
+                self._take_state(plan, id)
+                await pace.step_aside()
+        self._plan = None
+
+    def _take_state(self, plan: _Plan, id: int) -> None:
+        """What a topic has to write, as of now."""
+        plan.due.discard(id)
+        topic = self._by_id.get(id)
+        if topic is None:
+            plan.deleted.add(id)
+            return
+        if isinstance(topic, DurableTopic):
+            log = topic.log
+            log.drop_sections(len(log.sections_to_drop()))
+            if tail := log.tail():
                 small = 0
                 for section in reversed(log.sections):
                     if section.size >= OWN_SEGMENT_BYTES or log.is_damaged(section):
                         break
                     small += 1
-                if tail:
-                    merge = small if small >= SHARED_SECTIONS_MAX else 0
-                    merged = log.sections[-merge:] if merge else []
-                    flushes.append(_Flush(topic, tail, merge, merged))
-        applied = self._proposer.applied
-        remembered = self._durably_remembered
-        position = self._journal.position_of(_GROUP, applied + 1)
-        return _Plan(
-            applied,
-            position,
-            flushes,
-            [self._state_of(topic) for topic in self._by_id.values()],
-            self._last_topic_id,
-            self._staging.copy(),
-            self._epoch_number,
-            self.clock.now_ms(),
-            {
-                topic.id: topic.producers.snapshot()
-                for topic in self._by_id.values()
-                if isinstance(topic, DurableTopic) and topic.producers
-            },
-            (remembered.age_ms, remembered.bytes_max),
-            remembered.time_ms,
-        )
+                merge = small if small >= SHARED_SECTIONS_MAX else 0
+                merged = log.sections[-merge:] if merge else []
+                plan.flushes.append(_Flush(topic, tail, merge, merged))
+            if topic.producers:
+                plan.windows[id] = topic.producers.snapshot()
+        plan.states.append(self._state_of(topic))
 
     def _state_of(self, topic: Topic) -> TopicState:
         if not isinstance(topic, DurableTopic):
@@ -1099,15 +1118,13 @@ class DurableBroker(Broker):
                 self._filesystem.sync_directory(SEGMENTS)
             stages = states_of(plan.staging, staged_file)
             sections, merged, found = self._write_segments(plan.flushes)
-            topics = [_with_section(state, sections, merged) for state in plan.topics]
-            topics = [_with_windows(state, plan.windows.get(state.id)) for state in topics]
-            manifest = Manifest(
-                plan.checkpoint, plan.position, plan.last_topic_id, self._next_file, topics, stages,
-                plan.epoch, plan.time_ms, plan.producer_limits, plan.producer_time,
-            )  # fmt: skip
-            obsolete = {*self._litter, *self._manifest.files()} - manifest.files()
-            manifest = msgspec.structs.replace(manifest, obsolete=sorted(obsolete))
-            write_manifest(self._filesystem, manifest)
+            states = []
+            plan.states.sort(key=lambda state: state.id, reverse=True)
+            while plan.states:  # freed one by one, not all at the end on the event loop
+                state = _with_section(plan.states.pop(), sections, merged)
+                states.append(_with_windows(state, plan.windows.pop(state.id, None)))
+            head = msgspec.structs.replace(plan.head, next_file=self._next_file, stages=stages)
+            self._write_manifest(head, states, plan.deleted)
         except StorageFull:
             # The manifest is the old one: a full disk is noticed before the new one has its name.
             # Numbers are not used again, so that what cannot be removed now is in nobody's way.
@@ -1115,7 +1132,11 @@ class DurableBroker(Broker):
             with suppress(FlintError):
                 self._remove_litter()
             raise
-        return _Done(manifest, sections, merged, found, staged_file)
+        return _Done(sections, merged, found, staged_file)
+
+    def _write_manifest(self, head: Manifest, changed: list[TopicState], deleted: set[int]) -> None:
+        self._manifest.write(head, changed, deleted, self._litter)
+        self._next_file = self._manifest.head.next_file
 
     def _write_segments(
         self, flushes: list[_Flush]
@@ -1185,19 +1206,23 @@ class DurableBroker(Broker):
             store.close()
         return ([] if found else batches), found
 
-    def _install(self, plan: _Plan, done: _Done) -> None:
-        for flush in plan.flushes:
+    async def _install(self, plan: _Plan, done: _Done, pace: _Pace) -> None:
+        while plan.flushes:
+            flush = plan.flushes.pop()
             section = done.sections.get(flush.topic.id)
             if section is not None and flush.topic.id in self._by_id:
                 flush.topic.log.flushed(section, done.merged.get(flush.topic.id, 0))
+            await pace.step_aside()
         for found in done.found:
             self._take_note(found)
         if done.staged_file is not None:
             note_written(plan.staging, done.staged_file)
-        for name in done.manifest.obsolete:
+        self._forget_obsolete()
+
+    def _forget_obsolete(self) -> None:
+        self._litter = list(self._manifest.head.obsolete)
+        for name in self._litter:
             self._store.forget(name)
-        self._litter = list(done.manifest.obsolete)
-        self._manifest = done.manifest
 
     # --- backups
 
@@ -1209,8 +1234,8 @@ class DurableBroker(Broker):
         """Copy everything up to now to an empty place. Publishing goes on meanwhile."""
         check_empty(target)
         await self.checkpoint()
-        manifest = self._manifest
-        files = manifest.files()
+        manifest = self._manifest.whole()
+        files = self._manifest.files()
         self._copied.append(files)  # from here on, no checkpoint removes them
         try:
             where = target.describe()
@@ -1305,14 +1330,14 @@ def _may_be_made(name: object) -> bool:
 class _Pace:
     """Lets the event loop go on now and then: whoever asks how it goes is answered."""
 
-    def __init__(self, steps_aside: bool) -> None:
-        self._steps_aside = steps_aside
-        self._due = perf_counter() + RECOVERY_STEP_SECONDS
+    def __init__(self, steps_aside: bool, seconds: float) -> None:
+        self._steps_aside, self._seconds = steps_aside, seconds
+        self._due = perf_counter() + seconds
 
     async def step_aside(self) -> None:
         if self._steps_aside and perf_counter() >= self._due:
             await asyncio.sleep(0)
-            self._due = perf_counter() + RECOVERY_STEP_SECONDS
+            self._due = perf_counter() + self._seconds
 
 
 class _Flush(NamedTuple):
@@ -1322,33 +1347,33 @@ class _Flush(NamedTuple):
     merged: list[Section]
 
 
-class _Plan(NamedTuple):
-    checkpoint: int
-    position: int
-    flushes: list[_Flush]
-    topics: list[TopicState]
-    last_topic_id: int
+@dataclass(slots=True)
+class _Plan:
+    """A checkpoint: what it has to write."""
+
+    head: Manifest
     staging: Staging
-    epoch: int
-    time_ms: int
-    windows: dict[int, Snapshot]
-    producer_limits: tuple[int, int]
-    producer_time: int
+    due: set[int]
+    """The topics whose states are not taken yet."""
+    changed: set[int]
+    flushes: list[_Flush] = field(default_factory=list)
+    states: list[TopicState] = field(default_factory=list)
+    deleted: set[int] = field(default_factory=set)
+    windows: dict[int, Snapshot] = field(default_factory=dict)
 
 
 class _Done(NamedTuple):
-    manifest: Manifest
     sections: dict[int, Section]
     merged: dict[int, int]
     found: list[Found]
     staged_file: str | None
 
 
-def _without(state: TopicState, first_offset: int | None) -> TopicState:
+def _without(state: TopicState, topic: DurableTopic | None) -> TopicState:
     """A topic of an earlier checkpoint without what was dropped since; None: it was deleted."""
     first = state.next_offset
-    if first_offset is not None:
-        first = max(state.first_offset, min(first, first_offset))
+    if topic is not None:
+        first = max(state.first_offset, min(first, topic.log.first_offset))
     sections = [section for section in state.sections if section.next > first]
     sizes = state.sizes if sections else []  # the less is written the better: there is no room
     return msgspec.structs.replace(state, first_offset=first, sections=sections, sizes=sizes)

@@ -114,6 +114,9 @@ def replace_file(filesystem: FileSystem, name: str, buffers: Sequence[Buffer]) -
     try:
         file.pwritev(buffers, 0)
         file.sync_all()
+    except StorageFull:
+        filesystem.remove(beside)  # else it would keep what room there is
+        raise
     finally:
         file.close()
     filesystem.rename(beside, name)

@@ -36,7 +36,15 @@ from .inspect import (
     verify_segment,
 )
 from .journal_files import NEWEST
-from .manifest import COPY_NAME, NAME, Manifest, TopicState, read_manifest, write_manifest
+from .manifest import (
+    COPY_NAME,
+    NAME,
+    Manifest,
+    TopicState,
+    changes_in,
+    read_manifest,
+    write_manifest,
+)
 from .segments import HIDDEN_TOPIC, Section, Segment, SegmentWriter, sections
 
 DURABLE = TopicOptions(storage="durable", retention_bytes=None)
@@ -170,7 +178,7 @@ def carry_out(
     done: list[str] = list(plan.steps)
     manifest = plan.manifest or Manifest()
     bad = [name for name in plan.bad_segments if filesystem.exists(name)]
-    for name in (NAME, COPY_NAME, *bad):
+    for name in (NAME, COPY_NAME, *changes_in(filesystem), *bad):
         if filesystem.exists(name):
             tell(f"{name} to {aside}")
             copy_file(filesystem, name, filesystem, f"{aside}/{name.rpartition('/')[2]}")
