@@ -193,7 +193,7 @@ async def test_a_fault_in_a_checkpoint_stops_the_broker(
 ) -> None:
     await life.run(life.broker.create_topic("orders", {}))
     await life.publish("orders", b"safe")
-    failing(DurableBroker, "_plan_checkpoint")
+    failing(DurableBroker, "_begin_plan")
 
     with pytest.raises(BrokerFailed, match="writing a checkpoint"):
         await life.run(life.broker.checkpoint())
@@ -206,7 +206,7 @@ async def test_a_close_tells_of_a_fault_in_its_checkpoint(
 ) -> None:
     await life.run(life.broker.create_topic("orders", {}))
     await life.publish("orders", b"safe")
-    failing(DurableBroker, "_plan_checkpoint")
+    failing(DurableBroker, "_begin_plan")
 
     with pytest.raises(BrokerFailed, match="writing a checkpoint"):
         await life.run(life.broker.close())
@@ -222,7 +222,7 @@ async def test_an_error_of_ours_in_a_checkpoint_is_no_failure_of_the_disk(
 
     told: list[FlintError] = []
     life.broker.on_failed = told.append
-    monkeypatch.setattr(DurableBroker, "_plan_checkpoint", broken)
+    monkeypatch.setattr(DurableBroker, "_begin_plan", broken)
 
     with pytest.raises(BrokerFailed, match="nobody asked for this"):
         await life.run(life.broker.checkpoint())
