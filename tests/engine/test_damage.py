@@ -686,6 +686,58 @@ async def test_a_damaged_part_that_is_not_committed_is_left_out_and_staged_again
     await after.mq.close()
 
 
+@pytest.mark.parametrize("what", ["batch", "index"])
+@pytest.mark.parametrize("is_repaired", [False, True])
+async def test_a_damaged_part_whose_commit_is_in_the_journal_refuses_no_start(
+    place: Place, what: str, is_repaired: bool
+) -> None:
+    await place.mq.poll("orders", "g")
+    await place.mq.publish("orders", b"before")
+    await place.mq.stage("nightly", 7, "a", {"orders": [b"part of a"], "other": [b"whole"] * 2})
+    await place.broker.checkpoint()
+    await place.mq.stage("nightly", 7, "b", {"orders": [b"part of b"] * 3})
+    await place.broker.checkpoint()
+    await place.mq.commit("nightly", 7, ["a", "b"])
+    await place.mq.publish("orders", b"behind")
+    (place.damage if what == "batch" else place.damage_index)("part of b")
+    place = Place(place.disk.crash("everything"), place.clock)
+    if is_repaired:
+        carry_out(place.disk, plan_repair(place.disk, cut_journal=False))
+    lost = (2, 5) if what == "batch" and not is_repaired else (1, 5)
+
+    for _ in range(3):
+        place = await place.again()
+        readable = [b"before", b"part of a"][: lost[0]]
+        assert await read_all(place.mq, "orders") == [*readable, b"behind"]
+        assert place.stats("orders").damaged_ranges == [lost]
+        assert await read_all(place.mq, "other") == [b"whole"] * 2
+        assert [one.offset for one in await place.mq.commit("nightly", 7, ["a", "b"])] == [1, 0]
+        await place.broker.checkpoint()
+        place.broker.scrubber.run_pass()
+        await settle()
+    found = await place.mq.poll("orders", "g", max=10)
+    assert [message.value for message in found] == [*readable, b"behind"]
+    await place.mq.close()
+
+
+async def test_a_part_that_cannot_be_read_and_was_committed_is_tried_by_the_next_start(
+    place: Place,
+) -> None:
+    await place.mq.stage("nightly", 7, "a", {"orders": [b"part of a"]})
+    await place.broker.checkpoint()
+    await place.mq.commit("nightly", 7, ["a"])
+    disk = place.disk.crash("everything")
+    disk.fail("pread", name="segments/", times=1_000_000)
+    with pytest.raises(Corrupt, match="cannot be read from the disk; check the disk"):
+        await Place(disk, place.clock).mq
+    disk.heal()
+
+    after = Place(disk, place.clock)
+    await after.mq
+    assert await read_all(after.mq, "orders") == [b"part of a"]
+    await after.mq.close()
+
+
 async def test_what_the_disk_could_not_read_for_a_while_is_not_lost_to_a_group(
     place: Place,
 ) -> None:

@@ -77,9 +77,6 @@ class ModelCursor:
         self.returned: set[int] = set()
         """What readers of the name held when they ended: it is read next."""
 
-    def unread_from(self) -> int:
-        return min([self.position, *self.returned])
-
 
 class TopicModel(RuleBasedStateMachine):
     """`log` holds every message ever: size, time, expiry, and why it was dropped (or None)."""
@@ -152,6 +149,22 @@ class TopicModel(RuleBasedStateMachine):
     def lost(self, start: int, stop: int) -> int:
         return sum(why != "expired" for why in self.why[start:stop])
 
+    def lost_returned(self, cursor: ModelCursor) -> int:
+        """What a reader left and retention took."""
+        return sum(self.lost(at, at + 1) for at in cursor.returned if at < self.first)
+
+    def miss_returned(self, cursor: ModelCursor) -> None:
+        cursor.missed += self.lost_returned(cursor)
+        cursor.returned = {offset for offset in cursor.returned if offset >= self.first}
+
+    def done_before(self, label: str) -> int:
+        """A name that commits is done with what it has committed, others with what they read."""
+        cursor = self.cursors[label]
+        held: set[int] = set()
+        if cursor.committed is not None:
+            held = set().union(*(held for _, name, held in self.readers if name == label))
+        return min([cursor.position, *cursor.returned, *held])
+
     # --- what happens
 
     @rule(
@@ -169,7 +182,7 @@ class TopicModel(RuleBasedStateMachine):
             expected, sizes = MessageTooLarge, []
         elif self.options.overflow != "drop_oldest" and self.fitting(sizes) < len(sizes):
             if self.cursors:
-                passed = min(cursor.unread_from() for cursor in self.cursors.values())
+                passed = min(map(self.done_before, self.cursors))
                 self.drop(max(self.first, min(passed, len(self.log))), "read")
             room = self.fitting(sizes)
             if room < len(sizes):
@@ -268,7 +281,7 @@ class TopicModel(RuleBasedStateMachine):
         return expected, passed
 
     def read_returned(self, cursor: ModelCursor, count: int) -> tuple[list[int], set[int]]:
-        cursor.returned = {offset for offset in cursor.returned if offset >= self.first}
+        self.miss_returned(cursor)
         if not cursor.returned:
             return [], set()
         first = end = min(cursor.returned)
@@ -295,14 +308,14 @@ class TopicModel(RuleBasedStateMachine):
         named = [entry for entry in self.readers if not entry[1].startswith("*")]
         reader, label, mine = data.draw(st.sampled_from(named))
         cursor = self.cursors[label]
-        cursor.returned = {offset for offset in cursor.returned if offset >= self.first}
         others = [
             offset
             for other, name, held in self.readers
             if name == label and other is not reader
             for offset in held
         ]
-        cursor.committed = min([cursor.position, *others, *cursor.returned])
+        unread = [offset for offset in cursor.returned if offset >= self.first]
+        cursor.committed = min([cursor.position, *others, *unread])
         assert now(reader.commit(None)) == cursor.committed
         mine.clear()
 
@@ -314,6 +327,8 @@ class TopicModel(RuleBasedStateMachine):
         self.readers.remove(entry)
         cursor = self.cursors[label]
         cursor.members -= 1
+        if not cursor.members:
+            self.miss_returned(cursor)
         cursor.returned |= held
         if not cursor.members:
             if label.startswith("*"):
@@ -338,7 +353,9 @@ class TopicModel(RuleBasedStateMachine):
             for label, cursor in self.cursors.items()
         }
         assert stats.missed == {
-            label: cursor.missed + self.lost(cursor.position, self.first)
+            label: cursor.missed
+            + self.lost(cursor.position, self.first)
+            + self.lost_returned(cursor)
             for label, cursor in self.cursors.items()
         }
         assert stats.subscribers == len(self.readers)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .builder import BatchBuilder, absolute, concat, slice_batch
+from .builder import BatchBuilder, absolute, concat, lost_rows, slice_batch
 from .compression import check_compression
 from .format import (
     CONTENT_TYPES,
@@ -26,7 +26,7 @@ from .format import (
     RowSource,
     key_hash,
 )
-from .record_batch import DecodeCache, RecordBatch, decode_all
+from .record_batch import DecodeCache, LostBatch, RecordBatch, decode_all
 
 __all__ = [
     "BatchBuilder",
@@ -34,7 +34,9 @@ __all__ = [
     "RowSource",
     "DecodeCache",
     "absolute",
+    "LostBatch",
     "concat",
+    "lost_rows",
     "slice_batch",
     "decode_all",
     "check_compression",

@@ -39,7 +39,7 @@ from .format import (
     moment,
     pad,
 )
-from .record_batch import RecordBatch
+from .record_batch import LostBatch, RecordBatch
 
 
 class BatchBuilder:
@@ -506,6 +506,24 @@ def concat(batches: Sequence[RecordBatch], compression: str = "none") -> RecordB
             expected += batch.row_count
         builder.extend(batch, 0, batch.row_count)
     return builder.seal(compression=compression)
+
+
+def lost_rows(count: int, size: int = 0) -> LostBatch:
+    """What stands for rows that are damaged, of about their size."""
+    rows = BatchBuilder()
+    value = bytes(size // count)
+    for _ in range(count):
+        rows.append(value)
+    batch = rows.seal()
+    return LostBatch(
+        columns=batch.columns,
+        row_count=count,
+        body=batch.body,
+        control_length=batch.control_length,
+        payload_length=batch.payload_length,
+        raw_length=batch.raw_length,
+        body_checksum=batch.body_checksum ^ 1,
+    )
 
 
 def slice_batch(batch: RecordBatch, start: int, stop: int) -> RecordBatch:

@@ -445,6 +445,13 @@ class RecordBatch:
         )
 
 
+class LostBatch(RecordBatch):
+    """Stands for rows that are damaged. Its checksum is wrong: they stay so where it is written to,
+    and it is joined with no other."""
+
+    __slots__ = ()
+
+
 def _check_entries(first: int, last: int, layout: Layout) -> None:
     if not 0 <= first <= last <= layout.header_count:
         raise Corrupt("the rows of the headers of a record batch are out of order")

@@ -299,7 +299,13 @@ class Broker(QueueVerbs):
                 batch = copy(staged.batch)  # a checkpoint may be writing the staged one
                 batch.stamp(offsets[topic.id], times[topic.id])
                 offsets[topic.id] += batch.row_count
+                if staged.damage:
+                    self._note_lost(topic, batch, staged)
                 topic.apply_append(batch)
+
+    def _note_lost(self, topic: Topic, batch: RecordBatch, staged: StagedBatch) -> None:
+        """What is about to be appended stands for rows that the disk has damaged."""
+        raise NotImplementedError("what is in memory is not damaged")
 
     def set_staged_seconds(self, seconds: float) -> None:
         """Also for what is staged now."""

@@ -206,6 +206,8 @@ class StagedBatch:
     batch: RecordBatch
     file: str | None = None
     """The segment that holds it, once a checkpoint has written it."""
+    damage: str = ""
+    """Why its rows cannot be had, where they cannot: the batch stands for them."""
 
 
 class Stage(NamedTuple):

@@ -66,6 +66,7 @@ from .commands import (
     LimitProducers,
     SetCursor,
     Stage,
+    StagedBatch,
     decode_command,
     topics_of,
 )
@@ -853,6 +854,11 @@ class DurableBroker(Broker):
 
     async def _caught_up(self) -> None:
         await self._proposer.wait_applied()
+
+    def _note_lost(self, topic: Topic, batch: RecordBatch, staged: StagedBatch) -> None:
+        assert isinstance(topic, DurableTopic), "only they keep anything on the disk"
+        first, next = batch.base_offset, batch.base_offset + batch.row_count
+        topic.log.note_damage(first, next, staged.file or SEGMENTS, staged.damage)
 
     async def _change_staging(self, command: Stage | CommitStage | AbortStages) -> None:
         done = self._proposer.begin(command)

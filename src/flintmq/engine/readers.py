@@ -58,6 +58,11 @@ class Cursor:
         returned = self.returned.first() if self.returned else None
         return self.position if returned is None else min(self.position, returned)
 
+    def lost_before(self, offset: int) -> Ranges:
+        """What lies before an offset of what a reader left and nobody has come to."""
+        first = self.returned.first()
+        return [] if first is None else self.returned.present(first, offset)
+
     def done_before(self) -> int:
         """Everything before this may go: it was read and, by a name that commits, is in nobody's
         hands any more."""
@@ -142,14 +147,14 @@ class Reader:
     def miss_returned(self) -> Missed | None:
         """Retention took what a reader held that had ended, before another came to it."""
         cursor, topic = self._cursor, self._topic
-        first, behind = cursor.returned.first(), topic.log.first_offset
-        if first is None or first >= behind:
+        behind = topic.log.first_offset
+        lost = cursor.lost_before(behind)
+        if not lost:
             return None
-        lost = cursor.returned.present(first, behind)
         cursor.returned.discard_before(behind)
         count = sum(topic.missed_between(start, stop) for start, stop in lost)
         cursor.missed += count
-        return Missed(topic.name, first, behind, count) if count else None
+        return Missed(topic.name, lost[0][0], behind, count) if count else None
 
     def _take_returned(self, max_rows: int, gap: Missed | None) -> Rows:
         """Rows that another reader of the name held when it ended."""

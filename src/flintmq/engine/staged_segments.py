@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from ..errors import FlintError
+from ..batch import lost_rows
+from ..errors import Corrupt, FlintError
 from ..logs import event
 from ..storage.manifest import PartState, StagedState, WriterState
 from ..storage.segments import HIDDEN_TOPIC, SegmentStore, SegmentWriter, is_damage
@@ -73,8 +74,9 @@ def _batch_states(batches: Sequence[StagedBatch], fresh_file: str | None) -> lis
 def restore_staging(staging: Staging, states: Sequence[WriterState], store: SegmentStore) -> None:
     """Take up what a manifest says is staged; the batches are read and checked.
 
-    A part that is damaged was never committed, so nobody was promised anything of it: it is left
-    out and its writer stages it again, as it does with a part that was dropped for its age.
+    A part that is damaged and not committed is left out: nobody was promised anything of it, and
+    its writer stages it again, as it does with a part that was dropped for its age. Where its
+    commit is in the journal, its rows are damaged messages.
     """
     for state in states:
         places = [Place(*place) for place in state.places]
@@ -85,7 +87,9 @@ def restore_staging(staging: Staging, states: Sequence[WriterState], store: Segm
             except FlintError as error:
                 if not is_damage(error):
                     raise
-                staging.damaged.add((state.name, part.number, part.part))
+                is_proven = isinstance(error, Corrupt)
+                lost = _lost_of(part.batches, store) if is_proven else None
+                staging.damaged[state.name, part.number, part.part] = lost
                 event(
                     _log,
                     logging.ERROR,
@@ -98,6 +102,25 @@ def restore_staging(staging: Staging, states: Sequence[WriterState], store: Segm
                 )
                 continue
             staging.add(state.name, part.number, part.part, part.time, batches)
+
+
+def _lost_of(batches: Sequence[StagedState], store: SegmentStore) -> list[StagedBatch]:
+    """What stands for a damaged part; what is whole of it stays. Nothing where a file's index is
+    lost: then only a commit says how many there were."""
+    found: list[StagedBatch] = []
+    for kept in batches:
+        try:
+            found.append(_batch_of(kept, store))
+        except FlintError as error:
+            try:
+                entry = store.segment(kept.file).entry_at(HIDDEN_TOPIC, kept.offset)
+            except FlintError:
+                return []
+            batch = lost_rows(entry.rows, entry.size)
+            batch.stamp(entry.base, entry.first_time)
+            cause = str(error).partition(";")[0]
+            found.append(StagedBatch(kept.topic, kept.name, batch, kept.file, cause))
+    return found
 
 
 def _batch_of(kept: StagedState, store: SegmentStore) -> StagedBatch:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..batch import lost_rows
 from ..errors import Corrupt, InvalidRequest, NotStaged, QueueFull
 from .commands import AbortStages, CommitStage, Place, Stage, StagedBatch
 
@@ -57,8 +58,9 @@ class Staging:
         self._writer_bytes_max, self._staged_bytes_max = writer_bytes_max, staged_bytes_max
         self.writers: dict[str, Writer] = {}
         self.size = 0
-        self.damaged: set[tuple[str, int, str]] = set()
-        """Writer, number and part of what could not be read at the start, and is left out."""
+        self.damaged: dict[tuple[str, int, str], list[StagedBatch] | None] = {}
+        """By writer, number and part, what could not be read at the start, and is left out: what
+        stands for its batches where a checksum says that they are damaged."""
         self.next_offset = 0
         """Of the hidden log."""
 
@@ -164,7 +166,7 @@ class Staging:
         for staged in batches:
             end = staged.batch.base_offset + staged.batch.row_count
             self.next_offset = max(self.next_offset, end)
-        self.damaged.discard((writer, number, part))
+        self.damaged.pop((writer, number, part), None)
         known = self.writers.setdefault(writer, Writer())
         parts = known.parts.setdefault(number, {})
         replaced = parts.pop(part, None)
@@ -175,11 +177,39 @@ class Staging:
 
     def _commit(self, command: CommitStage) -> list[StagedBatch]:
         """Take the named parts out, drop the others up to that number, and remember it."""
-        taken = self.find(command.writer, command.number, command.parts)
+        taken = self._taken(command)
         writer = self.writers.setdefault(command.writer, Writer())
         for number in [number for number in writer.parts if number <= command.number]:
             self._drop(writer, number)
         writer.last, writer.places = command.number, list(command.places)
+        return taken
+
+    def _taken(self, command: CommitStage) -> list[StagedBatch]:
+        """The batches that a commit appends. It was promised: where a part is damaged or missing
+        by now, as many rows as it had take their places, and are damaged."""
+        known = self.writers.get(command.writer) or Writer()
+        there = known.parts.get(command.number, {})
+        taken: list[StagedBatch] = []
+        for part in command.parts:
+            if part in there:
+                taken += there[part].batches
+            elif (command.writer, command.number, part) in self.damaged:
+                lost = self.damaged.pop((command.writer, command.number, part))
+                if lost is None:
+                    raise Corrupt(
+                        f"part {part!r} of number {command.number}, which {command.writer!r} has "
+                        "committed, cannot be read from the disk; check the disk and start again, "
+                        "or run `flintmq log repair` to go on without it"
+                    )
+                taken += lost
+        for place in command.places:
+            found = [staged for staged in taken if staged.topic == place.topic]
+            if sum(staged.batch.row_count for staged in found) != place.rows:
+                taken = [staged for staged in taken if staged.topic != place.topic]
+                why = "a part that was committed is missing"
+                taken.append(
+                    StagedBatch(place.topic, place.name, lost_rows(place.rows), damage=why)
+                )
         return taken
 
     def _abort(self, command: AbortStages) -> None:
@@ -210,7 +240,7 @@ class Staging:
             for name, writer in self.writers.items()
         }
         other.size, other.next_offset = self.size, self.next_offset
-        other.damaged = set(self.damaged)
+        other.damaged = dict(self.damaged)
         return other
 
 

@@ -1002,13 +1002,14 @@ class Topic:
         if reader not in self._readers:
             return
         self._readers.discard(reader)
+        if cursor.members == 1:
+            reader.miss_returned()  # what it has itself was read
         reader.let_go()
         cursor.members -= 1
         if not cursor.members:
             if cursor.name is None:
                 del self._cursors[cursor.label]
             else:
-                reader.miss_returned()
                 cursor.rest(self.log.first_offset)
         self.bell.ring()  # its own pending reads end, others may get what it left
         self._wake_publisher()
@@ -1306,14 +1307,19 @@ class Topic:
             drops={"retention": cursor.missed} if cursor.missed else {},
         )
 
+    def _not_told(self, cursor: Cursor) -> int:
+        """How many a cursor has missed that nobody has heard of yet."""
+        first = self.log.first_offset
+        lost = cursor.lost_before(first)
+        if cursor.position < first:
+            lost.append((cursor.position, first))
+        return sum(self.missed_between(start, stop) for start, stop in lost)
+
     def stats(self) -> TopicStats:
         log, now_ms = self.log, self.clock.now_ms()
         self.delivered.add(0, now_ms)
         missed = {
-            label: cursor.missed + self.missed_between(cursor.position, log.first_offset)
-            if cursor.position < log.first_offset
-            else cursor.missed
-            for label, cursor in self._cursors.items()
+            label: cursor.missed + self._not_told(cursor) for label, cursor in self._cursors.items()
         }
         return TopicStats(
             name=self.name,

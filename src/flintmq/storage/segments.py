@@ -33,7 +33,7 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from ..batch import RecordBatch
+from ..batch import LostBatch, RecordBatch
 from ..batch.checksum import crc32c
 from ..batch.format import (
     DELIVER_AT,
@@ -424,6 +424,7 @@ def joined(batches: Iterable[RecordBatch], rows_max: int, bytes_max: int) -> Ite
     rows = size = 0
     for batch in batches:
         small = batch.is_plain and not batch.compression and batch.row_count < rows_max // 2
+        small = small and not isinstance(batch, LostBatch)
         if run and (
             not small or rows + batch.row_count > rows_max or size + batch.byte_length > bytes_max
         ):

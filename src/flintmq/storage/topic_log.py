@@ -166,10 +166,15 @@ class TopicLog:
 
     def locate(self, offset: int) -> tuple[RecordBatch, int, int]:
         """The batch that holds `offset`, the row there, and the row behind the batch's last."""
+        if self.damaged and (known := self.damage_at(offset)) is not None:
+            raise self._corrupt(known)
         if self._tail_bases and offset >= self._tail_bases[0]:
-            batch = self._tail[bisect_right(self._tail_bases, offset) - 1]
-        else:
-            batch = self._sealed(offset)
+            return self._in_tail(offset)
+        batch = self._sealed(offset)
+        return batch, offset - batch.base_offset, batch.row_count
+
+    def _in_tail(self, offset: int) -> tuple[RecordBatch, int, int]:
+        batch = self._tail[bisect_right(self._tail_bases, offset) - 1]
         return batch, offset - batch.base_offset, batch.row_count
 
     def locate_first(self) -> tuple[RecordBatch, int, int]:
@@ -288,7 +293,7 @@ class TopicLog:
         """What holds the control columns of `offset`, its row there, and the row behind the last;
         None as the first where they are plain, or cannot be read. No payload is read."""
         if self._is_in_tail(offset):
-            batch, row, stop = self.locate(offset)
+            batch, row, stop = self._in_tail(offset)
             return batch if batch.columns & NOT_PLAIN else None, row, stop
         section = self._section(offset)
         if section.columns & NOT_PLAIN:
@@ -304,7 +309,7 @@ class TopicLog:
         cannot be read, all messages are taken to be as young as the last, and to have no expiry of
         their own unless the control columns say so."""
         if self._is_in_tail(offset):
-            return self.locate(offset)
+            return self._in_tail(offset)
         section = self._section(offset)
         base, next, time = section.base, section.next, section.last_time
         control: RecordBatch | None = None
