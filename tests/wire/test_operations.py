@@ -29,7 +29,9 @@ SAMPLES: list[Control] = [
     ops.AbortStage("w", 1),
     ops.SetTopic("orders", {"ttl": 60.0}),
     ops.Name("orders"),
-    ops.OpenReader("orders", "n", ["time", 1_700_000_000_000], "priority > 3", True, True, [1]),
+    ops.OpenReader(
+        "orders", "n", ["time", 1_700_000_000_000], "priority > 3", True, True, [1], [(1, 5, 9)]
+    ),
     ops.OpenFeed("orders.>", 10, "block", None),
     ops.StreamOpened(3, {0: 17}, 2, 9),
     ops.Take(3, 100, None),
@@ -109,3 +111,11 @@ def test_every_operation_is_in_the_documentation() -> None:
 
     for op in Op:
         assert f"| {int(op)} | {op.name} |" in text, op.name
+
+
+def test_a_reader_is_opened_as_clients_did_that_hold_nothing() -> None:
+    before = "97a66f7264657273a16e92a474696d65cf0000018bcfe56800ac7072696f72697479203e2033c3c39101"
+
+    opened = msgspec.msgpack.decode(bytes.fromhex(before), type=ops.OpenReader)
+
+    assert (opened.partitions, opened.held) == ([1], [])
