@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 
 from flintmq.client.client import Client
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import durable_broker
 from flintmq.serde.codec import Codec
 from flintmq.storage.filesystem import LocalFile, LocalFileSystem
 
@@ -61,7 +61,7 @@ class Workload:
 
     async def _fill(self, directory: Path, names: list[str]) -> dict[str, float]:
         filesystem = CountingFileSystem(directory)
-        broker = DurableBroker(filesystem)
+        broker = durable_broker(filesystem)
         async with Client(broker, Codec(), auto_create=True, timeout=30) as mq:
             start = perf_counter()
             await _publish_to_each(mq, names)
@@ -70,7 +70,7 @@ class Workload:
             await _publish_to_each(mq, names)
             again = perf_counter() - start
             syncs, start = filesystem.syncs, perf_counter()
-            await broker.checkpoint()
+            await broker.host.checkpoint()
             return {
                 "first": len(names) / first,
                 "again": len(names) / again,
@@ -81,7 +81,7 @@ class Workload:
     async def _open_again(self, directory: Path, names: list[str]) -> dict[str, float]:
         start = perf_counter()
         async with Client(
-            DurableBroker(CountingFileSystem(directory)), Codec(), auto_create=False, timeout=30
+            durable_broker(CountingFileSystem(directory)), Codec(), auto_create=False, timeout=30
         ) as mq:
             opened = perf_counter() - start
             for name in names:

@@ -168,11 +168,11 @@ def _durable(
         raise InvalidRequest(f"the path of {url!r} is not valid Unicode") from None
     if "\0" in directory:
         raise InvalidRequest(f"the path of {url!r} holds a NUL")
-    from .engine.durable_broker import DurableBroker
+    from .engine.host import durable_broker
     from .storage.filesystem import LocalFileSystem
 
     codec = Codec(decoded_bytes_max)
-    broker = DurableBroker(
+    broker = durable_broker(
         LocalFileSystem(Path(directory)), clock=clock, decoder=codec, fsync=fsync
     )
     return _client(url, broker, codec, auto_create, timeout, spans)

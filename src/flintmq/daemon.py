@@ -22,8 +22,8 @@ from . import __version__
 from .collecting import keep_pauses_short
 from .config import SETTINGS, Config, changed
 from .config_kinds import shown_address
-from .engine.durable_broker import DurableBroker
-from .engine.staging import Staging
+from .engine.host import durable_broker
+from .engine.state.staging import Staging
 from .errors import FlintError, InvalidRequest, StorageFailed
 from .event_loop import loop_factory as loop_factory
 from .exposure import check_exposure
@@ -98,7 +98,7 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._is_told = False
         self._failure: FlintError | None = None
-        self._broker = DurableBroker(
+        self._broker = durable_broker(
             LocalFileSystem(config.data_dir),
             decoder=Codec(filtered_bytes_max=config.max_decoded_bytes),
             fsync=config.fsync,
@@ -118,8 +118,8 @@ class Daemon:
         )
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
-        self._broker.on_failed = self._broker_failed
-        self._broker.on_damage = self._damage_found
+        self._broker.host.on_failed = self._broker_failed
+        self._broker.host.damages.on_noted = self._damage_found
         self._noting: asyncio.Task[None] | None = None
         self.gate = gate_for(config)
         self.tls = tls_of(config)
@@ -239,7 +239,7 @@ class Daemon:
             native=self._server,
             version=__version__,
             why_not_ready=self._why_not_ready,
-            damaged_messages=self._broker.damaged_messages,
+            damaged_messages=self._broker.host.damages.messages,
             can_be_asked=lambda: self._is_listening and not self._is_closed,
             failure=lambda: self._failure,
             turns=self._turns,
@@ -396,13 +396,13 @@ class Daemon:
         self.gate.reload()
 
     def _reload_broker(self, before: Config, after: Config) -> None:
-        self._broker.slow_disk_seconds = after.slow_disk_seconds
-        self._broker.scrubber.set_rate(after.scrub_bytes)
+        self._broker.host.slow_disk_seconds = after.slow_disk_seconds
+        self._broker.host.damages.scrubber.set_rate(after.scrub_bytes)
         self._broker.auto_create = after.auto_create
         self._broker.set_topic_defaults(after.topic_defaults)
         self._broker.set_staged_seconds(after.staged_seconds)
-        self._broker.set_producer_limits(after.producer_seconds, after.max_producer_bytes)
-        self._broker.set_sizes(
+        self._broker.host.set_producer_limits(after.producer_seconds, after.max_producer_bytes)
+        self._broker.host.set_sizes(
             checkpoint_bytes=after.checkpoint_bytes, queue_bytes_max=after.max_queue_bytes
         )
 
@@ -478,7 +478,7 @@ class Daemon:
         )
 
     def _note_recovery(self) -> None:
-        found = self._broker.recovery
+        found = self._broker.host.recovery
         if found is None:
             return
         noted = {
@@ -490,7 +490,7 @@ class Daemon:
         with suppress(FlintError):  # it is no more than a note
             filesystem = LocalFileSystem(self.config.data_dir)
             replace_file(filesystem, RECOVERY, [msgspec.json.encode(noted)])
-            if filesystem.exists(DAMAGE) and not self._broker.damages():
+            if filesystem.exists(DAMAGE) and not self._broker.host.damages.known():
                 filesystem.remove(DAMAGE)  # it is found again, unless it was mended
 
     def _damage_found(self) -> None:
@@ -501,7 +501,7 @@ class Daemon:
         """Keep what is damaged for `flintmq doctor`; what is found in one go is noted at once."""
         await asyncio.sleep(NOTE_SECONDS)
         self._noting = None
-        damages = self._broker.damages()
+        damages = self._broker.host.damages.known()
         with suppress(FlintError):  # it is no more than a note
             filesystem = LocalFileSystem(self.config.data_dir)
             await asyncio.to_thread(

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from flintmq.cli.root import run
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import Host
 from tests.serving import serving
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A broker in a directory: commands take file:// as they take flint://."""
-    monkeypatch.setattr(DurableBroker, "first_file_bytes", 16 * 1024)
+    monkeypatch.setattr(Host, "first_file_bytes", 16 * 1024)
     (tmp_path / "data").mkdir()
     monkeypatch.setenv("FLINTMQ_SERVER", f"file://{tmp_path}/data")
     return f"file://{tmp_path}/data"

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import flintmq
 from flintmq.cli.root import root, run
 from flintmq.config import SETTINGS
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import Host
 from tests.power_cut import copy_as_cut
 
 VALUES = [b"message %d" % number for number in range(10)]
@@ -24,7 +24,7 @@ Flint = Any
 
 @pytest.fixture(autouse=True)
 def _small_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DurableBroker, "first_file_bytes", 16 * 1024)
+    monkeypatch.setattr(Host, "first_file_bytes", 16 * 1024)
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ import pytest
 import flintmq
 from flintmq.config import SETTINGS, Config
 from flintmq.daemon import Daemon, http_limits_of, limits_of, slowness_of
-from flintmq.engine.dedup import PRODUCER_BYTES, PRODUCER_SECONDS
 from flintmq.engine.proposer import QUEUE_BYTES_MAX
-from flintmq.engine.staging import STAGED_BYTES_MAX, STAGED_SECONDS, WRITER_BYTES_MAX
+from flintmq.engine.state.producers import PRODUCER_BYTES, PRODUCER_SECONDS
+from flintmq.engine.state.staging import STAGED_BYTES_MAX, STAGED_SECONDS, WRITER_BYTES_MAX
 from flintmq.errors import NotAuthenticated
 from flintmq.serde.codec import FILTERED_BYTES_MAX
 from flintmq.servers import slowing
@@ -67,19 +67,19 @@ def _shown_to(daemon: Daemon, keys: tuple[str, ...]) -> tuple[str, ...]:
 OWN_HOSTS = {"127.0.0.1", "::1", socket.gethostname().lower()}
 
 ACTS: dict[str, Callable[[Daemon], Any]] = {
-    "data_dir": lambda d: d._broker._filesystem.root,  # type: ignore[attr-defined]
-    "fsync": lambda d: d._broker._policy,
-    "checkpoint_bytes": lambda d: d._broker._checkpoint_bytes,
-    "journal_file_bytes": lambda d: d._broker._journal_file_bytes,
-    "max_queue_bytes": lambda d: d._broker._queue_bytes_max,
+    "data_dir": lambda d: d._broker.host.filesystem.root,  # type: ignore[attr-defined]
+    "fsync": lambda d: d._broker.host._policy,
+    "checkpoint_bytes": lambda d: d._broker.host._checkpoint_bytes,
+    "journal_file_bytes": lambda d: d._broker.host._journal_file_bytes,
+    "max_queue_bytes": lambda d: d._broker.host._queue_bytes_max,
     "auto_create": lambda d: d._broker.auto_create,
-    "topic_defaults": lambda d: d._broker._topic_defaults,
-    "staged_seconds": lambda d: d._broker._staged_ms / 1000,
-    "producer_seconds": lambda d: d._broker._producer_limits[0] / 1000,
-    "max_producer_bytes": lambda d: d._broker._producer_limits[1],
-    "max_staged_bytes": lambda d: d._broker._staging._staged_bytes_max,
-    "max_staged_writer_bytes": lambda d: d._broker._staging._writer_bytes_max,
-    "max_decoded_bytes": lambda d: d._broker._decoder._filtered_bytes_max,  # type: ignore[union-attr]
+    "topic_defaults": lambda d: d._broker._topic_verbs._defaults,
+    "staged_seconds": lambda d: d._broker._staged._rest_ms / 1000,
+    "producer_seconds": lambda d: d._broker.host._producer_limits[0] / 1000,
+    "max_producer_bytes": lambda d: d._broker.host._producer_limits[1],
+    "max_staged_bytes": lambda d: d._broker.shard.state.staging._staged_bytes_max,
+    "max_staged_writer_bytes": lambda d: d._broker.shard.state.staging._writer_bytes_max,
+    "max_decoded_bytes": lambda d: d._broker.shard.around.decoder._filtered_bytes_max,  # type: ignore[union-attr]
     "max_connections": lambda d: d._server.limits.connections,
     "max_frame_bytes": lambda d: d._server.limits.frame_bytes,
     "max_in_flight_bytes": lambda d: d._server.limits.in_flight_bytes,
@@ -91,8 +91,8 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "idle_timeout": lambda d: d._server.limits.idle_seconds,
     "ping_seconds": lambda d: d._server.limits.ping_seconds,
     "grace_seconds": lambda d: d._server.limits.grace_seconds,
-    "slow_disk_seconds": lambda d: d._broker.slow_disk_seconds,
-    "scrub_bytes": lambda d: d._broker.scrubber.bytes_per_second,
+    "slow_disk_seconds": lambda d: d._broker.host.slow_disk_seconds,
+    "scrub_bytes": lambda d: d._broker.host.damages.scrubber.bytes_per_second,
     "max_away": lambda d: d._server.limits.away,
     "max_away_bytes": lambda d: d._server.limits.away_bytes,
     "auth": lambda d: _gate(d)._mode,
@@ -227,7 +227,7 @@ async def test_what_can_be_changed_while_running_is_and_the_rest_stays(tmp_path:
             assert getattr(told.daemon.config, setting.name) == wanted, setting.name
             if setting.name in ACTS:
                 assert ACTS[setting.name](told.daemon) == wanted, setting.name
-        assert told.daemon._broker._proposer.queue_bytes_max == told.config.max_queue_bytes
+        assert told.daemon._broker.shard.proposer.queue_bytes_max == told.config.max_queue_bytes
 
 
 async def test_what_changed_is_logged_and_what_needs_a_restart_is_one_warning(
@@ -403,7 +403,7 @@ async def test_topics_have_the_options_that_were_configured_unless_told_otherwis
             await mq.publish("later", b"x")
             await mq.create_topic("kept", storage="durable")
 
-        topics = {name: topic.options for name, topic in told.daemon._broker._topics.items()}
+        topics = {name: topic.options for name, topic in told.daemon._broker.shard.topics.items()}
         said = ("retention_count", "ttl", "dead_letter_topic", "storage", "retention_bytes")
         assert {n: tuple(getattr(o, s) for s in said) for n, o in topics.items()} == {
             "orders": (2, 60.0, "dead", "durable", None),

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import pytest
 
 import flintmq
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.broker import Broker
+from flintmq.engine.host import Host
 from flintmq.testing import ManualClock
 
 from .over_blocking import NOT_OF_THREADS, BlockingClock, connect_over_blocking
@@ -56,7 +57,7 @@ def way(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def url(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(DurableBroker, "first_file_bytes", FIRST_FILE_BYTES)
+    monkeypatch.setattr(Host, "first_file_bytes", FIRST_FILE_BYTES)
     return WAYS[way].format(directory=tmp_path / "data")
 
 
@@ -79,7 +80,7 @@ def connect_at(url: str, clock: ManualClock, way: str = "", **options: Any) -> f
     if isinstance(clock, BlockingClock):
         return connect_over_blocking(url, **{"clock": clock, **options})
     client = flintmq.connect(url, **{"clock": clock, **options})
-    if isinstance(client._broker, DurableBroker):
+    if isinstance(client._broker, Broker):
         clock.wait_also_for(client._broker.settled)
     return client
 

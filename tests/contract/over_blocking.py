@@ -27,7 +27,7 @@ from flintmq.blocking.delivery import BlockingProcess
 from flintmq.blocking.loop_thread import Call, LoopThread
 from flintmq.broker_api import BrokerApi
 from flintmq.client.delivery import Process
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.broker import Broker
 from flintmq.testing import ManualClock
 from flintmq.testing.manual_clock import _ManualTimer, settle
 
@@ -95,7 +95,7 @@ async def _settled(broker: BrokerApi) -> None:
     """In the connection's loop: until every task waits, and nothing is on its way to the disk."""
     await settle()
     served = getattr(getattr(broker, "open", None), "__self__", None)
-    while (isinstance(broker, DurableBroker) and await broker.settled()) or (
+    while (isinstance(broker, Broker) and await broker.settled()) or (
         isinstance(served, Served) and await served.settled()
     ):
         await settle()

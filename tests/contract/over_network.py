@@ -17,7 +17,7 @@ from typing import Any
 import flintmq
 from flintmq.access import PERMISSIONS, Grant
 from flintmq.broker_api import BrokerApi
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.broker import Broker
 from flintmq.remote.broker import RemoteBroker
 from flintmq.servers.gate import WatchedGate
 from flintmq.servers.key_gate import gate_of
@@ -161,7 +161,7 @@ class Served:
             while self._is_in_flight():
                 waited, quiet = True, 0
                 await asyncio.sleep(0)
-            if isinstance(self._broker, DurableBroker) and await self._broker.settled():
+            if isinstance(self._broker, Broker) and await self._broker.settled():
                 waited, quiet = True, 0
             await asyncio.sleep(0)
         return waited

@@ -99,6 +99,59 @@ def test_parts_of_one_layer_do_not_import_each_other_in_a_circle() -> None:
     assert [part for part in edges if part in reachable(part, set())] == []
 
 
+NOT_IN_STATE = {"asyncio", "threading", "time", "clock", "storage", "leading", "proposer", "shard"}
+"""What is applied knows no clock, no event loop, no disk, and nobody who waits."""
+
+
+def test_what_is_applied_knows_no_clock_no_loop_no_disk_and_nobody_who_waits() -> None:
+    wrong = []
+    for path in sorted((SOURCE / "engine" / "state").glob("*.py")):
+        for node in runtime_nodes(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            else:
+                continue
+            wrong += [
+                f"{path.name} imports {name}"
+                for name in names
+                if set(name.split(".")) & NOT_IN_STATE
+            ]
+
+    assert wrong == []
+
+
+def runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only a type checker looks at."""
+    for node in ast.iter_child_nodes(tree):
+        is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if not is_for_types:
+            yield node
+            yield from runtime_nodes(node)
+
+
+def test_parts_of_the_engine_are_put_together_and_not_derived_from_each_other() -> None:
+    """Nor does any of them grow beyond what can be seen through."""
+    derived, large = [], []
+    for path in sorted((SOURCE / "engine").rglob("*.py")):
+        ours = "".join(part.read_text() for part in (SOURCE / "engine").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                bases = {ast.unparse(base) for base in node.bases}
+                derived += [f"{node.name}({base})" for base in bases if f"class {base}:" in ours]
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > CLASS_LINES_MAX.get(node.name, 400):
+                    large.append(f"{node.name} has {lines} lines")
+
+    assert derived == []
+    assert large == []
+
+
+CLASS_LINES_MAX = {"QueueGroup": 900, "Reader": 420}
+"""Those that are larger still."""
+
+
 def test_parts_above_the_vocabulary_do_not_import_their_neighbours() -> None:
     sideways = [
         f"{module} imports {imported}"

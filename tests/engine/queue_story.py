@@ -7,7 +7,7 @@ from typing import Any
 
 from flintmq.broker_api import Grant
 from flintmq.engine.dead_letters import REDRIVE, dead_letter_name
-from flintmq.engine.member import Member
+from flintmq.engine.leading.member import Member
 from flintmq.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.group_model import Order, Ranges
 from flintmq.groups.ranges import offsets_in
@@ -182,7 +182,7 @@ class QueueStory(Story):
         if group is None:
             return None
         assert group.order == told.order
-        assert group.paused in told.paused
+        assert group.state.paused in told.paused
         assert group.queue.in_flight_count == 0, "leases do not last"
         found: dict[bytes, list[str]] = {}
         letters = dead_letter_name(told.topic, told.name)
@@ -212,7 +212,7 @@ class QueueStory(Story):
             told.places = {value: {found.get(value, [NOWHERE])[0]} for value in told.places}
             group = life.topic(told.topic)
             assert group is not None
-            told.paused = {group.queues[told.name].paused}
+            told.paused = {group.queues[told.name].state.paused}
 
     async def go_on(self, life: Life) -> None:
         """The groups can be used: what is there can be had, settled, buried and brought back."""

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.engine import durable_broker
-from flintmq.engine.durable_broker import DurableBroker
-from flintmq.engine.durable_topic import DurableTopic
+from flintmq.engine import checkpoints
+from flintmq.engine.host import Host, durable_broker
+from flintmq.engine.leading.topic import LeadingTopic
 from flintmq.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.model import Receipt
 from flintmq.storage import manifest
@@ -34,9 +34,9 @@ class Stuck(Exception):
 def small_sizes() -> Iterator[None]:
     """Sizes that make every path of a checkpoint short."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(durable_broker, "OWN_SEGMENT_BYTES", OWN_SEGMENT_BYTES)
-        patch.setattr(durable_broker, "SHARED_SECTIONS_MAX", SHARED_SECTIONS_MAX)
-        patch.setattr(DurableBroker, "first_file_bytes", JOURNAL_FILE_BYTES)
+        patch.setattr(checkpoints, "OWN_SEGMENT_BYTES", OWN_SEGMENT_BYTES)
+        patch.setattr(checkpoints, "SHARED_SECTIONS_MAX", SHARED_SECTIONS_MAX)
+        patch.setattr(Host, "first_file_bytes", JOURNAL_FILE_BYTES)
         patch.setattr(manifest, "WHOLE_BYTES_MAX", WHOLE_BYTES_MAX)
         yield
 
@@ -47,7 +47,7 @@ class Life:
     def __init__(self, disk: SimulatedFileSystem, policy: FsyncPolicy = ALWAYS) -> None:
         self.clock = ManualClock()
         self.disk = disk
-        self.broker = DurableBroker(
+        self.broker = durable_broker(
             disk,
             clock=self.clock,
             fsync=policy,
@@ -68,7 +68,7 @@ class Life:
                     await asyncio.sleep(0)
                 if all(task.done() for task in tasks):
                     break
-                idle = 0 if self.broker.step() else idle + 1
+                idle = 0 if self.broker.host.step() else idle + 1
                 if idle > _IDLE_STEPS_MAX:
                     raise Stuck
         finally:
@@ -108,10 +108,8 @@ class Life:
             timeout=timeout,
         )
 
-    def topic(self, name: str) -> DurableTopic | None:
-        topic = self.broker._topics.get(name)
-        assert topic is None or isinstance(topic, DurableTopic)
-        return topic
+    def topic(self, name: str) -> LeadingTopic | None:
+        return self.broker.shard.topics.get(name)
 
     def messages(self, name: str) -> list[tuple[int, bytes]]:
         """Everything in a topic, as a reader gets it."""
@@ -129,7 +127,7 @@ class Life:
         return [f"segments/{name}" for name in self.disk.list("segments")]
 
     def referenced(self) -> set[str]:
-        return self.broker._manifest.files()
+        return self.broker.host.checkpoints.manifest.files()
 
 
 @dataclass
@@ -249,7 +247,7 @@ class Story:
         await reader.close()
 
     async def checkpoint(self) -> None:
-        await self.life.run(self.life.broker.checkpoint())
+        await self.life.run(self.life.broker.host.checkpoint())
 
     async def close(self) -> None:
         await self.life.run(self.life.broker.close())
@@ -265,15 +263,15 @@ class Story:
                 continue
             assert not topic.deleted, f"{name} is back"
             self._check_messages(life, topic)
-            positions = {label: committed for label, _, committed in found.cursor_states()}
+            positions = {label: committed for label, (_, committed) in found.state.names.items()}
             committed = positions.get("reader")
             if topic.committed is not None or committed is not None:
                 assert committed in topic.commits_asked
                 if topic.committed is not None:
                     later = topic.commits_asked.index(topic.committed)
                     assert committed in topic.commits_asked[later:]
-        assert set(life.broker._topics) <= set(self.topics)
-        assert life.broker._last_topic_id >= max(self.ids, default=0)
+        assert set(life.broker.shard.topics) <= set(self.topics)
+        assert life.broker.shard.state.last_topic_id >= max(self.ids, default=0)
         assert set(life.segments()) == life.referenced(), "files are neither missing nor left over"
 
     def _check_messages(self, life: Life, topic: Incarnation) -> None:
@@ -317,7 +315,7 @@ class Story:
                 topic.purges_asked = [topic.purged]
             for offset, value in life.messages(name):
                 topic.acknowledged[offset] = value
-            positions = {label: committed for label, _, committed in found.cursor_states()}
+            positions = {label: committed for label, (_, committed) in found.state.names.items()}
             topic.committed = positions.get("reader")
             topic.commits_asked = [] if topic.committed is None else [topic.committed]
 

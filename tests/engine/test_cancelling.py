@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flintmq.client.client import Client
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import durable_broker
 from flintmq.serde.codec import Codec
 from flintmq.storage.segments import Segment
 from flintmq.testing import ManualClock, SimulatedFileSystem
@@ -17,10 +17,10 @@ async def test_a_batch_in_a_segment_is_read_once_to_cancel_all_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = ManualClock()
-    broker = DurableBroker(SimulatedFileSystem(), clock=clock, decoder=Codec())
+    broker = durable_broker(SimulatedFileSystem(), clock=clock, decoder=Codec())
     mq = await Client(broker, Codec(), auto_create=True, timeout=30)
     receipt = await mq.publish_batch("t", [b"x"] * ROWS, delay=3600)
-    await broker.checkpoint()
+    await broker.host.checkpoint()
     reads = []
     read_control = Segment.read_control
 

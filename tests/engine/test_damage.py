@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from flintmq.client.client import Client
-from flintmq.engine import durable_broker
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine import checkpoints
+from flintmq.engine.host import Host, durable_broker
+from flintmq.engine.leading.topic_figures import stats_of
 from flintmq.engine.row_stats import merged_stats
 from flintmq.errors import Corrupt
 from flintmq.group_model import Order
@@ -30,7 +31,7 @@ class Place:
 
     def __init__(self, disk: SimulatedFileSystem, clock: ManualClock) -> None:
         self.disk, self.clock = disk, clock
-        self.broker = DurableBroker(
+        self.broker = durable_broker(
             disk, clock=clock, decoder=Codec(), journal_file_bytes=JOURNAL_FILE_BYTES
         )
         clock.wait_also_for(self.broker.settled)
@@ -41,7 +42,7 @@ class Place:
         for name in names:
             values = [f"{name} {row}".encode() for row in range(rows)]
             await self.mq.publish_batch(topic, values, **options)
-            await self.broker.checkpoint()
+            await self.broker.host.checkpoint()
 
     def damage(self, text: str) -> str:
         """Flip a bit of the segment that has this text; its name."""
@@ -49,7 +50,7 @@ class Place:
             at = self.disk.contents(f"segments/{name}").find(text.encode())
             if at >= 0:
                 self.disk.flip(f"segments/{name}", at, 1)
-                self.broker._store.forget(f"segments/{name}")
+                self.broker.host.store.forget(f"segments/{name}")
                 return name
         raise AssertionError(f"{text!r} is in no segment")
 
@@ -60,13 +61,13 @@ class Place:
                 (index,) = unpack("<Q", content[-24:-16])
                 assert len(content) - 48 > index > content.index(text.encode())
                 self.disk.flip(f"segments/{name}", index + 8, 1)
-                self.broker._store.forget(f"segments/{name}")
+                self.broker.host.store.forget(f"segments/{name}")
 
     def stats(self, topic: str) -> Any:
-        return self.broker._topics[topic].stats()
+        return stats_of(self.broker.shard.topics[topic])
 
     def merged_stats(self, topic: str) -> Any:
-        return merged_stats(topic, [self.broker._topics[f"{topic}/{n}"] for n in (0, 1)])
+        return merged_stats(topic, [self.broker.shard.topics[f"{topic}/{n}"] for n in (0, 1)])
 
     async def again(self) -> Place:
         """After a kill and a new start."""
@@ -77,7 +78,7 @@ class Place:
 
 @pytest.fixture
 async def place(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
-    monkeypatch.setattr(DurableBroker, "first_file_bytes", JOURNAL_FILE_BYTES)
+    monkeypatch.setattr(Host, "first_file_bytes", JOURNAL_FILE_BYTES)
     place = Place(SimulatedFileSystem(), ManualClock())
     async with place.mq:
         yield place
@@ -212,7 +213,7 @@ async def test_a_seek_behind_damage_in_what_a_reader_left_takes_nothing_back(pla
 
 async def test_what_the_disk_could_not_read_is_not_told_as_damaged_for_good(place: Place) -> None:
     await place.fill("orders", "first")
-    place.broker._store.close()
+    place.broker.host.store.close()
     place.disk.fail("pread", name="segments", error=errno.EIO, times=100)
 
     async with place.mq.reader("orders") as reader:
@@ -257,7 +258,7 @@ async def test_all_other_topics_and_the_rest_of_this_one_go_on(place: Place) -> 
 
     assert await read_all(place.mq, "others") == [*(b"other %d" % n for n in range(ROWS)), b"on"]
     assert (await read_all(place.mq, "orders"))[-1:] == [b"on"]
-    await place.broker.checkpoint()
+    await place.broker.host.checkpoint()
     await place.mq.delete_topic("orders")
 
 
@@ -273,7 +274,7 @@ async def test_a_time_in_a_damaged_batch_is_its_beginning(place: Place) -> None:
     await place.fill("orders", "first", "second")
     place.damage("first 3")
 
-    assert place.broker._topics["orders"].log.offset_at_time(place.clock.now_ms()) == 0
+    assert place.broker.shard.topics["orders"].log.offset_at_time(place.clock.now_ms()) == 0
 
 
 # --- retention
@@ -442,7 +443,7 @@ async def test_dead_letters_that_are_damaged_are_passed_over(place: Place) -> No
 async def test_sections_that_cannot_be_joined_stay_and_checkpoints_go_on(
     place: Place, is_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable_broker, "SHARED_SECTIONS_MAX", 2)
+    monkeypatch.setattr(checkpoints, "SHARED_SECTIONS_MAX", 2)
     await place.fill("orders", "first", "second")
     place.damage("second 3")
     if is_known:
@@ -493,7 +494,7 @@ async def test_a_backup_is_made_all_the_same(place: Place) -> None:
     place.damage("first 3")
     target = SimulatedFileSystem()
 
-    await place.broker.back_up_to(target)
+    await place.broker.host.back_up_to(target)
 
     copy = Place(target, place.clock)
     async with copy.mq:
@@ -505,7 +506,7 @@ async def test_a_backup_copies_around_what_the_disk_cannot_read(place: Place) ->
     place.disk.fail("pread", name=place.damage("first 3"), times=10**6)
     target = SimulatedFileSystem()
 
-    await place.broker.back_up_to(target)
+    await place.broker.host.back_up_to(target)
 
     copy = Place(target, place.clock)
     async with copy.mq:
@@ -532,7 +533,7 @@ async def test_repair_still_mends_it(place: Place) -> None:
 
 async def test_a_read_that_fails_once_is_tried_again(place: Place) -> None:
     await place.fill("orders", "first")
-    place.broker._store.close()
+    place.broker.host.store.close()
     place.disk.fail("pread", name="segments", error=errno.EIO)
 
     assert len(await read_all(place.mq, "orders")) == ROWS
@@ -554,7 +555,7 @@ async def test_too_many_open_files_when_a_message_is_due_cost_a_feed_that_messag
     place: Place,
 ) -> None:
     await place.fill("orders", "late", delay=5)
-    place.broker._store.close()
+    place.broker.host.store.close()
     async with place.mq.live("orders") as feed:
         place.disk.fail("open", name="segments", error=errno.EMFILE, times=10**6)
         await place.clock.advance(10)
@@ -569,10 +570,10 @@ async def test_too_many_open_files_when_a_message_is_due_cost_a_feed_that_messag
 async def test_what_was_unreadable_while_it_was_joined_is_readable_where_it_is_now(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable_broker, "SHARED_SECTIONS_MAX", 2)
+    monkeypatch.setattr(checkpoints, "SHARED_SECTIONS_MAX", 2)
     await place.fill("orders", "first", "second")
-    log: Any = place.broker._topics["orders"].log
-    write = place.broker._write_checkpoint
+    log: Any = place.broker.shard.topics["orders"].log
+    write = place.broker.host.checkpoints.write
 
     def write_while_the_disk_stutters(plan: Any) -> Any:
         done = write(plan)
@@ -580,7 +581,7 @@ async def test_what_was_unreadable_while_it_was_joined_is_readable_where_it_is_n
             log.note_damage(section.base, section.next, section.file, "for a while", False)
         return done
 
-    monkeypatch.setattr(place.broker, "_write_checkpoint", write_while_the_disk_stutters)
+    monkeypatch.setattr(place.broker.host.checkpoints, "write", write_while_the_disk_stutters)
     await place.fill("orders", "third")
 
     assert len(log.sections) == 1, "nothing was joined"
@@ -597,7 +598,7 @@ async def test_control_columns_that_are_damaged_cost_nothing_they_are_there_twic
     for name in place.disk.list("segments"):
         size = len(place.disk.contents(f"segments/{name}"))
         place.disk.flip(f"segments/{name}", size - 50, 1)
-        place.broker._store.forget(f"segments/{name}")
+        place.broker.host.store.forget(f"segments/{name}")
 
     got = await place.mq.poll("orders", "workers", max=2)
 
@@ -613,20 +614,20 @@ async def test_the_scrub_finds_what_nobody_has_read(
 ) -> None:
     await place.fill("orders", "first", "second")
     await place.fill("others", "other")
-    place.broker.scrubber.run_pass()
+    place.broker.host.damages.scrubber.run_pass()
     await settle()
-    assert place.broker.damages() == {}
+    assert place.broker.host.damages.known() == {}
     name = place.damage("second 3")
     told: list[int] = []
-    place.broker.on_damage = lambda: told.append(place.broker.damaged_messages())
+    place.broker.host.damages.on_noted = lambda: told.append(place.broker.host.damages.messages())
 
     for _ in range(2):
-        place.broker.scrubber.run_pass()
+        place.broker.host.damages.scrubber.run_pass()
         await settle()
 
-    assert {topic: [d[:3] for d in found] for topic, found in place.broker.damages().items()} == {
-        "orders": [(ROWS, 2 * ROWS, f"segments/{name}")]
-    }
+    assert {
+        topic: [d[:3] for d in found] for topic, found in place.broker.host.damages.known().items()
+    } == {"orders": [(ROWS, 2 * ROWS, f"segments/{name}")]}
     assert told == [ROWS]
     assert caplog.text.count("messages of a topic are damaged") == 1
     figures = place.broker.journal_figures()
@@ -644,7 +645,7 @@ async def test_the_scrub_finds_a_lost_index_and_a_lost_copy(
     name = place.disk.list("segments")[1]
     place.disk.flip(f"segments/{name}", len(place.disk.contents(f"segments/{name}")) - 50, 1)
 
-    place.broker.scrubber.run_pass()
+    place.broker.host.damages.scrubber.run_pass()
     await settle()
 
     assert place.stats("orders").damaged_ranges == [(0, ROWS)]
@@ -656,12 +657,12 @@ async def test_damage_in_a_segment_that_is_gone_meanwhile_is_not_told(place: Pla
     await place.fill("orders", "first", "second")
     place.damage("first 3")
     await place.mq.purge_topic("orders", before=ROWS)
-    await place.broker.checkpoint()
+    await place.broker.host.checkpoint()
 
-    place.broker.scrubber.run_pass()
+    place.broker.host.damages.scrubber.run_pass()
     await settle()
 
-    assert place.broker.damages() == {}
+    assert place.broker.host.damages.known() == {}
 
 
 # --- what is staged
@@ -673,7 +674,7 @@ async def test_a_damaged_part_that_is_not_committed_is_left_out_and_staged_again
     await place.mq.publish("orders", b"before")
     await place.mq.stage("nightly", 7, "a", {"orders": [b"part of a"]})
     await place.mq.stage("nightly", 7, "b", {"orders": [b"part of b"]})
-    await place.broker.checkpoint()
+    await place.broker.host.checkpoint()
     place.damage("part of b")
 
     after = await place.again()
@@ -694,9 +695,9 @@ async def test_a_damaged_part_whose_commit_is_in_the_journal_refuses_no_start(
     await place.mq.poll("orders", "g")
     await place.mq.publish("orders", b"before")
     await place.mq.stage("nightly", 7, "a", {"orders": [b"part of a"], "other": [b"whole"] * 2})
-    await place.broker.checkpoint()
+    await place.broker.host.checkpoint()
     await place.mq.stage("nightly", 7, "b", {"orders": [b"part of b"] * 3})
-    await place.broker.checkpoint()
+    await place.broker.host.checkpoint()
     await place.mq.commit("nightly", 7, ["a", "b"])
     await place.mq.publish("orders", b"behind")
     (place.damage if what == "batch" else place.damage_index)("part of b")
@@ -712,8 +713,8 @@ async def test_a_damaged_part_whose_commit_is_in_the_journal_refuses_no_start(
         assert place.stats("orders").damaged_ranges == [lost]
         assert await read_all(place.mq, "other") == [b"whole"] * 2
         assert [one.offset for one in await place.mq.commit("nightly", 7, ["a", "b"])] == [1, 0]
-        await place.broker.checkpoint()
-        place.broker.scrubber.run_pass()
+        await place.broker.host.checkpoint()
+        place.broker.host.damages.scrubber.run_pass()
         await settle()
     found = await place.mq.poll("orders", "g", max=10)
     assert [message.value for message in found] == [*readable, b"behind"]
@@ -724,7 +725,7 @@ async def test_a_part_that_cannot_be_read_and_was_committed_is_tried_by_the_next
     place: Place,
 ) -> None:
     await place.mq.stage("nightly", 7, "a", {"orders": [b"part of a"]})
-    await place.broker.checkpoint()
+    await place.broker.host.checkpoint()
     await place.mq.commit("nightly", 7, ["a"])
     disk = place.disk.crash("everything")
     disk.fail("pread", name="segments/", times=1_000_000)
@@ -745,7 +746,7 @@ async def test_what_the_disk_could_not_read_for_a_while_is_not_lost_to_a_group(
     await place.fill("orders", "first", "second")
     await place.mq.poll("orders", "g", max=1)
     for name in place.disk.list("segments"):
-        place.broker._store.forget(f"segments/{name}")
+        place.broker.host.store.forget(f"segments/{name}")
     place.disk.fail("pread", name="segments/", times=1_000_000)
     assert await place.mq.poll("orders", "g", max=1000) == []
     place.disk.heal()

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.engine import dedup
-from flintmq.engine.dedup import Flying, Producers, Remembered, Window
+from flintmq.engine.state import producers as dedup
+from flintmq.engine.state.constants import SEQUENCES_MAX
+from flintmq.engine.state.producers import Producers, Remembered, Window
+from flintmq.engine.view import Flying
 from flintmq.errors import InvalidRequest
 
 WINDOW = 12
@@ -91,7 +93,7 @@ def test_a_batch_larger_than_the_window_is_known_whole_until_the_next_one() -> N
 
 def test_the_window_is_100_000_sequences_and_a_few() -> None:
     window = Window()
-    window.add(0, dedup.SEQUENCES_MAX, 0)
+    window.add(0, SEQUENCES_MAX, 0)
     assert window.find(0, 1) == 0
     window.add(10**9, 7_000, 10**6)
 
@@ -118,7 +120,7 @@ def test_producers_know_what_each_has_sent_also_after_a_restart(
     sent: list[tuple[str, int, int, int]], restart: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dedup, "_SMALL_RUNS", 3)
+        patch.setattr(dedup, "SMALL_RUNS", 3)
         patch.setattr(dedup, "SEQUENCES_MAX", WINDOW)
         patch.setattr(Window.__init__, "__defaults__", (WINDOW,))
         producers, models, offset = Producers(), {"a": Model(), "b": Model()}, 0

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flintmq.batch import BatchBuilder
-from flintmq.engine.delays import Delays
+from flintmq.engine.leading.delays import Delays
 
 
 def test_what_is_due_comes_in_order_of_time_then_of_publishing() -> None:

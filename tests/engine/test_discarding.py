@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import Host
 from flintmq.spark.directory import Directory
 from flintmq.spark.ranges import Range
 from flintmq.storage.filesystem import LocalFileSystem
@@ -20,7 +20,7 @@ KEPT = [b"0", b"2", b"4"]
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DurableBroker, "first_file_bytes", 16 * 1024)
+    monkeypatch.setattr(Host, "first_file_bytes", 16 * 1024)
 
 
 async def _discard(mq: flintmq.Client) -> None:

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flintmq.engine.durable_broker import CHECKPOINT_RETRY_SECONDS, DurableBroker
+from flintmq.engine.checkpoints import RETRY_SECONDS as CHECKPOINT_RETRY_SECONDS
+from flintmq.engine.host import durable_broker
 from flintmq.errors import StorageFull
 from flintmq.storage.manifest import read_manifest, write_manifest
 from flintmq.testing import Crashed, ManualClock, SimulatedFileSystem
@@ -125,7 +126,7 @@ async def scarce(story: Story, disk: SimulatedFileSystem) -> None:
     for _ in range(3):
         await life.clock.advance(CHECKPOINT_RETRY_SECONDS)
         disk.exists("")  # raises where the power went in a checkpoint of its own
-        life.broker.step()
+        life.broker.host.step()
     await story.publish("orders")
     await story.checkpoint()
     await story.close()
@@ -357,18 +358,18 @@ async def test_thousands_of_workloads_survive_any_end(
 async def test_producers_are_remembered_over_restarts_within_the_limits_they_were_given() -> None:
     disk, clock = SimulatedFileSystem(), ManualClock()
     life = Life(disk)
-    life.broker = DurableBroker(disk, clock=clock, producer_seconds=60.0)
+    life.broker = durable_broker(disk, clock=clock, producer_seconds=60.0)
     await life.open()
     await life.run(life.broker.create_topic("orders", {}))
     await life.publish("orders", b"0", producer="a", sequence=1)
     await clock.advance(61)
     await life.publish("orders", b"1", producer="b", sequence=1)
     await clock.advance(1)
-    await life.run(life.broker.checkpoint())
+    await life.run(life.broker.host.checkpoint())
     await life.publish("orders", b"2", producer="c", sequence=1)
 
     again = Life(disk.crash("everything"))
-    again.broker = DurableBroker(again.disk, clock=clock, producer_seconds=60.0)
+    again.broker = durable_broker(again.disk, clock=clock, producer_seconds=60.0)
     await again.open()
     assert (await again.publish("orders", b"1", producer="b", sequence=1)).duplicate
     assert (await again.publish("orders", b"2", producer="c", sequence=1)).duplicate
@@ -381,13 +382,13 @@ async def test_a_purge_or_a_deletion_forgets_the_producers(how: str) -> None:
     await life.run(life.broker.create_topic("orders", {}))
     for number in range(20):
         await life.publish("orders", b"x", producer=f"p{number}", sequence=1)
-    assert life.broker._durably_remembered.bytes > 0
+    assert life.broker.shard.state.remembered.bytes > 0
     if how == "purge":
         await life.run(life.broker.purge_topic("orders", None))
     else:
         await life.run(life.broker.delete_topic("orders"))
 
-    assert life.broker._durably_remembered.bytes == 0
+    assert life.broker.shard.state.remembered.bytes == 0
 
 
 async def test_producers_in_a_manifest_of_an_earlier_version_are_taken_up() -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.engine import durable_broker
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine import checkpoints
+from flintmq.engine.host import Host, durable_broker
+from flintmq.engine.recovery import Pace
 from flintmq.errors import (
     Corrupt,
     OutcomeUnknown,
@@ -27,6 +28,7 @@ from flintmq.fsync_policy import FsyncPolicy
 from flintmq.model import Receipt
 from flintmq.storage.manifest import NAME as MANIFEST
 from flintmq.storage.manifest import read_manifest
+from flintmq.storage.topic_log import TopicLog
 from flintmq.testing import SimulatedFileSystem, settle
 from tests.engine.stepping import OWN_SEGMENT_BYTES, Life, Story, Stuck, small_sizes
 from tests.engine.test_durable_crash import beginning, middle
@@ -101,7 +103,7 @@ async def test_publishes_gathered_when_the_journal_stops_are_told() -> None:
     await asyncio.sleep(0)
     second = asyncio.ensure_future(life.publishing("orders", b"b"))
     await asyncio.sleep(0)  # decided, and to be proposed at the end of this turn
-    life.broker.step()
+    life.broker.host.step()
     results = await asyncio.gather(first, second, return_exceptions=True)
     assert all(isinstance(result, OutcomeUnknown | StorageFailed) for result in results)
 
@@ -118,6 +120,7 @@ async def test_a_segment_that_cannot_be_read_is_an_error_of_its_readers_alone() 
     await life.open()
     topic = life.topic("orders")
     assert topic is not None
+    assert isinstance(topic.log, TopicLog)
     disk.flip(topic.log.sections[0].file, 100)
 
     with pytest.raises(Corrupt):
@@ -193,9 +196,9 @@ async def test_where_there_is_no_room_producers_hear_it_and_the_rest_goes_on(pla
     story.check(story_check)
 
     disk.heal()
-    await life.clock.advance(durable_broker.CHECKPOINT_RETRY_SECONDS)
-    life.broker.step()
-    await life.clock.advance(durable_broker.CHECKPOINT_RETRY_SECONDS)
+    await life.clock.advance(checkpoints.RETRY_SECONDS)
+    life.broker.host.step()
+    await life.clock.advance(checkpoints.RETRY_SECONDS)
     await story.publish("orders")
     await story.checkpoint()
     story.check(life)
@@ -216,7 +219,7 @@ async def test_a_disk_that_is_full_at_any_point_loses_nothing(work: object) -> N
             pass
         else:
             ended += 1
-        story.life.broker._closed = True  # whoever was left waiting stays so
+        story.life.broker.host.is_closing = True  # whoever was left waiting stays so
         disk.end_process()
         after = disk.crash(Random(room))
         for same in (after, disk):
@@ -267,8 +270,8 @@ async def test_deleting_a_topic_on_a_full_disk_makes_room_for_the_others() -> No
     assert len(life.messages("orders")) >= len(story.topics["orders"].acknowledged)
     await story.delete("large")
     for _ in range(3):
-        await life.clock.advance(durable_broker.CHECKPOINT_RETRY_SECONDS)
-        life.broker.step()
+        await life.clock.advance(checkpoints.RETRY_SECONDS)
+        life.broker.host.step()
     await story.publish("orders", 3, size=100)
     story.check(life)
     story.check(await Life(disk.crash("nothing")).open())
@@ -326,16 +329,16 @@ async def test_a_topic_deleted_while_a_checkpoint_is_written_stays_deleted(
     await story.create("orders")
     await story.create("doomed")
     await story.publish_together(("orders", 2), ("doomed", 2))
-    plan, pace = life.broker._begin_plan(), durable_broker._Pace(False, 0)
+    plan, pace = life.broker.host.checkpoints.begin_plan(), Pace(False, 0)
     if is_planned:
-        await life.broker._take_states(plan, pace)
+        await life.broker.host.checkpoints.take_states(plan, pace)
     await story.delete("doomed")
     await story.publish("orders")
     if not is_planned:
-        await life.broker._take_states(plan, pace)
-    done = life.broker._write_checkpoint(plan)
+        await life.broker.host.checkpoints.take_states(plan, pace)
+    done = life.broker.host.checkpoints.write(plan)
     story.check(await Life(disk.crash("nothing")).open())
-    await life.broker._install(plan, done, pace)
+    await life.broker.host.checkpoints.install(plan, done, pace)
     story.check(life)
     await story.checkpoint()
     story.check(await Life(disk.crash("nothing")).open())
@@ -362,8 +365,8 @@ async def test_a_topic_that_changes_before_its_turn_in_a_checkpoint_is_taken_as_
         if changes:
             await changes.pop()()
 
-    monkeypatch.setattr(durable_broker._Pace, "step_aside", step_aside)
-    checkpoint = life.broker._proposer.applied
+    monkeypatch.setattr(Pace, "step_aside", step_aside)
+    checkpoint = life.broker.shard.proposer.applied
     await story.checkpoint()
 
     manifest = read_manifest(disk.crash("nothing"))
@@ -384,7 +387,7 @@ async def test_what_is_published_while_a_checkpoint_writes_stays_in_the_journal(
     life = await story.open(disk)
     await story.create("orders")
     await story.create("kept", retention_count=2)
-    write = life.broker._write_checkpoint
+    write = life.broker.host.checkpoints.write
 
     async def aside(work: Callable[..., Any], *args: Any) -> Any:
         if work == write:
@@ -393,7 +396,7 @@ async def test_what_is_published_while_a_checkpoint_writes_stays_in_the_journal(
         return work(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(life.broker, "_aside", aside)
+        patch.setattr(life.broker.host.checkpoints, "aside", aside)
         for _ in range(4):
             await story.publish_together(("orders", 1), ("kept", 1), size=size)
             await story.checkpoint()
@@ -410,8 +413,8 @@ async def test_a_checkpoint_leaves_what_is_proposed_and_not_applied_to_the_next(
     for _ in range(3):
         await asyncio.sleep(0)  # proposed, and not written
 
-    await life.broker.checkpoint()
-    life.broker.step()
+    await life.broker.host.checkpoint()
+    life.broker.host.step()
     await publishing
 
     again = await Life(disk.crash("nothing")).open()
@@ -451,7 +454,7 @@ async def test_messages_that_expire_and_age_do_so_after_a_restart_too() -> None:
     )
     await again.clock.advance(6)
     for _ in range(3):
-        again.broker.step()
+        again.broker.host.step()
         await settle()
     assert again.messages("aging") == []
     assert [message.value for message in reader.take(10)] == [b"immortal"]
@@ -485,7 +488,7 @@ async def test_a_journal_that_a_power_cut_left_behind_the_checkpoint_goes_on(pol
 
 async def test_while_a_sync_takes_its_time_consumers_go_on_and_publishers_are_bounded() -> None:
     disk = SimulatedFileSystem()
-    broker = DurableBroker(disk, journal_file_bytes=64 * 1024)
+    broker = durable_broker(disk, journal_file_bytes=64 * 1024)
     await broker.open()
     await broker.create_topic("orders", {})
 
@@ -502,7 +505,7 @@ async def test_while_a_sync_takes_its_time_consumers_go_on_and_publishers_are_bo
             assert may_sync.wait(60)
 
     disk.on_sync = slow
-    broker._proposer.queue_bytes_max = 1_000
+    broker.shard.proposer.queue_bytes_max = 1_000
     waiting = [asyncio.ensure_future(publish(b"%03d" % n + bytes(200))) for n in range(30)]
     await asyncio.to_thread(syncing.wait, 20)
     for _ in range(20):
@@ -513,17 +516,17 @@ async def test_while_a_sync_takes_its_time_consumers_go_on_and_publishers_are_bo
     )
     assert [message.value for message in reader.take(10)] == [b"in memory"]
     assert not any(publishing.done() for publishing in waiting)
-    assert broker._proposer._queued_bytes < 1_000 + 30 * 400
+    assert broker.shard.proposer.queued_bytes < 1_000 + 30 * 400
     with pytest.raises(QueueFull):
         await publish(b"late", timeout=0)
     waiting.append(asyncio.ensure_future(publish(b"late")))
     for _ in range(20):
         await asyncio.sleep(0)
-    held_back = broker._proposer._queued_bytes
-    broker.set_sizes(checkpoint_bytes=1 << 20, queue_bytes_max=1 << 20)
+    held_back = broker.shard.proposer.queued_bytes
+    broker.host.set_sizes(checkpoint_bytes=1 << 20, queue_bytes_max=1 << 20)
     for _ in range(20):
         await asyncio.sleep(0)
-    assert broker._proposer._queued_bytes > held_back, "a larger queue takes in who waits"
+    assert broker.shard.proposer.queued_bytes > held_back, "a larger queue takes in who waits"
     may_sync.set()
     receipts = await asyncio.gather(*waiting)
     assert [receipt.offset for receipt in receipts] == list(range(1, 32))
@@ -536,14 +539,14 @@ async def test_while_a_sync_takes_its_time_consumers_go_on_and_publishers_are_bo
 async def test_with_less_room_than_a_journal_file_takes_publishers_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(DurableBroker, "first_file_bytes", 64 << 20)
-    broker = DurableBroker(SimulatedFileSystem(size_max=21 << 20), journal_file_bytes=64 << 20)
+    monkeypatch.setattr(Host, "first_file_bytes", 64 << 20)
+    broker = durable_broker(SimulatedFileSystem(size_max=21 << 20), journal_file_bytes=64 << 20)
     await broker.open()
     try:
         for _ in range(3):
             rows = BatchBuilder()
             rows.append(bytes(1000))
             await broker.publish("orders", rows, qos=1, auto_create=True, timeout=10)
-            await broker.checkpoint()
+            await broker.host.checkpoint()
     finally:
         await broker.close()

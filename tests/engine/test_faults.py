@@ -10,11 +10,14 @@ import pytest
 
 from flintmq.batch import BatchBuilder
 from flintmq.engine.broker import Broker
-from flintmq.engine.durable_broker import DurableBroker
-from flintmq.engine.durable_topic import DurableTopic
-from flintmq.engine.feeds import Unsifted
-from flintmq.engine.queue_group import QueueGroup
-from flintmq.engine.topic import Topic
+from flintmq.engine.checkpoints import Checkpoints
+from flintmq.engine.host import durable_broker
+from flintmq.engine.leading.delaying import Delaying
+from flintmq.engine.leading.feeds import Unsifted
+from flintmq.engine.leading.intake import Intake
+from flintmq.engine.leading.queue_group import QueueGroup
+from flintmq.engine.leading.sweeping import Sweeping
+from flintmq.engine.state.topic import TopicState
 from flintmq.errors import BrokerFailed, FlintError, InvalidRequest, OutcomeUnknown
 from flintmq.pace import Allowance
 from flintmq.rows import Origin, Run
@@ -77,7 +80,7 @@ async def test_what_cannot_be_applied_stops_the_broker_and_everybody_hears_of_it
     life: Life, failing: Callable[[type, str], None]
 ) -> None:
     told: list[FlintError] = []
-    life.broker.on_failed = told.append
+    life.broker.host.on_failed = told.append
     await life.run(life.broker.create_topic("orders", {}))
     await life.publish("orders", b"safe")
     reader = await life.run(
@@ -88,7 +91,7 @@ async def test_what_cannot_be_applied_stops_the_broker_and_everybody_hears_of_it
             "orders", "g", order=None, filter=None, start="latest", holder="me", auto_create=False
         )
     )
-    failing(DurableTopic, "apply_append")
+    failing(TopicState, "append")
 
     first, second, waiting, taking = await life.do(
         life.publishing("orders", b"perhaps"),
@@ -113,7 +116,7 @@ async def test_a_broker_that_stopped_comes_back_with_all_it_acknowledged(
     await life.run(life.broker.create_topic("orders", {}))
     await life.publish("orders", b"safe")
     with monkeypatch.context() as patch:
-        patch.setattr(DurableTopic, "apply_append", None)
+        patch.setattr(TopicState, "append", None)
         (outcome,) = await life.do(life.publishing("orders", b"perhaps"))
         assert isinstance(outcome, OutcomeUnknown)
         await life.run(life.broker.close())
@@ -128,7 +131,7 @@ async def test_a_command_that_cannot_be_replayed_is_named(
     await life.run(life.broker.create_topic("orders", {}))
     await life.publish("orders", b"safe")
     disk = life.disk.crash("everything")
-    failing(DurableTopic, "apply_append")
+    failing(TopicState, "append")
 
     with pytest.raises(BrokerFailed, match=r"applying Append, index 2 of the journal, again"):
         await Life(disk).open()
@@ -137,8 +140,8 @@ async def test_a_command_that_cannot_be_replayed_is_named(
 @pytest.mark.parametrize(
     ("owner", "name", "options"),
     [
-        (Topic, "_arm_sweep", {"retention_age": 1}),
-        (Topic, "_deliver_due", {}),
+        (Sweeping, "arm", {"retention_age": 1}),
+        (Delaying, "_deliver_due", {}),
         (QueueGroup, "_look", {}),
     ],
 )
@@ -153,12 +156,11 @@ async def test_a_fault_in_a_timer_stops_the_broker(
     clock = ManualClock()
     broker = Broker(clock)
     if kind == "durable":
-        broker = DurableBroker(SimulatedFileSystem(), clock=clock)
+        broker = durable_broker(SimulatedFileSystem(), clock=clock)
         await broker.open(threaded=False)
 
         async def step() -> bool:
-            assert isinstance(broker, DurableBroker)
-            return broker.step()
+            return broker.host.step()
 
         clock.wait_also_for(step)
 
@@ -193,10 +195,10 @@ async def test_a_fault_in_a_checkpoint_stops_the_broker(
 ) -> None:
     await life.run(life.broker.create_topic("orders", {}))
     await life.publish("orders", b"safe")
-    failing(DurableBroker, "_begin_plan")
+    failing(Checkpoints, "begin_plan")
 
     with pytest.raises(BrokerFailed, match="writing a checkpoint"):
-        await life.run(life.broker.checkpoint())
+        await life.run(life.broker.host.checkpoint())
     await check_stopped(life)
     await life.run(life.broker.close())
 
@@ -206,7 +208,7 @@ async def test_a_close_tells_of_a_fault_in_its_checkpoint(
 ) -> None:
     await life.run(life.broker.create_topic("orders", {}))
     await life.publish("orders", b"safe")
-    failing(DurableBroker, "_begin_plan")
+    failing(Checkpoints, "begin_plan")
 
     with pytest.raises(BrokerFailed, match="writing a checkpoint"):
         await life.run(life.broker.close())
@@ -217,15 +219,15 @@ async def test_a_close_tells_of_a_fault_in_its_checkpoint(
 async def test_an_error_of_ours_in_a_checkpoint_is_no_failure_of_the_disk(
     life: Life, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(_: DurableBroker) -> None:
+    def broken(_: Checkpoints) -> None:
         raise InvalidRequest("nobody asked for this")
 
     told: list[FlintError] = []
-    life.broker.on_failed = told.append
-    monkeypatch.setattr(DurableBroker, "_begin_plan", broken)
+    life.broker.host.on_failed = told.append
+    monkeypatch.setattr(Checkpoints, "begin_plan", broken)
 
     with pytest.raises(BrokerFailed, match="nobody asked for this"):
-        await life.run(life.broker.checkpoint())
+        await life.run(life.broker.host.checkpoint())
 
     assert [type(error) for error in told] == [BrokerFailed]
     assert "the disk has failed" not in caplog.text
@@ -265,7 +267,7 @@ async def test_a_fault_at_the_end_of_a_turn_stops_the_broker(
 ) -> None:
     await life.run(life.broker.create_topic("orders", {}))
     await life.run(life.broker.create_topic("bills", {}))
-    failing(DurableTopic, "_propose")
+    failing(Intake, "_propose")
 
     outcomes = await life.do(
         life.publishing("orders", b"never"), life.publishing("bills", b"nor this")

@@ -11,7 +11,7 @@ import pytest
 
 import flintmq
 from flintmq import pace
-from flintmq.engine import feeds
+from flintmq.engine.leading import feeds
 from flintmq.serde.codec import FILTERED_BYTES_MAX
 
 COUNT = 60

@@ -10,7 +10,7 @@ import pytest
 from flintmq.broker_api import Grant
 from flintmq.engine.broker import Broker
 from flintmq.engine.commands import Attempts, decode_command, encode_command
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import durable_broker
 from flintmq.errors import LeaseLost
 from flintmq.groups.queue_state import QueueState
 from flintmq.testing import SimulatedFileSystem
@@ -28,7 +28,7 @@ class GraceDesk(Desk):
         assert self.disk is not None
         self.clock._others.clear()
         self.clock.wait_also_for(self._step)
-        return DurableBroker(
+        return durable_broker(
             self.disk, clock=self.clock, journal_file_bytes=2048, reclaim_seconds=GRACE
         )
 

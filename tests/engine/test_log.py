@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.batch import BatchBuilder, DecodeCache, RecordBatch
-from flintmq.engine.log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX, MemoryLog
+from flintmq.engine.state.memory_log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX, MemoryLog
 
 
 def _log() -> MemoryLog:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.engine import durable_broker
+from flintmq.engine import topic_verbs
 from flintmq.engine.commands import Command, CreateTopics
 from flintmq.errors import InvalidRequest
 from flintmq.model import Receipt
@@ -26,13 +26,13 @@ def first_publish(life: Life, topic: str) -> Coroutine[Any, Any, Receipt]:
 
 def commands_of(life: Life) -> list[Command]:
     proposed: list[Command] = []
-    propose = life.broker._proposer.propose
+    propose = life.broker.shard.proposer.propose
 
     def noted(command: Command, *arguments: Any, **keywords: Any) -> None:
         proposed.append(command)
         propose(command, *arguments, **keywords)
 
-    life.broker._proposer.propose = noted  # type: ignore[method-assign]
+    life.broker.shard.proposer.propose = noted  # type: ignore[method-assign]
     return proposed
 
 
@@ -57,7 +57,7 @@ async def test_topics_wanted_at_once_are_made_by_one_command() -> None:
 async def test_one_command_makes_no_more_than_a_turn_has_time_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(durable_broker, "TOPICS_MADE_AT_ONCE", 10)
+    monkeypatch.setattr(topic_verbs, "TOPICS_MADE_AT_ONCE", 10)
     life = await Life(SimulatedFileSystem()).open()
     proposed = commands_of(life)
 
@@ -84,4 +84,4 @@ async def test_a_name_that_is_refused_or_who_leaves_keeps_no_other_from_its_topi
     assert isinstance(bad, InvalidRequest)
     assert isinstance(parted, InvalidRequest)
     assert leaving.cancelled()
-    assert "parted" not in life.broker._topics
+    assert "parted" not in life.broker.shard.topics

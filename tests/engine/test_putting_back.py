@@ -8,7 +8,7 @@ import pytest
 
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
-from flintmq.engine.readers import Reader
+from flintmq.engine.leading.readers import Reader
 from flintmq.serde.codec import Codec
 
 

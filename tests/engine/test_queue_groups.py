@@ -10,12 +10,12 @@ import pytest
 
 from flintmq.batch import BatchBuilder
 from flintmq.broker_api import Grant
-from flintmq.engine import lanes_of_topic
 from flintmq.engine.broker import Broker
-from flintmq.engine.durable_broker import DurableBroker
-from flintmq.engine.durable_topic import DurableTopic
-from flintmq.engine.member import Member
-from flintmq.engine.readers import Reader
+from flintmq.engine.host import durable_broker
+from flintmq.engine.leading.member import Member
+from flintmq.engine.leading.readers import Reader
+from flintmq.engine.letter_verbs import LetterVerbs
+from flintmq.engine.state import lanes as lanes_of_topic
 from flintmq.errors import FilterFailed, GroupExists, LeaseLost, StorageFailed
 from flintmq.group_model import Order, Ranges
 from flintmq.model import Start
@@ -36,17 +36,16 @@ class Desk:
     def _new(self) -> Broker:
         if self.disk is None:
             return Broker(self.clock)
-        broker = DurableBroker(self.disk, clock=self.clock, journal_file_bytes=2048)
+        broker = durable_broker(self.disk, clock=self.clock, journal_file_bytes=2048)
         self.clock._others.clear()
         self.clock.wait_also_for(self._step)
         return broker
 
     async def _step(self) -> bool:
-        return isinstance(self.broker, DurableBroker) and self.broker.step()
+        return self.disk is not None and self.broker.host.step()
 
     async def open(self) -> Desk:
-        if isinstance(self.broker, DurableBroker):
-            await self.broker.open(threaded=False)
+        await self.broker.open(threaded=False)
         return self
 
     async def run(self, work: Any) -> Any:
@@ -643,7 +642,7 @@ async def test_a_cancel_behind_a_checkpoint_is_replayed_without_miscounting(dura
     await durable.join()
     for _ in range(2):
         await durable.publish("t", b"0", deliver_at=durable.clock.now_ms() + 5_000)
-    await durable.run(durable.broker.checkpoint())  # type: ignore[attr-defined]
+    await durable.run(durable.broker.host.checkpoint())
     await durable.publish("t", b"0", deliver_at=durable.clock.now_ms() + 5_000)
     await durable.run(durable.broker.cancel("t", [(0, 1), (2, 3)]))
     await durable.crash()
@@ -769,11 +768,11 @@ async def test_a_name_that_is_becoming_a_group_is_no_readers(durable: Desk) -> N
     )
     await durable.clock.settle()
     assert isinstance(joining.exception() or reading.exception(), GroupExists)
-    topic = durable.broker._topics["t"]
-    kinds = "n" in topic.queues, topic.has_cursor("n")
+    topic = durable.broker.shard.topics["t"]
+    kinds = "n" in topic.queues, "n" in topic.state.names
     await durable.crash()
-    topic = durable.broker._topics["t"]
-    assert ("n" in topic.queues, topic.has_cursor("n")) == kinds
+    topic = durable.broker.shard.topics["t"]
+    assert ("n" in topic.queues, "n" in topic.state.names) == kinds
 
 
 async def test_what_could_not_be_buried_is_delivered_or_buried_later(
@@ -793,12 +792,12 @@ async def test_what_could_not_be_buried_is_delivered_or_buried_later(
         raise StorageFailed("write", "journal", "no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(desk.broker.__class__, "_dead_letter_topic", fail)
+        patch.setattr(LetterVerbs, "_dead_letter_topic", fail)
         other = await desk.join()
         waiting = desk.later(other.take(1, 30.0, 100))
         await desk.clock.advance(2)
         assert 1 <= tries <= 5  # it is tried again, but not all the time
-        assert desk.broker._topics["t"].queues["g"].unsettled() == 1
+        assert desk.broker.shard.topics["t"].queues["g"].unsettled() == 1
     await desk.clock.advance(2)
     waiting.cancel()
     assert (await desk.broker.group_stats("t", "g")).dead_letters == 1
@@ -806,7 +805,7 @@ async def test_what_could_not_be_buried_is_delivered_or_buried_later(
 
 async def test_what_the_log_dropped_is_not_remembered_as_cancelled_or_due(desk: Desk) -> None:
     await desk.run(desk.broker.create_topic("t", {"retention_count": 10}))
-    topic = desk.broker._topics["t"]
+    topic = desk.broker.shard.topics["t"]
     member = await desk.join()
     for _ in range(30):
         offset = await desk.publish("t", b"x", deliver_at=desk.clock.now_ms() + 1000)
@@ -822,12 +821,12 @@ async def test_what_groups_keep_costs_publishers_nothing(desk: Desk) -> None:
     options = {"retention_bytes": 5_000, "keep_until_settled": True}
     await desk.run(desk.broker.create_topic("t", options))
     await desk.join()
-    topic = desk.broker._topics["t"]
+    topic = desk.broker.shard.topics["t"]
     costs = []
     for count in (20, 400):
         while topic.log.next_offset < 64 * count:
             await desk.publish("t", *[b"x" * 100] * 64)
-        costs.append(calls_of(topic._keep_limits))
+        costs.append(calls_of(topic.state.keep_limits))
     assert topic.log.first_offset == 0
     assert costs[0] == costs[1]
 
@@ -891,7 +890,10 @@ async def test_a_backlog_with_priorities_is_taken_in_by_steps(
     for number in range(40):
         await desk.publish("t", *[b"%d" % number] * 50, priority=number % 8)
     member, waiter = await desk.join(), await desk.join()
-    topic, index = desk.broker._topics["t"], desk.broker._topics["t"].queues["g"].queue.index
+    topic, index = (
+        desk.broker.shard.topics["t"],
+        desk.broker.shard.topics["t"].queues["g"].queue.index,
+    )
     steps: list[int] = []
     fill = topic.lanes.fill
 
@@ -920,7 +922,7 @@ async def test_a_failed_read_of_the_disk_is_told_to_the_taker_and_strands_nothin
 ) -> None:
     await desk.run(desk.broker.create_topic("t", {"rate_limit": 1, "rate_burst": 100}))
     member = await desk.join(order=order)
-    topic = desk.broker._topics["t"]
+    topic = desk.broker.shard.topics["t"]
     queue = topic.queues["g"].queue
 
     def fail(offset: int) -> Any:
@@ -959,7 +961,7 @@ async def test_an_expression_that_raises_fails_its_taker_and_gives_no_message_up
     desk: Desk, waits: bool
 ) -> None:
     member = await desk.join(filter=compile_filter(Defective.text))
-    group = desk.broker._topics["t"].queues["g"]
+    group = desk.broker.shard.topics["t"].queues["g"]
     sound, group.filter = group.filter, Defective()
     task = desk.later(member.take(10, 30.0, None)) if waits else None
     await desk.publish("t", b"a", b"bb", b"cccc")
@@ -976,7 +978,7 @@ async def test_a_fault_of_our_own_is_told_to_whoever_waits(desk: Desk) -> None:
     member = await desk.join()
     task = desk.later(member.take(10, 30.0, None))
     await desk.clock.settle()
-    group = desk.broker._topics["t"].queues["g"]
+    group = desk.broker.shard.topics["t"].queues["g"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(group, "_pick", lambda wanted: 1 / 0)
         await desk.publish("t", b"a")
@@ -997,11 +999,11 @@ async def test_what_retention_took_of_a_group_does_not_come_back_after_a_kill(
     grant = await durable.take(member, 5)
     assert grant is not None
     await durable.run(member.ack([(grant.token, whole(grant))]))
-    assert durable.broker._topics["t"].log.first_offset == 15
+    assert durable.broker.shard.topics["t"].log.first_offset == 15
 
     await durable.crash()
 
-    assert durable.broker._topics["t"].log.first_offset == 15
+    assert durable.broker.shard.topics["t"].log.first_offset == 15
 
 
 async def test_a_name_that_is_opened_while_it_is_deleted_begins_anew(durable: Desk) -> None:
@@ -1021,9 +1023,8 @@ async def test_a_name_that_is_opened_while_it_is_deleted_begins_anew(durable: De
     assert deleting.exception() is None
     assert await opening.result().position() == 1
     await durable.crash()
-    topic = durable.broker._topics["t"]
-    assert isinstance(topic, DurableTopic)
-    assert topic.cursor_states() == [("r", 1, None)]
+    topic = durable.broker.shard.topics["t"]
+    assert topic.state.names == {"r": (1, None)}
 
 
 async def test_a_group_that_is_joined_while_it_is_deleted_is_made_anew(durable: Desk) -> None:
@@ -1065,12 +1066,12 @@ async def test_what_is_being_cancelled_does_not_fall_due_meanwhile(durable: Desk
 async def test_what_could_not_be_cancelled_comes_when_it_is_due(desk: Desk) -> None:
     member = await desk.join()
     await desk.publish("t", b"0", deliver_at=desk.clock.now_ms() + 1_000)
-    topic = desk.broker._topics["t"]
-    topic.cancels([(0, 1)])
+    topic = desk.broker.shard.topics["t"]
+    topic.delaying.cancels([(0, 1)])
     await desk.clock.advance(1)
     assert await desk.take(member) is None
 
-    topic.cancels_not([(0, 1)])
+    topic.delaying.cancels_not([(0, 1)])
     grant = await desk.take(member)
     assert grant is not None
     assert grant.rows.offsets == [0]

@@ -27,10 +27,10 @@ from hypothesis.stateful import (
 )
 
 from flintmq.batch import BatchBuilder
-from flintmq.engine import queue_group
-from flintmq.engine.durable_broker import DurableBroker
-from flintmq.engine.member import Member
-from flintmq.engine.queue_group import QueueGroup, merged
+from flintmq.engine.leading import queue_group
+from flintmq.engine.leading.member import Member
+from flintmq.engine.leading.queue_group import QueueGroup
+from flintmq.engine.leading.rows_of_groups import merged
 from flintmq.errors import LeaseLost
 from flintmq.group_model import Order
 from flintmq.testing import ManualClock, SimulatedFileSystem
@@ -191,11 +191,11 @@ class EngineModel(RuleBasedStateMachine):
 
     @property
     def group(self) -> QueueGroup:
-        return self.desk.broker._topics["t"].queues["g"]
+        return self.desk.broker.shard.topics["t"].queues["g"]
 
     def look_at_the_log(self) -> None:
         """Take note of what the log has dropped, which had a reason."""
-        first = self.desk.broker._topics["t"].log.first_offset
+        first = self.desk.broker.shard.topics["t"].log.first_offset
         kept_from = len(self.naive.rows) - (self.keeps or len(self.naive.rows))
         for offset in range(max(self.naive.floor, kept_from), first):
             assert self.naive.is_expired(offset, self.clock.now_ms()), f"{offset} was dropped"
@@ -254,12 +254,12 @@ class EngineModel(RuleBasedStateMachine):
 
     def picture(self) -> str:
         """For a failure: the engine's state beside the model's."""
-        topic = self.desk.broker._topics["t"]
+        topic = self.desk.broker.shard.topics["t"]
         now_ms, queue = self.clock.now_ms(), self.group.queue
         rows = [(p, k, due and due - now_ms, e and e - now_ms) for p, k, due, e in self.naive.rows]
         return (
             f"log {topic.log.first_offset}..{topic.log.next_offset} rows {rows} "
-            f"engine floor {queue.floor} {queue.snapshot()} delayed {topic._delays.stored} "
+            f"engine floor {queue.floor} {queue.snapshot()} delayed {topic.delaying.delays.stored} "
             f"model floor {self.naive.floor} {list(self.naive.entries.values())}"
         )
 
@@ -276,7 +276,7 @@ class EngineModel(RuleBasedStateMachine):
         except LeaseLost as error:
             lost = set(error.offsets)
         expected = set(asked) - set(mine)
-        first = self.desk.broker._topics["t"].log.first_offset
+        first = self.desk.broker.shard.topics["t"].log.first_offset
         assert {o for o in lost if o >= first} == {o for o in expected if o >= first}
 
     @precondition(lambda self: self.granted)
@@ -343,7 +343,7 @@ class EngineModel(RuleBasedStateMachine):
             return  # now and then is enough
         to = chance.randint(0, len(self.naive.rows))
         self.look_at_the_log()
-        first = self.desk.broker._topics["t"].log.first_offset
+        first = self.desk.broker.shard.topics["t"].log.first_offset
         self.do(self.desk.broker.reset_group("t", "g", to))
         self.naive.reset(max(to, first), self.clock.now_ms())
         self.naive.void.update(token for token, _ in self.granted)
@@ -355,7 +355,7 @@ class EngineModel(RuleBasedStateMachine):
             event = self.naive.next_event(now, self.clock.now_ms())
             step = until - now if event is None else min(max(event, 0.001), until - now)
             self.run(self.clock.advance(step))
-            first = self.desk.broker._topics["t"].log.first_offset
+            first = self.desk.broker.shard.topics["t"].log.first_offset
             self.naive.time_has_passed(self.clock.monotonic(), self.clock.now_ms(), first)
 
     @rule()
@@ -429,11 +429,10 @@ class EngineModel(RuleBasedStateMachine):
 
     async def _some_steps(self, count: int) -> None:
         broker = self.desk.broker
-        assert isinstance(broker, DurableBroker)
         for _ in range(count):
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            broker.step()
+            broker.host.step()
 
     def _drain(self, counts: dict[int, int], done: set[int], in_doubt: set[int]) -> None:
         """Take and ack everything there is, and see that it is what there has to be."""
@@ -456,7 +455,7 @@ class EngineModel(RuleBasedStateMachine):
         assert self.group.unsettled() == 0, "nothing stays invisible"
         now_dead = self.dead_letters()
         assert was_dead <= set(now_dead), "no dead letter is lost"
-        first = self.desk.broker._topics["t"].log.first_offset
+        first = self.desk.broker.shard.topics["t"].log.first_offset
         gone = {
             offset
             for offset in counts
@@ -484,9 +483,9 @@ class EngineModel(RuleBasedStateMachine):
 
     @invariant()
     def every_message_is_in_one_place(self) -> None:
-        topic = self.desk.broker._topics["t"]
+        topic = self.desk.broker.shard.topics["t"]
         for group in topic.queues.values():
-            scheduled = topic._delays._all_offsets().ranges()
+            scheduled = topic.delaying.delays._all_offsets().ranges()
             group.queue.check({o for start, stop in scheduled for o in range(start, stop)})
             assert not group.queue.places.selected, "what is selected is dealt with at once"
 

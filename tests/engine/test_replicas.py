@@ -1,8 +1,9 @@
 """What is applied follows from what was applied before, and from the command: from nothing else.
 
-A leader decides all verbs. Two replicas are fed with its commands as bytes; one of them has another
-clock and other checkpoints. After every command all three hold the same, and so does a broker that
-is opened again from what the leader has on its disk.
+A leader decides all verbs, gives the lead up now and then, and takes it again. Two replicas are fed
+with its commands as bytes; one of them has another clock and other checkpoints. After every command
+all three hold the same, and so does a broker that is opened again from what the leader has on its
+disk. `scripts/replicas` runs as many histories as one likes.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import pytest
 
 from flintmq.batch import BatchBuilder
 from flintmq.broker_api import Grant
+from flintmq.engine.broker import Broker
 from flintmq.engine.commands import Command, decode_command, encode_command
-from flintmq.engine.durable_broker import DurableBroker
-from flintmq.engine.durable_topic import DurableTopic
-from flintmq.engine.member import Member
-from flintmq.engine.queue_group import QueueGroup
-from flintmq.engine.readers import Reader
+from flintmq.engine.host import durable_broker
+from flintmq.engine.leading.member import Member
+from flintmq.engine.leading.readers import Reader
+from flintmq.engine.state.group import GroupState
+from flintmq.engine.state.topic import TopicState
 from flintmq.errors import FlintError
 from flintmq.group_model import Lease, Ranges
 from flintmq.model import Start
@@ -56,18 +58,19 @@ def sizes() -> Iterator[None]:
         yield
 
 
-def digest(broker: DurableBroker) -> dict[str, Any]:
+def digest(broker: Broker) -> dict[str, Any]:
     """All that is applied, as plain values."""
-    staging, remembered = broker._staging, broker._durably_remembered
+    state = broker.shard.state
+    staging, remembered = state.staging, state.remembered
     return {
-        "ids": (broker._last_topic_id, broker._epoch_number),
+        "ids": (state.last_topic_id, state.epoch),
         "remembered": (
             remembered.age_ms,
             remembered.bytes_max,
             remembered.time_ms,
             remembered.bytes,
         ),
-        "topics": {name: digest_of(topic) for name, topic in broker._topics.items()},
+        "topics": {name: digest_of(topic) for name, topic in state.topics.items()},
         "staged": {
             name: (
                 writer.last,
@@ -79,25 +82,25 @@ def digest(broker: DurableBroker) -> dict[str, Any]:
     }
 
 
-def digest_of(topic: Any) -> dict[str, Any]:
-    if not isinstance(topic, DurableTopic):
-        return {"options": topic.options}
+def digest_of(topic: TopicState) -> dict[str, Any]:
+    if not topic.is_durable:
+        return {"id": topic.id, "options": topic.options}
     log = topic.log
     return {
         "id": topic.id,
         "options": topic.options,
         "log": (log.first_offset, log.next_offset, log.byte_count, log.last_time),
-        "names": sorted(topic.cursor_states()),
+        "names": sorted(topic.names.items()),
         "producers": topic.producers.snapshot().encoded(),
-        "groups": {name: digest_of_group(group) for name, group in topic.queues.items()},
+        "groups": {name: digest_of_group(group) for name, group in topic.groups.items()},
         "cancelled": topic.lanes.cancelled.ranges(),
+        "discarded": None if topic.discarded is None else topic.discarded.ranges(),
     }
 
 
-def digest_of_group(group: QueueGroup) -> tuple[Any, ...]:
-    floor = group.floor
-    settled = group.queue.settled.present(floor, 1 << 40)
-    return group.order, group.filter_text, group.start, group.paused, floor, settled
+def digest_of_group(group: GroupState) -> tuple[Any, ...]:
+    settled = group.queue.settled.present(group.floor, 1 << 40)
+    return group.order, group.filter_text, group.start, group.paused, group.floor, settled
 
 
 class Replicas:
@@ -108,7 +111,7 @@ class Replicas:
         self.clock = ManualClock()
         self.clock.wait_also_for(self._step)
         self.leader = broker_on(SimulatedFileSystem(), self.clock)
-        self.disk = self.leader._filesystem
+        self.disk = self.leader.host.filesystem
         self.followers = [
             broker_on(SimulatedFileSystem(), ManualClock()),
             broker_on(SimulatedFileSystem(), ManualClock(start_ms=9_000)),
@@ -121,31 +124,31 @@ class Replicas:
         self.difference: str | None = None
 
     async def _step(self) -> bool:
-        return self.leader.step()
+        return self.leader.host.step()
 
     async def open(self) -> Replicas:
         await self.leader.open(threaded=False)
         for follower in self.followers:
             await follower.open(threaded=False)
-            follower._proposer.is_recovering = True
-        self.leader._proposer._apply = self.lead
+            follower.shard.give_up_lead()
+        self.leader.shard.proposer._apply = self.lead
         return self
 
     def lead(self, command: Command) -> None:
         """Apply a command here and there, and compare."""
         payload = b"".join(encode_command(command))
-        self.leader.apply(command)
+        self.leader.shard.state.apply(command)
         self.commands.append(command)
         ours = digest(self.leader)
         for follower in self.followers:
-            follower._proposer.propose(decode_command(payload))
-            while follower.step():
+            follower.shard.proposer.propose(decode_command(payload))
+            while follower.host.step():
                 pass
             theirs = digest(follower)
             if theirs != ours and self.difference is None:
                 self.difference = f"after {command!r}: {ours} and {theirs}"
 
-    async def reopened(self) -> DurableBroker:
+    async def reopened(self) -> Broker:
         """The leader as it is after a kill: a broker over all that was written."""
         assert isinstance(self.disk, SimulatedFileSystem)
         again = broker_on(self.disk.crash("everything"), ManualClock(self.clock.now_ms()))
@@ -160,9 +163,14 @@ class Replicas:
                 await self.clock.advance(self.random.choice([0.1, 1.0, 3.0, 31.0]))
             if self.random.random() < 0.06:
                 await self.checkpoint(self.random.choice([self.leader, self.followers[1]]))
+            if self.random.random() < 0.04:
+                await self.change_lead()
             # Some at once: what is decided before another is applied.
             works = [self.one() for _ in range(self.random.choice([1, 1, 2, 3]))]
             tasks = [asyncio.ensure_future(work) for work in works]
+            if self.random.random() < 0.03:
+                await asyncio.sleep(0)  # some have decided, some have proposed
+                await self.change_lead()
             await self.clock.settle()
             for task in tasks:
                 task.cancel()
@@ -172,10 +180,24 @@ class Replicas:
                 ):
                     raise result
             assert self.difference is None, self.difference
-            assert self.leader._proposer.failure is None
+            assert self.leader.shard.proposer.failure is None
 
-    async def checkpoint(self, broker: DurableBroker) -> None:
-        task = asyncio.ensure_future(broker.checkpoint())
+    async def change_lead(self) -> None:
+        """Somebody else leads for a while, and decides nothing."""
+        shard = self.leader.shard
+        shard.give_up_lead()
+        for held in (self.members, self.held, self.readers):
+            held.clear()
+        if self.random.random() < 0.3:
+            await self.clock.advance(self.random.choice([0.1, 3.0]))
+        taking = asyncio.ensure_future(
+            shard.take_lead(reclaim_seconds=self.random.choice([0, 0, 5]))
+        )
+        await self.clock.settle()
+        await taking
+
+    async def checkpoint(self, broker: Broker) -> None:
+        task = asyncio.ensure_future(broker.host.checkpoint())
         await self.clock.settle()
         await task
 
@@ -196,7 +218,7 @@ class Replicas:
         return self.random.choice(TOPICS)
 
     def plain(self) -> str:
-        return self.random.choice(list(self.leader._topics) or TOPICS)
+        return self.random.choice(list(self.leader.shard.topics) or TOPICS)
 
     def rows(self) -> BatchBuilder:
         rows, random, now_ms = BatchBuilder(), self.random, self.clock.now_ms()
@@ -218,7 +240,7 @@ class Replicas:
         await self.leader.publish(self.plain(), rows, qos=1, auto_create=True, timeout=None)
 
     async def limit_producers(self) -> None:
-        self.leader.set_producer_limits(
+        self.leader.host.set_producer_limits(
             self.random.choice([1.0, 3.0, 3600.0]), self.random.choice([800, 1_600, 1 << 20])
         )
 
@@ -234,8 +256,8 @@ class Replicas:
     async def purge(self) -> None:
         name = self.plain()
         before = None
-        if self.random.random() < 0.8 and name in self.leader._topics:
-            log = self.leader._topics[name].log
+        if self.random.random() < 0.8 and name in self.leader.shard.topics:
+            log = self.leader.shard.topics[name].log
             before = self.random.randint(log.first_offset, log.next_offset)
         await self.leader.purge_topic(name, before)
 
@@ -284,8 +306,8 @@ class Replicas:
 
     async def cancel(self) -> None:
         name = self.plain()
-        if name in self.leader._topics:
-            end = self.leader._topics[name].log.next_offset
+        if name in self.leader.shard.topics:
+            end = self.leader.shard.topics[name].log.next_offset
             await self.leader.cancel(name, [(max(0, end - 3), end)])
 
     async def pause(self) -> None:
@@ -341,14 +363,16 @@ class Replicas:
             await self.leader.commit("job", number, ["0"])
 
 
-def broker_on(disk: SimulatedFileSystem, clock: ManualClock) -> DurableBroker:
-    return DurableBroker(disk, clock=clock, journal_file_bytes=JOURNAL_FILE_BYTES)
+def broker_on(disk: SimulatedFileSystem, clock: ManualClock) -> Broker:
+    return durable_broker(disk, clock=clock, journal_file_bytes=JOURNAL_FILE_BYTES)
 
 
-async def told_by(seed: int, steps: int) -> None:
+async def told_by(seed: int, steps: int) -> int:
+    """How many commands that were."""
     replicas = await Replicas(seed).open()
     await replicas.run(steps)
     assert digest(await replicas.reopened()) == digest(replicas.leader)
+    return len(replicas.commands)
 
 
 @pytest.mark.parametrize("seed", range(6))

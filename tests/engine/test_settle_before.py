@@ -9,7 +9,7 @@ import pytest
 import flintmq
 from flintmq.broker_api import Paced, SettlesBefore
 from flintmq.engine.broker import Broker
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import durable_broker
 from flintmq.serde.codec import Codec
 from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.testing import ManualClock
@@ -74,7 +74,7 @@ async def test_who_waits_is_not_handed_what_is_done(clock: ManualClock) -> None:
 
 async def test_it_lasts(tmp_path: Path) -> None:
     for number in range(2):
-        broker = DurableBroker(LocalFileSystem(tmp_path), decoder=Codec())
+        broker = durable_broker(LocalFileSystem(tmp_path), decoder=Codec())
         await broker.open()
         member = await broker.join_group(
             "orders", "g", order=None, filter=None, start=None, holder="a", auto_create=True

@@ -22,8 +22,8 @@ from flintmq.engine.commands import (
     decode_command,
     encode_command,
 )
-from flintmq.engine.durable_broker import DurableBroker
-from flintmq.engine.staging import Staging
+from flintmq.engine.host import durable_broker
+from flintmq.engine.state.staging import Staging
 from flintmq.errors import FlintError, InvalidRequest, NotStaged, QueueFull
 from flintmq.model import Receipt
 from flintmq.testing import Crashed, ManualClock, SimulatedFileSystem
@@ -159,20 +159,20 @@ class Driver:
         self.disk, self.clock = disk, clock
         self.broker = self._new()
 
-    def _new(self) -> DurableBroker:
-        return DurableBroker(
+    def _new(self) -> Broker:
+        return durable_broker(
             self.disk, clock=self.clock, checkpoint_bytes=1 << 30, journal_file_bytes=64 * 1024
         )
 
     async def open(self) -> None:
-        self.broker.first_file_bytes = 8192
+        self.broker.host.first_file_bytes = 8192
         await self.broker.open(threaded=False)
 
     async def carry_out(self, call: Awaitable[Any]) -> Any:
         task = asyncio.ensure_future(call)
         while not task.done():
             await asyncio.sleep(0)
-            self.broker.step()
+            self.broker.host.step()
         return await task
 
     async def settle(self) -> None:
@@ -190,7 +190,7 @@ def rows(values: list[bytes]) -> BatchBuilder:
 
 
 def stored(broker: Broker, topic: str) -> list[bytes]:
-    found = broker._topics.get(topic)
+    found = broker.shard.topics.get(topic)
     if found is None:
         return []
     values: list[bytes] = []
@@ -229,10 +229,10 @@ async def run_steps(steps: list[Any]) -> None:
             await clock.advance(*arguments)
             await driver.settle()
         elif kind == "checkpoint":
-            await broker.checkpoint()
+            await broker.host.checkpoint()
         else:
             await driver.restart()
-        staging = driver.broker._staging
+        staging = driver.broker.shard.state.staging
         assert stored(driver.broker, "orders") == model.topic
         assert {
             (name, number): {part: staged.batches[0].batch.value(0) for part, staged in p.items()}
@@ -262,10 +262,10 @@ async def script(driver: Driver, note: Callable[[str, Any], None]) -> None:
             )
             note("staged", (number, part))
         if number == 2:
-            await driver.broker.checkpoint()
+            await driver.broker.host.checkpoint()
         receipts = await driver.carry_out(driver.broker.commit("job", number, ["y", "x"]))
         note("committed", (number, receipts))
-    await driver.broker.checkpoint()
+    await driver.broker.host.checkpoint()
     await driver.broker.close()
 
 
@@ -289,7 +289,7 @@ async def crash_after(calls: int, keep: Any) -> bool:
         ended = False
     again = Driver(disk.crash(keep), ManualClock())
     await again.open()
-    last = again.broker._staging.writers["job"].last if committed or staged else 0
+    last = again.broker.shard.state.staging.writers["job"].last if committed or staged else 0
     last = max(last, 0)
     assert last >= len(committed)
     orders, bills = expected(last)
@@ -335,13 +335,13 @@ async def test_segments_of_staged_parts_go_when_nothing_needs_them() -> None:
     await driver.open()
     batches = [("orders", rows([b"a"]))]
     await driver.carry_out(driver.broker.stage("job", 1, 0, batches, auto_create=True))
-    await driver.broker.checkpoint()
-    (held,) = driver.broker._manifest.files()
-    await driver.broker.checkpoint()
+    await driver.broker.host.checkpoint()
+    (held,) = driver.broker.host.checkpoints.manifest.files()
+    await driver.broker.host.checkpoint()
     assert driver.disk.exists(held)
 
     await driver.carry_out(driver.broker.commit("job", 1, [0]))
-    await driver.broker.checkpoint()
+    await driver.broker.host.checkpoint()
 
     assert not driver.disk.exists(held)
     assert stored(driver.broker, "orders") == [b"a"]
@@ -356,7 +356,7 @@ async def test_a_shorter_time_for_what_is_staged_counts_for_what_is_staged_alrea
 
     broker.set_staged_seconds(15)
     await clock.advance(4)
-    assert broker._staging.size > 0
+    assert broker.shard.state.staging.size > 0
     await clock.advance(2)
-    assert broker._staging.size == 0
+    assert broker.shard.state.staging.size == 0
     await broker.close()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from flintmq.client.client import Client
-from flintmq.engine import durable_topic, topic
 from flintmq.engine.broker import Broker
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import durable_broker
+from flintmq.engine.leading import sweeping
 from flintmq.serde.codec import Codec
 from flintmq.testing import ManualClock, SimulatedFileSystem
 
@@ -19,12 +19,11 @@ ROWS = 100
 async def test_what_is_due_is_dropped_a_part_at_a_time_until_it_is_gone(
     kind: str, option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (topic, durable_topic):
-        monkeypatch.setattr(module, "SWEEP_ROWS", ROWS)
+    monkeypatch.setattr(sweeping, "SWEEP_ROWS", ROWS)
     clock = ManualClock()
     broker = Broker(clock, Codec())
     if kind == "durable":
-        broker = DurableBroker(SimulatedFileSystem(), clock=clock, decoder=Codec())
+        broker = durable_broker(SimulatedFileSystem(), clock=clock, decoder=Codec())
         clock.wait_also_for(broker.settled)
     mq = await Client(broker, Codec(), auto_create=True, timeout=30)
     await mq.create_topic("t", **{option: 60})  # type: ignore[arg-type]
@@ -32,15 +31,15 @@ async def test_what_is_due_is_dropped_a_part_at_a_time_until_it_is_gone(
         await mq.publish_batch("t", [b"x"] * ROWS)
     await clock.advance(30)
     await mq.publish("t", b"young")
-    found = broker._topics["t"]
+    found = broker.shard.topics["t"]
     firsts = []
-    sweep = found._drop_due
+    sweep = found.sweeping.drop_due
 
     def counted(now_ms: int) -> None:
         sweep(now_ms)
-        firsts.append(getattr(found, "_first", found.log.first_offset))
+        firsts.append(found.view.first_offset)
 
-    monkeypatch.setattr(found, "_drop_due", counted)
+    monkeypatch.setattr(found.sweeping, "drop_due", counted)
 
     await clock.advance(31)
 
@@ -51,16 +50,16 @@ async def test_what_is_due_is_dropped_a_part_at_a_time_until_it_is_gone(
 
 async def test_what_is_due_for_one_reason_is_dropped_by_one_command() -> None:
     clock = ManualClock()
-    broker = DurableBroker(SimulatedFileSystem(), clock=clock, decoder=Codec())
+    broker = durable_broker(SimulatedFileSystem(), clock=clock, decoder=Codec())
     clock.wait_also_for(broker.settled)
     mq = await Client(broker, Codec(), auto_create=True, timeout=30)
     await mq.create_topic("t", retention_age=60)
     for _ in range(5):
         await mq.publish_batch("t", [b"x"] * ROWS)
-    before = broker._index
+    before = broker.shard.proposer.log.index
 
     await clock.advance(61)
 
-    assert broker._index == before + 1
+    assert broker.shard.proposer.log.index == before + 1
     assert (await mq.topic_stats("t")).message_count == 0
     await mq.close()

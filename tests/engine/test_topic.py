@@ -9,18 +9,19 @@ import pytest
 import flintmq
 from flintmq.batch import BatchBuilder
 from flintmq.clock import Clock
-from flintmq.engine import topic as topic_module
 from flintmq.engine.broker import Broker
-from flintmq.engine.topic import Topic
+from flintmq.engine.leading import delaying
+from flintmq.engine.leading.topic import LeadingTopic
+from flintmq.engine.leading.topic_figures import stats_of
 from flintmq.engine.waiting import again
 from flintmq.errors import TopicDeleted
 from flintmq.testing import ManualClock
 
 
-async def _topic(clock: Clock, **options: object) -> tuple[Broker, Topic]:
+async def _topic(clock: Clock, **options: object) -> tuple[Broker, LeadingTopic]:
     broker = Broker(clock)
     await broker.create_topic("t", dict(options))
-    return broker, broker._topics["t"]
+    return broker, broker.shard.topics["t"]
 
 
 def _delayed(clock: ManualClock, count: int) -> BatchBuilder:
@@ -33,7 +34,7 @@ def _delayed(clock: ManualClock, count: int) -> BatchBuilder:
 async def test_delayed_messages_that_are_not_stored_have_a_bounded_waiting_room(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_module, "UNSTORED_DELAYED_MAX", 10)
+    monkeypatch.setattr(delaying, "UNSTORED_DELAYED_MAX", 10)
     _, topic = await _topic(clock)
     topic.publish(_delayed(clock, 10), 0)
     with pytest.raises(flintmq.QueueFull, match="qos=1"):
@@ -47,7 +48,7 @@ async def test_delayed_messages_that_retention_took_are_not_remembered(clock: Ma
     _, topic = await _topic(clock, retention_count=10)
     for _ in range(100):
         topic.publish(_delayed(clock, 100), 1)
-    assert topic._delays.stored <= 1200
+    assert topic.delaying.delays.stored <= 1200
 
 
 async def test_what_expired_is_remembered_as_few_ranges(clock: ManualClock) -> None:
@@ -57,13 +58,13 @@ async def test_what_expired_is_remembered_as_few_ranges(clock: ManualClock) -> N
         rows.append_row(b"x", expiry=clock.now_ms() + 1000 if n % 2 else 0)
         topic.publish(rows, 1)
         await clock.advance(0.3)
-    assert len(topic._expired) <= 64
+    assert len(topic.sweeping.expired) <= 64
 
 
 async def test_a_broker_that_is_full_of_nothing_to_do_has_no_timer(clock: ManualClock) -> None:
     broker, topic = await _topic(clock)
     topic.publish(BatchBuilder.of([b"x"] * 100), 1)
-    reader = topic.open_reader("n", None, None)
+    reader = topic.cursors.open("n", None, None)
     reader.take(1000)
     await broker.open_feed(">", capacity=10, overflow="block", filter=None)
     assert clock.pending() == 0
@@ -84,7 +85,7 @@ async def test_a_wall_clock_that_jumps_back_does_not_reorder_times() -> None:
     assert topic.log.time_of(1) == topic.log.time_of(0)
     clock.shift_ms = 0
     await clock.advance(61)
-    assert topic.stats().message_count == 0
+    assert stats_of(topic).message_count == 0
 
 
 def test_an_error_told_again_is_the_same_but_another_object() -> None:

@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from flintmq.batch import BatchBuilder, DecodeCache
-from flintmq.engine.feeds import FeedBoard
-from flintmq.engine.readers import Reader
-from flintmq.engine.topic import Topic
+from flintmq.engine.leading.readers import Reader
+from flintmq.engine.leading.topic import LeadingTopic
+from flintmq.engine.leading.topic_figures import stats_of
+from flintmq.engine.shard import Shard
+from flintmq.engine.state.memory_log import MemoryLog
+from flintmq.engine.state.shard import ShardState
+from flintmq.engine.state.staging import Staging
 from flintmq.errors import MessageTooLarge, TopicFull
 from flintmq.model import Overflow, Receipt, TopicOptions
 
@@ -59,6 +63,13 @@ class StepTimer:
             self._timers.remove(self)
 
 
+def topic_of(options: TopicOptions, clock: StepClock) -> LeadingTopic:
+    state = ShardState(lambda *_: MemoryLog(DecodeCache(1000)), Staging())
+    shard = state.observer = Shard(state, clock, TopicOptions())
+    state.create(1, "t", options)
+    return shard.topics["t"]
+
+
 def now(call: Coroutine[Any, Any, Any]) -> Any:
     """The result of a call that does not wait."""
     try:
@@ -100,9 +111,7 @@ class TopicModel(RuleBasedStateMachine):
             ttl=ttl,
             overflow=overflow,
         )
-        self.topic = Topic(
-            "t", 1, self.options, clock=self.clock, cache=DecodeCache(1000), board=FeedBoard()
-        )
+        self.topic = topic_of(self.options, self.clock)
         self.log: list[tuple[int, int, int]] = []
         self.why: list[str | None] = []
         self.first = 0
@@ -227,7 +236,6 @@ class TopicModel(RuleBasedStateMachine):
         count, done = self.topic.purge(before)
         assert (count, done) == (max(0, to - self.first), None)
         if count:
-            self.topic.apply_advance(to, "purged")  # which is what a broker does with the command
             self.drop(to, "purged")
 
     @rule(
@@ -241,7 +249,7 @@ class TopicModel(RuleBasedStateMachine):
         if label is None:
             self.unnamed += 1
             label = f"*{self.unnamed}"
-        self.readers.append((self.topic.open_reader(name, start, None), label, set()))
+        self.readers.append((self.topic.cursors.open(name, start, None), label, set()))
         if label not in self.cursors:
             places = {None: self.first, "earliest": self.first, "latest": len(self.log)}
             self.cursors[label] = ModelCursor(places.get(start, start))
@@ -342,7 +350,7 @@ class TopicModel(RuleBasedStateMachine):
     def stats_agree(self) -> None:
         if not hasattr(self, "topic"):
             return
-        stats = self.topic.stats()
+        stats = stats_of(self.topic)
         assert (stats.first_offset, stats.next_offset) == (self.first, len(self.log))
         assert stats.message_count == len(self.log) - self.first
         assert stats.byte_count == self.bytes_from(self.first)
@@ -372,11 +380,11 @@ def test_a_publisher_woken_in_the_turn_its_time_is_up_in_does_not_wait_for_ever(
     async def story() -> None:
         clock = StepClock()
         options = TopicOptions(retention_count=2, overflow="block")
-        topic = Topic("t", 1, options, clock=clock, cache=DecodeCache(0), board=FeedBoard())
+        topic = topic_of(options, clock)
         topic.publish(BatchBuilder.of([b"0", b"1"]), 1)
-        reader = topic.open_reader(None, None, None)
+        reader = topic.cursors.open(None, None, None)
         publishing = asyncio.ensure_future(
-            topic.publish_when_possible(BatchBuilder.of([b"2", b"3"]), 1, timeout=5)
+            topic.line.publish(BatchBuilder.of([b"2", b"3"]), 1, timeout=5)
         )
         await asyncio.sleep(0)
         assert reader.take_one() is not None  # room for one of two: wakes the publisher

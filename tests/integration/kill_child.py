@@ -20,7 +20,7 @@ from pathlib import Path
 
 import flintmq
 from flintmq.client.client import Client
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import durable_broker
 from flintmq.serde.codec import Codec
 from flintmq.storage.filesystem import LocalFileSystem
 
@@ -39,7 +39,7 @@ def value_of(worker: str, number: int) -> bytes:
 
 def connect(directory: Path) -> Client:
     codec = Codec()
-    broker = DurableBroker(
+    broker = durable_broker(
         LocalFileSystem(directory),
         decoder=codec,
         checkpoint_bytes=CHECKPOINT_BYTES,

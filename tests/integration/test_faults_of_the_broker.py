@@ -16,16 +16,16 @@ from tests.patience import PATIENCE_SECONDS
 FAULTY = """
 import sys
 from flintmq.cli import main
-from flintmq.engine.durable_topic import DurableTopic
+from flintmq.engine.state.topic import TopicState
 
-whole = DurableTopic.apply_append
+whole = TopicState.append
 
 def broken(self, batch):
     if b"poison" in bytes(batch.body):
         raise KeyError("a fault")
     whole(self, batch)
 
-DurableTopic.apply_append = broken
+TopicState.append = broken
 sys.argv[0] = "flintmq"
 main()
 """

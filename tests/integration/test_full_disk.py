@@ -11,7 +11,7 @@ import pytest
 
 import flintmq
 from flintmq.client.client import Client
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import durable_broker
 from flintmq.errors import StorageFull
 from flintmq.serde.codec import Codec
 from flintmq.storage.filesystem import LocalFileSystem
@@ -35,7 +35,7 @@ def disk(tmp_path: Path) -> Iterator[LoopDisk]:
 
 def connect(disk: LoopDisk) -> Client:
     codec = Codec()
-    broker = DurableBroker(
+    broker = durable_broker(
         LocalFileSystem(disk.path / "data"),
         decoder=codec,
         checkpoint_bytes=1 << 20,

@@ -225,15 +225,15 @@ async def test_a_broker_that_is_told_to_stop_while_it_recovers_is_never_ready(
     script = broker._command[2:]
     slow = (
         "import asyncio, os, sys\n"
-        "from flintmq.engine.durable_broker import DurableBroker\n"
-        "whole = DurableBroker.open\n"
+        "from flintmq.engine.broker import Broker\n"
+        "whole = Broker.open\n"
         "async def open(self):\n"
         "    os.write(2, b'recovering\\n')  # whole: the log's thread writes there, too\n"
         f"    while not os.path.exists({str(was_told)!r}):\n"
         "        await asyncio.sleep(0.01)\n"
         "    await asyncio.sleep(0.01)\n"
         "    await whole(self)\n"
-        "DurableBroker.open = open\n"
+        "Broker.open = open\n"
         "from flintmq.cli.root import run\n"
         f"sys.exit(run({script[1:]!r}))\n"
     )

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from flintmq.client.client import Client
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.broker import Broker
+from flintmq.engine.host import durable_broker
 from flintmq.errors import QueueFull
 from flintmq.serde.codec import Codec
 from flintmq.storage.filesystem import LocalFile, LocalFileSystem
@@ -80,7 +81,7 @@ def gate() -> Gate:
 @pytest.fixture
 async def mq(tmp_path: Path, gate: Gate) -> AsyncIterator[Client]:
     codec = Codec()
-    broker = DurableBroker(
+    broker = durable_broker(
         SlowFileSystem(tmp_path / "data", gate), decoder=codec, checkpoint_bytes=256 << 10
     )
     async with Client(broker, codec, auto_create=True, timeout=30) as mq:
@@ -89,8 +90,8 @@ async def mq(tmp_path: Path, gate: Gate) -> AsyncIterator[Client]:
         gate.open()
 
 
-def broker_of(mq: Client) -> DurableBroker:
-    assert isinstance(mq._broker, DurableBroker)
+def broker_of(mq: Client) -> Broker:
+    assert isinstance(mq._broker, Broker)
     return mq._broker
 
 
@@ -229,7 +230,7 @@ async def test_every_change_is_answered_after_its_sync(
 
 
 async def test_publishers_wait_in_bounded_memory(mq: Client, gate: Gate) -> None:
-    broker_of(mq)._proposer.queue_bytes_max = 1 << 20
+    broker_of(mq).shard.proposer.queue_bytes_max = 1 << 20
     await mq.publish("t", b"made")
     stuck = await shut(gate, mq)
     value = bytes(64 << 10)
@@ -238,7 +239,7 @@ async def test_publishers_wait_in_bounded_memory(mq: Client, gate: Gate) -> None
     for _ in range(50):
         await asyncio.sleep(0)
 
-    assert broker_of(mq)._commit.waiting_bytes <= (1 << 20) + 2 * len(value)
+    assert broker_of(mq).host._commit.waiting_bytes <= (1 << 20) + 2 * len(value)
     assert not any(task.done() for task in publishing)
     gate.open()
     receipts = await asyncio.gather(*publishing)
@@ -249,7 +250,7 @@ async def test_publishers_wait_in_bounded_memory(mq: Client, gate: Gate) -> None
 async def test_a_publisher_that_ran_out_of_time_has_published_nothing(
     mq: Client, gate: Gate
 ) -> None:
-    broker_of(mq)._proposer.queue_bytes_max = 1 << 20
+    broker_of(mq).shard.proposer.queue_bytes_max = 1 << 20
     await mq.publish("t", b"made")
     stuck = await shut(gate, mq)
     filling = asyncio.ensure_future(mq.publish("t", bytes(2 << 20)))

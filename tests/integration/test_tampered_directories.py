@@ -89,7 +89,7 @@ def test_policies_that_are_none_are_named(tmp_path: Path, fsync: str) -> None:
 async def test_a_close_that_fails_ends_the_broker_before_another_may_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flintmq.engine import durable_broker
+    from flintmq.engine.checkpoints import Checkpoints
 
     def out_of_memory(*_: object) -> None:
         raise MemoryError
@@ -99,7 +99,7 @@ async def test_a_close_that_fails_ends_the_broker_before_another_may_begin(
     async with mq:
         await mq.publish("orders", b"1")
         with monkeypatch.context() as patched:
-            patched.setattr(durable_broker.DurableBroker, "checkpoint", out_of_memory)
+            patched.setattr(Checkpoints, "checkpoint", out_of_memory)
             with pytest.raises(MemoryError):
                 await mq.close()
     with pytest.raises(flintmq.Closed):
@@ -111,6 +111,7 @@ async def test_a_close_that_fails_ends_the_broker_before_another_may_begin(
 async def test_a_fault_in_the_last_checkpoint_is_logged_and_the_journal_has_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    from flintmq.errors import BrokerFailed
     from flintmq.storage.manifest import ManifestStore
 
     def out_of_memory(*_: object) -> None:
@@ -121,7 +122,8 @@ async def test_a_fault_in_the_last_checkpoint_is_logged_and_the_journal_has_ever
     await mq.publish("orders", b"1")
     with monkeypatch.context() as patched:
         patched.setattr(ManifestStore, "write", out_of_memory)
-        await mq.close()
+        with pytest.raises(BrokerFailed, match="writing a checkpoint"):
+            await mq.close()
     assert "a fault while writing a checkpoint" in caplog.text
     with pytest.raises(flintmq.Closed):
         await mq.publish("orders", b"2")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.engine import durable_broker
+from flintmq.engine import checkpoints
 from flintmq.errors import StorageFull
 from flintmq.logs import event_of
 from flintmq.testing import SimulatedFileSystem
@@ -45,8 +45,8 @@ async def test_recovery_tells_what_it_found(caplog: pytest.LogCaptureFixture) ->
     assert (line["topics"], line["groups"], line["messages"]) == (1, 0, 3)
     assert line["records_replayed"] == 2
     assert line["torn_bytes"] == 0
-    assert again.broker.recovery is not None
-    assert again.broker.recovery.messages == 3
+    assert again.broker.host.recovery is not None
+    assert again.broker.host.recovery.messages == 3
     assert events(caplog, "journal_cut") == []
 
 
@@ -84,10 +84,10 @@ async def test_a_full_disk_is_told_once_and_so_is_its_end(caplog: pytest.LogCapt
 
     assert len(events(caplog, "disk_full")) == 1
     assert events(caplog, "disk_has_room") == []
-    await life.clock.advance(durable_broker.CHECKPOINT_RETRY_SECONDS)
+    await life.clock.advance(checkpoints.RETRY_SECONDS)
     await story.checkpoint()
     (over,) = events(caplog, "disk_has_room")
-    assert over["seconds"] == durable_broker.CHECKPOINT_RETRY_SECONDS
+    assert over["seconds"] == checkpoints.RETRY_SECONDS
 
 
 async def test_a_failed_disk_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -109,7 +109,7 @@ async def test_a_slow_disk_is_told_with_its_seconds_and_not_every_time(
     disk, story = SimulatedFileSystem(), Story()
     life = await story.open(disk)
     await story.create("orders")
-    life.broker.slow_disk_seconds = 0.005
+    life.broker.host.slow_disk_seconds = 0.005
     disk.on_sync = lambda name: time.sleep(0.006)
     for _ in range(5):
         await story.publish("orders")

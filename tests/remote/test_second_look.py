@@ -12,7 +12,7 @@ import pytest
 import flintmq
 from flintmq.batch import BatchBuilder
 from flintmq.engine.broker import Broker
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import durable_broker
 from flintmq.errors import MessageTooLarge
 from flintmq.remote.broker import RemoteBroker
 from flintmq.remote.link import Link
@@ -244,7 +244,7 @@ async def test_nothing_is_opened_in_a_session_that_has_ended(
 
 
 async def test_what_is_under_way_at_a_close_is_answered(tmp_path: Path) -> None:
-    broker = DurableBroker(LocalFileSystem(tmp_path), decoder=Codec())
+    broker = durable_broker(LocalFileSystem(tmp_path), decoder=Codec())
     await broker.open()
     server = NativeServer(broker)
     host, port = await server.start("127.0.0.1", 0)

@@ -127,7 +127,7 @@ async def test_times_and_durations_share_a_batch(connect: Connect, clock: Manual
 
 
 def stored(broker: Broker) -> list[RecordBatch | RowSource]:
-    log = broker._topics["orders"].log
+    log = broker.shard.topics["orders"].log
     found, offset = [], log.first_offset
     while offset < log.next_offset:
         source, row, stop = log.locate(offset)

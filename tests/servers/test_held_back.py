@@ -11,7 +11,7 @@ import pytest
 
 import flintmq
 from flintmq.batch import BatchBuilder
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import durable_broker
 from flintmq.serde.codec import Codec
 from flintmq.servers.limits import Limits
 from flintmq.servers.native import NativeServer
@@ -27,7 +27,7 @@ CHUNK = 256 * 1024
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[NativeServer]:
-    broker = DurableBroker(LocalFileSystem(tmp_path / "data"), decoder=Codec())
+    broker = durable_broker(LocalFileSystem(tmp_path / "data"), decoder=Codec())
     await broker.open()
     server = NativeServer(broker, limits=Limits(in_flight_bytes=LIMIT))
     yield server

@@ -425,7 +425,7 @@ async def test_partitions_and_threads_hear_of_it_too(keyed: KeyedServer) -> None
             asyncio.ensure_future(deliveries.read()),
             asyncio.ensure_future(asyncio.to_thread(sync.poll, "parted", "h", wait=60)),
         ]
-        while len(keyed.broker._existing_row("parted")[2].queues) < 2:  # noqa: ASYNC110
+        while len(keyed.broker._topic_verbs.existing_row("parted")[2].queues) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         keyed.regrant("worker", publish="other", consume="other")
         for outcome in await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60):

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 import flintmq
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.broker import Broker
+from flintmq.engine.host import durable_broker
 from flintmq.serde.codec import Codec
 from flintmq.servers.limits import Limits
 from flintmq.servers.native import NativeServer
@@ -270,7 +271,7 @@ async def test_a_publisher_that_is_held_back_by_the_disk_is_not_taken_for_silent
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()
-    broker = DurableBroker(SlowFileSystem(tmp_path / "data", gate), decoder=Codec())
+    broker = durable_broker(SlowFileSystem(tmp_path / "data", gate), decoder=Codec())
     await broker.open()
     server = NativeServer(broker, limits=Limits(in_flight_bytes=20_000, idle_seconds=30))
     host, port = await server.start("127.0.0.1", 0)
@@ -301,7 +302,6 @@ async def test_a_publisher_that_is_held_back_by_the_disk_is_not_taken_for_silent
 async def test_a_frame_over_the_limit_is_refused_by_the_client_and_by_the_server(
     tmp_path: Path,
 ) -> None:
-    from flintmq.engine.broker import Broker
 
     broker = Broker(None, Codec())
     server = NativeServer(broker, limits=Limits(frame_bytes=100_000))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from flintmq.client.client import Client
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import durable_broker
 from flintmq.fsync_policy import FsyncPolicy
 from flintmq.serde.codec import Codec
 from flintmq.servers.native import NativeServer
@@ -40,7 +40,7 @@ class ThreadedBroker:
 
     async def _start(self) -> None:
         codec = Codec()
-        self.broker = DurableBroker(
+        self.broker = durable_broker(
             LocalFileSystem(self.directory), decoder=codec, fsync=FsyncPolicy.parse("never")
         )
         await self.broker.open()
@@ -74,4 +74,4 @@ class ThreadedBroker:
 
     def checkpoint(self) -> None:
         """Everything there is goes into segments."""
-        self.run(self.broker.checkpoint())
+        self.run(self.broker.host.checkpoint())

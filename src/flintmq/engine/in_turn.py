@@ -8,18 +8,15 @@ from contextlib import asynccontextmanager
 
 
 class InTurn:
-    """A line is there while somebody stands in it. `name in lines` says whether to join."""
+    """A line is there while somebody stands in it. `name in in_turn.lines` says whether to join."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, tuple[asyncio.Lock, list[None]]] = {}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._lines
+        self.lines: dict[str, tuple[asyncio.Lock, list[None]]] = {}
 
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
         """Wait for those before, then be alone."""
-        lock, standing = self._lines.setdefault(name, (asyncio.Lock(), []))
+        lock, standing = self.lines.setdefault(name, (asyncio.Lock(), []))
         standing.append(None)
         try:
             async with lock:  # locks are handed on in the order of those who wait
@@ -27,4 +24,4 @@ class InTurn:
         finally:
             standing.pop()
             if not standing:
-                del self._lines[name]
+                del self.lines[name]

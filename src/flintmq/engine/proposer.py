@@ -1,6 +1,13 @@
-"""From a decision to its effect: propose, journal, commit, apply, answer.
+"""From a decision to its effect: propose, log, commit, apply, answer.
 
-What was proposed is applied in the order of the journal, once it is as durable as the policy asks.
+What is committed is applied in the order of the log, whoever proposed it. What becomes of a
+proposal is told by the index and the term it got:
+
+    its entry is applied here, leading or not any more       applied
+    another entry is applied at its index                    NotLeader: surely not done
+    a snapshot covers its index                              OutcomeUnknown
+    the log stops                                            OutcomeUnknown
+    it was gathered and never proposed                       whatever ended that: surely not done
 """
 
 from __future__ import annotations
@@ -8,65 +15,82 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
-from ..errors import FlintError, OutcomeUnknown
+from ..errors import FlintError, NotLeader, OutcomeUnknown, StorageFull
+from ..group_model import Ranges
 from ..metrics import Histogram
 from ..model import Durability
-from .commands import Buffer, Command, encode_command
+from .command_log import CommandLog
+from .commands import Attempts, Command, Settle
 from .waiting import again
 
 QUEUE_BYTES_MAX = 64 * 1024 * 1024
 """What may wait for the journal before publishers have to wait too."""
 
+Done = asyncio.Future[None] | None
+"""What to wait for; None where it is done already."""
+
+
+async def wait_for(done: Done) -> None:
+    """Wait for a change; it is carried out also if whoever asked for it leaves."""
+    if done is not None:
+        await asyncio.shield(done)
+
 
 class Waiter(Protocol):
-    """Who wants to hear that a command was applied, or that nobody knows."""
+    """Who wants to hear that a command was applied, or why not."""
 
     def applied(self, durability: Durability) -> None: ...
     def failed(self, error: BaseException) -> None: ...
 
 
 class _Proposal(NamedTuple):
-    place: int
-    command: Command
+    at: int
+    term: int
     size: int
+    command: Command
     waiters: Sequence[Waiter]
     measure: Histogram | None
     proposed_at: float
 
 
 class Proposer:
-    """Hands commands to the journal and applies them when they come back.
+    """Hands commands to a log and applies them when they come back.
 
-    `submit` queues a record and returns its index; `committed` is called with the highest index
-    that may be applied, `fail` when the journal has stopped for good. `on_fault` is called where a
-    command that has to be applied cannot be: what is in memory is then no longer what the journal
-    says, and `fail` is expected to follow.
+    `on_fault` is called where a command that has to be applied cannot be: what is in memory is then
+    no longer what the log says, and `fail` is expected to follow.
     """
 
     def __init__(
         self,
-        submit: Callable[[Sequence[Buffer], Callable[[], None] | None], int],
+        log: CommandLog,
         apply: Callable[[Command], None],
         durability: Durability,
         on_fault: Callable[[str, Exception], None],
     ) -> None:
-        self._submit, self._apply, self.durability = submit, apply, durability
+        self.log, self._apply, self.durability = log, apply, durability
+        self.is_instant = log.is_instant
         self._on_fault = on_fault
         self._flying: deque[_Proposal] = deque()
-        self._queued_bytes = 0
+        self.queued_bytes = 0
+        """Proposed and not yet applied."""
         self.queue_bytes_max = QUEUE_BYTES_MAX
-        self.is_behind = False
-        """Whether publishers have to wait for something else: checkpoints that cannot keep up."""
+        self.submitted_bytes_max: float = inf
+        """What the log may have taken before publishers have to wait for checkpoints."""
+        self._settles: dict[tuple[int, str, str], tuple[Ranges, list[_Wait]]] = {}
+        """What was settled in this turn of the event loop: of each group, one command."""
         self._held_back: list[Callable[[], None]] = []
         self._turn_ends: list[Callable[[], None]] = []
         self._quiet: list[asyncio.Future[None]] = []
         self.failure: FlintError | None = None
-        self.applied = 0
-        self.is_recovering = False
-        """Whether what is applied was decided by a process before this one."""
+        self.full: StorageFull | None = None
+        """Why publishers are refused; consumers go on."""
+        self.applied = log.index
+
+    # --- proposing
 
     def propose(
         self,
@@ -75,54 +99,82 @@ class Proposer:
         on_written: Callable[[], None] | None = None,
         measure: Histogram | None = None,
     ) -> None:
-        """Hand a command to the journal. `on_written` is called once it is written there, which
-        may be long before it is synced and applied; not at all if the journal stops. `measure`
-        gets the seconds until it was applied."""
+        """Hand a command to the log. `measure` gets the seconds until it was applied."""
         if self.failure is not None:
             raise again(self.failure)
-        buffers = encode_command(command)
-        size = sum(map(len, buffers))
-        index = self._submit(buffers, on_written)
-        self._queued_bytes += size
-        self._flying.append(_Proposal(index, command, size, waiters, measure, perf_counter()))
+        if self.is_instant:
+            self._apply(command)
+            for waiter in waiters:
+                waiter.applied(self.durability)
+            return
+        index, term, size = self.log.submit(command, on_written)
+        self.queued_bytes += size
+        self._flying.append(_Proposal(index, term, size, command, waiters, measure, perf_counter()))
 
-    async def carry_out(self, command: Command) -> None:
-        """Propose a command and wait until it was applied."""
-        await self.begin(command)
-
-    def begin(self, command: Command) -> asyncio.Future[None]:
-        """Propose a command; the future that is done when it was applied."""
+    def change(self, command: Command) -> Done:
+        """Have a command applied; what to wait for."""
+        if self.is_instant:
+            self._apply(command)
+            return None
+        self._propose_settles()  # they were decided before
         waiter = _Wait()
         self.propose(command, (waiter,))
         return waiter.future
 
-    async def wait_applied(self) -> None:
-        """Wait until everything that was proposed so far is applied."""
+    def settle(self, topic: int, group: str, ranges: Ranges, reason: str = "") -> Done:
+        """What is settled within one turn of the event loop shares a command."""
+        if self.is_instant:
+            self._apply(Settle(topic, group, ranges, reason))
+            return None
         if self.failure is not None:
-            raise self.failure
-        if self._flying:
-            waiter = _Wait()
-            last = self._flying.pop()
-            self._flying.append(last._replace(waiters=(*last.waiters, waiter)))
-            await waiter.future
+            raise again(self.failure)
+        waiter = _Wait()
+        known = self._settles.get((topic, group, reason))
+        if known is None:
+            if not self._settles:
+                self.at_end_of_turn(self._propose_settles)
+            self._settles[topic, group, reason] = (list(ranges), [waiter])
+        else:
+            known[0].extend(ranges)
+            known[1].append(waiter)
+        return waiter.future
 
-    async def wait_room(self) -> None:
-        """Wait until the journal has caught up far enough to take more."""
-        while self.is_full() and self.failure is None:
-            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.when_room(lambda room=room: room.done() or room.set_result(None))  # type: ignore[misc]
-            await room
+    def _propose_settles(self) -> None:
+        for (topic, group, reason), (ranges, waiters) in self._settles.items():
+            try:
+                self.propose(Settle(topic, group, ranges, reason), waiters)
+            except FlintError as error:  # the journal has stopped
+                for waiter in waiters:
+                    waiter.failed(error)
+        self._settles = {}
+
+    def attempts(self, command: Attempts) -> Done:
+        """Have delivery counts kept: done once they are written; nobody waits for the sync."""
+        if self.is_instant:
+            return None  # they end with the process, like what was delivered
+        waiter = _Wait()
+        self.propose(command, (waiter,), waiter.written)
+        return waiter.future
+
+    def give_up(self, error: FlintError) -> None:
+        """What was gathered and not proposed never will be: whoever waits for it hears so."""
+        settles, self._settles = self._settles, {}
+        for _, waiters in settles.values():
+            for waiter in waiters:
+                waiter.failed(again(error))
+
+    # --- what became of it
 
     def committed(self, index: int) -> None:
-        """Everything up to `index` is in the journal: apply it, and answer."""
+        """What was proposed here is to be applied up to `index`: apply it, and answer."""
         flying = self._flying
         now = perf_counter()
-        while flying and flying[0].place <= index:
+        while flying and flying[0].at <= index:
             proposal = flying.popleft()
-            self._queued_bytes -= proposal.size
+            self.queued_bytes -= proposal.size
             try:
                 self._apply(proposal.command)
-                self.applied = proposal.place
+                self.applied = proposal.at
                 if proposal.measure is not None:
                     proposal.measure.observe(now - proposal.proposed_at)
                 for waiter in proposal.waiters:
@@ -131,21 +183,72 @@ class Proposer:
                 flying.appendleft(proposal)  # whoever waits for it hears of it with the others
                 self._on_fault(f"applying {type(proposal.command).__name__}", error)
                 return
+        if self._held_back:
+            self.let_go_on()
+        if self._quiet:
+            self._tell_quiet()
+
+    def take(self, index: int, term: int, command: Command) -> None:
+        """Apply an entry of the log that somebody else may have proposed: who led before, or this
+        node before it was started again. Raises what applying raises."""
+        if self._flying and self._flying[0].at <= index:
+            if self._flying[0].term == term:
+                self.committed(index)
+                return
+            self.lost(index)
+        self._apply(command)
+        self.applied = index
+
+    def lost(self, index: int) -> None:
+        """From `index` on, others' commands are in the place of ours, which are nowhere then."""
+        while self._flying and self._flying[-1].at >= index:
+            self._fail(self._flying.pop(), NotLeader(0, 0))
+        self.let_go_on()
+        self._tell_quiet()
+
+    def covered(self, index: int) -> None:
+        """A snapshot has taken the place of everything up to `index`: who knows what is in it."""
+        while self._flying and self._flying[0].at <= index:
+            self._fail(self._flying.popleft(), OutcomeUnknown("a snapshot covers it"))
+        self.applied = max(self.applied, index)
         self.let_go_on()
         self._tell_quiet()
 
     def fail(self, cause: FlintError) -> None:
-        """The journal has stopped: what was proposed may or may not be in it."""
+        """The log has stopped: what was proposed may or may not be in it."""
         if self.failure is None:
             self.failure = cause
         flying, self._flying = self._flying, deque()
         for proposal in flying:
-            for waiter in proposal.waiters:
-                waiter.failed(OutcomeUnknown(str(cause)))
+            self._fail(proposal, OutcomeUnknown(str(cause)))
         held_back, self._held_back = self._held_back, []
         for wake in held_back:
             wake()
         self._tell_quiet()
+
+    def _fail(self, proposal: _Proposal, error: FlintError) -> None:
+        self.queued_bytes -= proposal.size
+        for waiter in proposal.waiters:
+            waiter.failed(again(error))
+
+    # --- waiting
+
+    async def wait_applied(self) -> None:
+        """Wait until everything that was proposed so far is applied."""
+        if self.failure is not None:
+            raise again(self.failure)
+        if self._flying:
+            waiter = _Wait()
+            last = self._flying.pop()
+            self._flying.append(last._replace(waiters=(*last.waiters, waiter)))
+            await waiter.future
+
+    async def wait_room(self) -> None:
+        """Wait until the log has caught up far enough to take more."""
+        while self.is_full() and self.failure is None:
+            waiter = _Wait()
+            self.when_room(waiter.written)
+            await waiter.future
 
     def is_quiet(self) -> bool:
         """Nothing is decided and not yet applied."""
@@ -153,9 +256,9 @@ class Proposer:
 
     async def wait_quiet(self) -> None:
         while not self.is_quiet():
-            quiet: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._quiet.append(quiet)
-            await quiet
+            waiter = _Wait()
+            self._quiet.append(waiter.future)
+            await waiter.future
 
     def _tell_quiet(self) -> None:
         if self._quiet and self.is_quiet():
@@ -166,13 +269,16 @@ class Proposer:
 
     # --- back-pressure, and what is gathered within a turn
 
-    @property
-    def queued_bytes(self) -> int:
-        """Proposed and not yet applied."""
-        return self._queued_bytes
+    def check_room(self) -> None:
+        """Raise where the disk has no room for more."""
+        if self.full is not None:
+            raise again(self.full)
 
     def is_full(self) -> bool:
-        return self.is_behind or self._queued_bytes >= self.queue_bytes_max
+        return (
+            self.queued_bytes >= self.queue_bytes_max
+            or self.log.submitted_bytes >= self.submitted_bytes_max
+        )
 
     def let_go_on(self) -> None:
         """Wake publishers that were held back, if there is room now."""
@@ -197,17 +303,27 @@ class Proposer:
                 callback()
         except Exception as error:
             self._on_fault("proposing what was gathered", error)
-        self._tell_quiet()
+        if self._quiet:
+            self._tell_quiet()
 
 
 class _Wait:
+    """Somebody who waits, or has left since: then nobody has to hear."""
+
+    __slots__ = ("future",)
+
     def __init__(self) -> None:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def applied(self, durability: Durability) -> None:
+    def written(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def applied(self, durability: object) -> None:
         if not self.future.done():
             self.future.set_result(None)
 
     def failed(self, error: BaseException) -> None:
         if not self.future.done():
             self.future.set_exception(error)
+            self.future.exception()

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from ..model import TopicStats
-from .topic import Topic
+from .leading.topic import LeadingTopic
+from .leading.topic_figures import stats_of
 
 
-def merged_stats(name: str, row: list[Topic]) -> TopicStats:
+def merged_stats(name: str, row: list[LeadingTopic]) -> TopicStats:
     """Sums over the partitions, offsets included; each one's own figures are in `partitions`."""
-    parts = [topic.stats() for topic in row]
+    parts = [stats_of(topic) for topic in row]
     feeds = len(row[0].feeds)  # a feed listens to all partitions, and counts once
     readers = [part.subscribers - feeds for part in parts]
     filters: dict[str, dict[str, int]] = {}

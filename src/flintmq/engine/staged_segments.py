@@ -16,7 +16,7 @@ from ..logs import event
 from ..storage.manifest import PartState, StagedState, WriterState
 from ..storage.segments import HIDDEN_TOPIC, SegmentStore, SegmentWriter, is_damage
 from .commands import Place, StagedBatch
-from .staging import Staging, Writer
+from .state.staging import Staging, Writer
 
 _log = logging.getLogger(__name__)
 

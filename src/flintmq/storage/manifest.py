@@ -96,8 +96,8 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
     discarded: Ranges = []
     """Dead letters that were let go for good: nobody is to read them."""
     windows: bytes = b""
-    """What is remembered of producers, as `engine/dedup.py` draws it. Earlier versions have it in
-    `producers`."""
+    """What is remembered of producers, as `engine/state/producers.py` draws it. Earlier versions
+    have it in `producers`."""
     sizes: list[int] = []
     """What its messages count for, as `sizes.py` has it. Earlier versions have none."""
 

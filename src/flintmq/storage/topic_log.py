@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from ..batch import DELIVER_AT, NOT_PLAIN, TIMES, BatchBuilder, DecodeCache, RecordBatch
+from ..batch import DELIVER_AT, EXPIRY, NOT_PLAIN, TIMES, BatchBuilder, DecodeCache, RecordBatch
 from ..disposal import let_go
 from ..errors import Corrupt, FlintError
 from .segments import BatchEntry, Section, Segment, SegmentStore, is_damage
@@ -330,7 +330,7 @@ class TopicLog:
         return control, offset - base, next - base
 
     def delayed(self, now_ms: int) -> Iterator[tuple[int, int, int]]:
-        """When messages in segments are due, their offsets and priorities, of those that are not
+        """When messages are due, their offsets and priorities, of those that are not
         due yet. What cannot be read is never due."""
         for section in self.sections:
             if not section.columns & DELIVER_AT:
@@ -347,6 +347,17 @@ class TopicLog:
                     due_ms = control.deliver_at(row)
                     if due_ms > now_ms and entry.base + row >= self.first_offset:
                         yield due_ms, entry.base + row, control.priority(row)
+        for batch in self._tail:
+            if batch.columns & DELIVER_AT:
+                for row in range(max(0, self.first_offset - batch.base_offset), batch.row_count):
+                    if (due_ms := batch.deliver_at(row)) > now_ms:
+                        yield due_ms, batch.base_offset + row, batch.priority(row)
+
+    def has_expiry(self) -> bool:
+        """Whether messages may have an expiry of their own."""
+        columns = [section.columns for section in self.sections]
+        columns += [batch.columns for batch in self._tail]
+        return any(one & EXPIRY for one in columns)
 
     def time_of(self, offset: int) -> int:
         batch, row, _ = self.outline(offset)

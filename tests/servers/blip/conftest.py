@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.engine.broker import Broker
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import Host, durable_broker
 from flintmq.serde.codec import Codec
 from flintmq.servers.blip.options import BlipOptions
 from flintmq.servers.blip.server import BlipServer
@@ -51,11 +51,11 @@ class Restarted:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self.broker: DurableBroker | None = None
+        self.broker: Broker | None = None
         self.server: BlipServer | None = None
 
     async def start(self) -> tuple[str, int]:
-        self.broker = DurableBroker(LocalFileSystem(self._directory), decoder=Codec())
+        self.broker = durable_broker(LocalFileSystem(self._directory), decoder=Codec())
         self.broker.set_topic_defaults({"max_deliveries": 3})
         await self.broker.open()
         self.server = BlipServer(self.broker)
@@ -74,7 +74,7 @@ class Restarted:
 async def restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Restarted]:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no power is cut here
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: None)
-    monkeypatch.setattr(DurableBroker, "first_file_bytes", 16 * 1024)
+    monkeypatch.setattr(Host, "first_file_bytes", 16 * 1024)
     made = Restarted(tmp_path / "data")
     yield made
     await made.stop()

@@ -15,7 +15,7 @@ import pytest
 
 from flintmq.blip_settings import TOPIC_DEFAULTS
 from flintmq.engine.broker import Broker
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import durable_broker
 from flintmq.errors import StorageFull
 from flintmq.serde.codec import Codec
 from flintmq.servers.blip.figures import BlipCollector
@@ -175,7 +175,7 @@ async def test_a_full_disk_is_told_to_publishers_and_consumers_go_on(clock: Manu
 
 async def test_the_disk_can_be_left_out(tmp_path: Path) -> None:
     """There the log cannot be turned off (B29)."""
-    broker = DurableBroker(LocalFileSystem(tmp_path), decoder=Codec())
+    broker = durable_broker(LocalFileSystem(tmp_path), decoder=Codec())
     broker.set_topic_defaults({"storage": "memory"})
     await broker.open()
     server = BlipServer(broker)

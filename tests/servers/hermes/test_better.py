@@ -16,6 +16,7 @@ import pytest
 import flintmq
 from flintmq.batch import BatchBuilder
 from flintmq.engine.broker import Broker
+from flintmq.engine.leading.topic_figures import figures_of
 from flintmq.servers.hermes.server import HermesLimits, HermesServer
 from flintmq.servers.native import NativeServer
 from flintmq.testing import ManualClock
@@ -209,8 +210,8 @@ async def test_w15_a_hot_producer_takes_nobody_elses_window(
     client: HermesClient, broker: Broker
 ) -> None:
     first = await client.produce("t", b"x", producer_id="rare", seq=1)
-    topic = broker._topics["t"]
-    topic.producers.add("hot", 0, 150_000, 1)  # as if it had sent so many
+    topic = broker.shard.topics["t"]
+    topic.state.producers.add("hot", 0, 150_000, 1)  # as if it had sent so many
 
     assert await client.produce("t", b"x", producer_id="rare", seq=1) == first
 
@@ -301,7 +302,7 @@ class LinesRun:
 
 def waiting_in(broker: Broker) -> int:
     """How many polls wait for a message of the topic."""
-    return sum(group.waiting for group in broker._topics["t"].figures().groups)
+    return sum(group.waiting for group in figures_of(broker.shard.topics["t"]).groups)
 
 
 async def leave(client: HermesClient, how: str, server: HermesServer, left: int) -> None:

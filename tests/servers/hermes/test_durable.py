@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.broker import Broker
+from flintmq.engine.host import Host, durable_broker
 from flintmq.errors import StorageFailed, StorageFull
 from flintmq.serde.codec import Codec
 from flintmq.servers.hermes.server import HermesServer
@@ -21,8 +22,8 @@ from .client import HermesClient, Refused
 
 
 @asynccontextmanager
-async def served(directory: Path) -> AsyncIterator[tuple[HermesClient, DurableBroker]]:
-    broker = DurableBroker(LocalFileSystem(directory), decoder=Codec())
+async def served(directory: Path) -> AsyncIterator[tuple[HermesClient, Broker]]:
+    broker = durable_broker(LocalFileSystem(directory), decoder=Codec())
     await broker.open()
     server = HermesServer(broker)
     client = await HermesClient.connect(await server.start("127.0.0.1", 0))
@@ -36,7 +37,7 @@ async def served(directory: Path) -> AsyncIterator[tuple[HermesClient, DurableBr
 
 @pytest.fixture(autouse=True)
 def small_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DurableBroker, "first_file_bytes", 16 * 1024)
+    monkeypatch.setattr(Host, "first_file_bytes", 16 * 1024)
 
 
 async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -100,13 +101,13 @@ async def test_auto_mode_is_settled_for_good(tmp_path: Path) -> None:
 async def test_a_full_disk_refuses_producers_in_words_and_consumers_go_on(tmp_path: Path) -> None:
     async with served(tmp_path) as (client, broker):
         await client.produce("t", b"x")
-        broker._segments_full = StorageFull("segments/1", "No space left on device")
+        broker.shard.proposer.full = StorageFull("segments/1", "No space left on device")
         with pytest.raises(Refused, match=r"internal: .*No space left on device"):
             await client.produce("t", b"y")
         (item,) = await client.poll("t")
         await client.ack("t", item.lease_id)
         assert (await client.call("stats")).messages == 0
-        broker._segments_full = None
+        broker.shard.proposer.full = None
 
         assert await client.produce("t", b"z") == 1
 
@@ -116,7 +117,7 @@ async def test_a_disk_that_fails_is_told_and_nothing_is_answered_produced(
 ) -> None:
     async with served(tmp_path) as (client, broker):
         await client.produce("t", b"x")
-        broker.on_failed = lambda error: None
+        broker.host.on_failed = lambda error: None
 
         def fails(descriptor: int) -> None:
             raise OSError(errno.EIO, "Input/output error")

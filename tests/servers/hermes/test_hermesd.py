@@ -25,7 +25,7 @@ from flintmq.access import Grant
 from flintmq.cli import hermesd
 from flintmq.config import Config
 from flintmq.daemon import Daemon
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import Host
 from flintmq.errors import InvalidRequest
 from flintmq.exposure import Exposed, check_exposure
 from flintmq.hermes_settings import resolve_hermes
@@ -38,7 +38,7 @@ from .client import HermesClient, Refused
 
 @pytest.fixture(autouse=True)
 def small_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DurableBroker, "first_file_bytes", 16 * 1024)
+    monkeypatch.setattr(Host, "first_file_bytes", 16 * 1024)
 
 
 # --- flags and environment

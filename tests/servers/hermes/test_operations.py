@@ -82,7 +82,9 @@ async def test_a_producer_may_have_a_long_name(client: HermesClient, broker: Bro
     ]
 
     assert offsets == [0, 0, 1, 2, 2]
-    assert all(len(name) <= 256 for name in broker._topics["t"].producers.snapshot().names)
+    assert all(
+        len(name) <= 256 for name in broker.shard.topics["t"].state.producers.snapshot().names
+    )
 
 
 async def test_repeats_in_one_go_are_found_too(client: HermesClient) -> None:

@@ -12,7 +12,7 @@ from flintmq.access import Grant
 from flintmq.batch import BatchBuilder
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
-from flintmq.engine.durable_broker import DurableBroker
+from flintmq.engine.host import durable_broker
 from flintmq.serde.codec import Codec
 from flintmq.servers.blip.server import BlipServer
 from flintmq.servers.gate import OpenGate
@@ -180,12 +180,12 @@ async def test_many_groups_are_bounded_too(start: Start) -> None:
 
 
 async def test_a_durable_broker_tells_of_its_disk(start: Start, tmp_path: Path) -> None:
-    broker = DurableBroker(LocalFileSystem(tmp_path))
+    broker = durable_broker(LocalFileSystem(tmp_path))
     await broker.open()
     running = await start(state=HttpState(broker, OpenGate(), None, "0.1"))
     client = Client(broker, Codec(), auto_create=True, timeout=None)
     await client.publish_batch("orders", [b"a", b"b"])
-    await broker.checkpoint()
+    await broker.host.checkpoint()
 
     page = await scraped(running)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..broker_api import Grant, LeaseWatcher
-from ..errors import Closed
-from ..group_model import GroupInfo, Lease
+from ...broker_api import Grant, LeaseWatcher
+from ...errors import Closed
+from ...group_model import GroupInfo, Lease
 from .queue_group import QueueGroup, Taker
 
 

@@ -10,16 +10,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..batch import EXPIRY
-from ..broker_api import Filter
-from ..clock import Clock
-from ..errors import Closed, FlintError, QueueFull
-from ..model import Overflow
-from ..pace import Allowance, pace
-from ..patterns import PatternIndex
-from ..rows import Message, Rows, Run
-from .expiry import alive
-from .waiting import Bell, again
+from ...batch import EXPIRY
+from ...broker_api import Filter
+from ...clock import Clock
+from ...errors import Closed, FlintError, QueueFull
+from ...model import Overflow
+from ...pace import Allowance, pace
+from ...patterns import PatternIndex
+from ...rows import Message, Rows, Run
+from ..expiry import alive
+from ..waiting import Bell, again
 
 UNSIFTED_BYTES_MAX = 64 << 20
 """What a feed's filter may leave for later turns before some of it is dropped."""

@@ -9,35 +9,32 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..batch import RowSource
-from ..broker_api import Filter, Grant
-from ..clock import Timer
-from ..errors import Corrupt, FilterFailed, FlintError, LeaseLost
-from ..group_model import GroupInfo, GroupStats, InFlight, Lease, Order, Ranges
-from ..groups.lanes import END
-from ..groups.offset_set import OffsetSet
-from ..groups.queue import Queue
-from ..groups.queue_state import QueueState
-from ..groups.ranges import count_in, without
-from ..logs import limited
-from ..pace import Allowance, pace
-from ..rows import Origin, Rows, Run
-from .commands import Attempts
-from .expiry import end_of_life
-from .figures import GroupFigures
-from .keeping import Done
-from .waiting import again, resolve
+from ...broker_api import Filter, Grant
+from ...clock import Timer
+from ...errors import FilterFailed, FlintError, LeaseLost
+from ...group_model import GroupInfo, GroupStats, InFlight, Lease, Ranges
+from ...groups.lanes import END
+from ...groups.offset_set import OffsetSet
+from ...groups.ranges import count_in, without
+from ...logs import limited
+from ...pace import Allowance, pace
+from ...rows import Rows, Run
+from ..commands import Attempts
+from ..expiry import end_of_life
+from ..figures import GroupFigures
+from ..proposer import Done
+from ..state.group import GroupState
+from ..waiting import again, resolve
+from .rows_of_groups import cut, each, key_hashes, merged, offsets_of, rows_of
 
 if TYPE_CHECKING:
-    from .topic import Topic
+    from .topic import LeadingTopic
 
 _log = logging.getLogger(__name__)
-
-DISCARDED = "discarded"
-"""Why a group is done with what nobody is to get any more, in whatever way."""
 
 _LOOKED_AT_MAX = 4096
 """How many rows one step looks at that nobody gets, so that a rare match does not hold up the
@@ -86,23 +83,17 @@ class Taker:
 class QueueGroup:
     def __init__(
         self,
-        topic: Topic,
-        name: str,
-        *,
-        order: Order,
-        filter: Filter | None,
-        filter_text: str | None,
-        start: str,
-        floor: int,
+        topic: LeadingTopic,
+        state: GroupState,
+        filter_of: Callable[[GroupState], Filter | None],
     ) -> None:
-        self.topic, self.name, self.order, self.start = topic, name, order, start
-        self.filter, self.filter_text = filter, filter_text
-        self.paused = False
+        self.topic, self.state, self.queue = topic, state, state.queue
+        self.name, self.order = state.name, state.order
+        self._filter_of = filter_of
         self.is_ending = False
         """The broker is about to stop: nothing is handed out any more, and who leaves keeps what it
         holds, so that it can settle that once the broker is back."""
         self._resets = 0  # decided, and not applied yet
-        self.queue = Queue(topic.lanes.index_from(floor), order=order, floor=floor)
         self.members: set[str] = set()
         self.ended: FlintError | None = None
         self._takers: deque[Taker] = deque()
@@ -124,6 +115,12 @@ class QueueGroup:
         """Tokens from before a reset are worth nothing."""
         self._alone: int | None = None
         """The suspect that was handed out last."""
+        state.observer = self
+
+    @cached_property
+    def filter(self) -> Filter | None:
+        """Made from its text when somebody needs it: a follower may not know the words."""
+        return self._filter_of(self.state)
 
     @property
     def info(self) -> GroupInfo:
@@ -132,16 +129,10 @@ class QueueGroup:
             topic=self.topic.name.partition("/")[0],
             kind="queue",
             order=self.order,
-            filter=self.filter_text,
-            start=self.start,
-            paused=self.paused,
+            filter=self.state.filter_text,
+            start=self.state.start,
+            paused=self.state.paused,
         )
-
-    @property
-    def floor(self) -> int:
-        """The first offset that is there and not settled. The queue's own is behind it from when
-        the log drops messages until somebody looks: who takes does, a follower never."""
-        return self.queue.places.floor_from(self.topic.log.first_offset)
 
     # --- taking
 
@@ -153,7 +144,7 @@ class QueueGroup:
         return not self._is_halted() and self.queue.has_ready()
 
     def _is_halted(self) -> bool:
-        return self.paused or self.is_ending or bool(self._resets)
+        return self.state.paused or self.is_ending or bool(self._resets)
 
     def seconds_until_token(self) -> float:
         """What the rate limit of the topic says, if it has one."""
@@ -302,7 +293,7 @@ class QueueGroup:
         self._counter["redelivered"] += len(counts)
         self._arm()
         self._note_given_again(counts, token)
-        done = self._note_attempts(ranges, counts, token) if topic.keeper.keeps_counts else None
+        done = self._note_attempts(ranges, counts, token) if not topic.proposer.is_instant else None
         return _Handed(Grant(token, Rows(runs), counts), ranges, done)
 
     def _pick_apart(self, wanted: int) -> tuple[Ranges, list[Run]]:
@@ -313,7 +304,7 @@ class QueueGroup:
         try:
             while True:
                 ranges, runs = self._pick(wanted)
-                offsets = list(_each(ranges))
+                offsets = list(each(ranges))
                 others = [offset for offset in offsets if offset not in suspects]
                 if len(others) == len(offsets):
                     return ranges, runs
@@ -335,8 +326,8 @@ class QueueGroup:
         attempts = [(start, stop, 1) for start, stop in ranges]
         attempts += [(offset, offset + 1, count) for offset, count in counts.items()]
         command = Attempts(self.topic.id, self.name, attempts, [], token)
-        keeper = self.topic.keeper
-        return keeper.change(command) if counts else keeper.attempts(command)
+        proposer = self.topic.proposer
+        return proposer.change(command) if counts else proposer.attempts(command)
 
     def _note_given_again(self, offsets: Iterable[int], token: int) -> None:
         again = self._given_again
@@ -361,7 +352,7 @@ class QueueGroup:
             queue.index.drop_before(first)
             self._suspects.discard_before(first)
             lost = queue.drop_before(first)
-            expired = min(lost, first - floor - topic.missed_between(floor, first))
+            expired = min(lost, first - floor - topic.sweeping.missed_between(floor, first))
             self._drops["expired"] += expired
             self._drops["retention"] += lost - expired
 
@@ -373,14 +364,14 @@ class QueueGroup:
         left, budget = wanted, _LOOKED_AT_MAX
         sifts = self.filter is not None or topic.may_expire
         allowance = None if self.filter is None else pace().begin()
-        key_hashes = topic.key_hashes if self.order == "key" else None
+        keys = self._key_hashes if self.order == "key" else None
         step = self._rows_in_a_step()
         while left and budget > 0:
             asked = left if self.filter is None else min(budget, step, max(64, 2 * left))
             selection = queue.select(
                 asked,
                 max_deliveries=topic.options.max_deliveries,
-                key_hashes=key_hashes,
+                key_hashes=keys,
             )
             if selection.exhausted:
                 queue.set_aside(merged(sorted(selection.exhausted)))
@@ -413,7 +404,7 @@ class QueueGroup:
                 return (selection.ranges if is_whole else offsets_of(picked)), picked
             budget -= sum(run.row_count for run in picked)
             picked, rest = self._sift(picked, allowance)
-            over = _cut(picked, left) + rest
+            over = cut(picked, left) + rest
             if over:
                 queue.put_back(offsets_of(over))
             left -= sum(run.row_count for run in picked)
@@ -423,6 +414,9 @@ class QueueGroup:
                 break
         self._has_more_to_look_at = left > 0
         return ranges, runs
+
+    def _key_hashes(self, start: int, stop: int) -> list[int]:
+        return key_hashes(self.topic.log, start, stop)
 
     def _rows_in_a_step(self) -> int:
         """As many as a filter is likely to look at before the time is up: others would be read from
@@ -466,7 +460,9 @@ class QueueGroup:
         topic = self.topic
         assert self.filter is not None
         try:
-            passed, looked = topic.look_through(self.filter, run.source, rows, None, allowance)
+            passed, looked = topic.sieve.look_through(
+                self.filter, run.source, rows, None, allowance
+            )
             return passed, [], looked
         except FilterFailed:
             if not callable(self.filter):
@@ -480,7 +476,7 @@ class QueueGroup:
             if looked and allowance is not None and allowance.is_over():
                 return passed, failed, looked
             try:
-                passed += topic.pick(self.filter, run.source, [row])
+                passed += topic.sieve.pick(self.filter, run.source, [row])
             except FilterFailed as error:
                 failed.append(row)
                 offset = run.source.base_offset + row
@@ -500,7 +496,7 @@ class QueueGroup:
     def _settle_selected(self, ranges: Ranges, reason: str = "") -> Done:
         self.queue.set_aside(ranges)
         try:
-            return self.topic.keeper.settle(self.name, ranges, reason)
+            return self.topic.proposer.settle(self.topic.id, self.name, ranges, reason)
         except BaseException:  # the journal has stopped
             self.queue.unfinish(ranges)
             raise
@@ -508,7 +504,7 @@ class QueueGroup:
     def pass_damaged(self, ranges: Ranges) -> Done:
         """Nobody can be given these: the group is done with them, or it would wait for ever."""
         self._tell_damaged(ranges)
-        return self.topic.keeper.settle(self.name, ranges, "damaged")
+        return self.topic.proposer.settle(self.topic.id, self.name, ranges, "damaged")
 
     def _tell_damaged(self, ranges: Ranges) -> None:
         limited(
@@ -532,7 +528,7 @@ class QueueGroup:
         mine, lost = self._finish(leases)
         if mine:
             self._counter["acked"] += count_in(mine)
-            done = self.topic.keeper.settle(self.name, mine)
+            done = self.topic.proposer.settle(self.topic.id, self.name, mine)
             if done is not None:
                 await done
         if lost:
@@ -542,7 +538,8 @@ class QueueGroup:
         """What of these is not settled, or was by another. Whoever lost its connection, or us,
         while it acked something asks again, and hears that it is done."""
         if any(self.queue.places.is_in_limbo(ranges) for _, ranges in lost):
-            done = self.topic.keeper.settle(self.name, [])  # that it is behind tells its fate
+            # One that is behind it tells its fate.
+            done = self.topic.proposer.settle(self.topic.id, self.name, [])
             if done is not None:
                 await done
         again, is_settled = self._given_again, self.queue.places.is_settled
@@ -550,7 +547,7 @@ class QueueGroup:
             [
                 offset
                 for token, ranges in lost
-                for offset in _each(ranges)
+                for offset in each(ranges)
                 if token < self._void_before
                 or not is_settled(offset)
                 or again.get(offset, 0) > token
@@ -563,7 +560,7 @@ class QueueGroup:
         self._look()
         floor, stop = self.queue.floor, min(offset, self.topic.log.next_offset)
         if stop > floor:
-            done = self.topic.keeper.settle(self.name, [(floor, stop)])
+            done = self.topic.proposer.settle(self.topic.id, self.name, [(floor, stop)])
             if done is not None:
                 await done
 
@@ -579,7 +576,7 @@ class QueueGroup:
             last, others = self._apart(ranges)
             if last:
                 mine, lost = queue.finish(token, last)
-                dead += self._exhausted(_each(mine), "nacked once too often")
+                dead += self._exhausted(each(mine), "nacked once too often")
                 all_lost += lost
             if others:
                 mine, lost = queue.nack(token, others, due_ms)
@@ -590,20 +587,20 @@ class QueueGroup:
         self._counter["nacked"] += len(dead) + nacked
         self.wake()
         self._arm()
-        if given_back and topic.keeper.keeps_counts:
+        if given_back and not topic.proposer.is_instant:
             await self._note_nacked(given_back, due_ms)
         if dead:
             await self._bury(dead)
         self._raise_lost(all_lost)
 
     async def _note_nacked(self, ranges: Ranges, due_ms: int | None) -> None:
-        keeper = self.topic.keeper
+        proposer = self.topic.proposer
         if due_ms is None:
-            if keeper.failure is None:  # nobody waits for it
-                keeper.attempts(Attempts(self.topic.id, self.name, [], [], 0, ranges))
+            if proposer.failure is None:  # nobody waits for it
+                proposer.attempts(Attempts(self.topic.id, self.name, [], [], 0, ranges))
             return
-        delays = [(offset, due_ms) for offset in _each(ranges)]
-        done = keeper.attempts(Attempts(self.topic.id, self.name, [], delays))
+        delays = [(offset, due_ms) for offset in each(ranges)]
+        done = proposer.attempts(Attempts(self.topic.id, self.name, [], delays))
         if done is not None:
             await done
 
@@ -612,7 +609,7 @@ class QueueGroup:
         mine, lost = self._finish(leases)
         if mine:
             count_of = self.queue.count_of
-            await self._bury([Dead(offset, reason, count_of(offset)) for offset in _each(mine)])
+            await self._bury([Dead(offset, reason, count_of(offset)) for offset in each(mine)])
         self._raise_lost([run for _, ranges in lost for run in ranges])
 
     async def extend(self, leases: Sequence[Lease], seconds: float, holder: str) -> None:
@@ -636,9 +633,9 @@ class QueueGroup:
             mine, lost = queue.release(token, ranges)
             released += mine
             all_lost += lost
-        if released and topic.keeper.keeps_counts and topic.keeper.failure is None:
-            attempts = [(offset, offset + 1, queue.count_of(offset)) for offset in _each(released)]
-            topic.keeper.attempts(Attempts(topic.id, self.name, attempts))
+        if released and not topic.proposer.is_instant and topic.proposer.failure is None:
+            attempts = [(offset, offset + 1, queue.count_of(offset)) for offset in each(released)]
+            topic.proposer.attempts(Attempts(topic.id, self.name, attempts))
         self.wake()
         return all_lost
 
@@ -675,7 +672,7 @@ class QueueGroup:
 
     def _raise_lost(self, lost: Ranges) -> None:
         if lost:
-            raise LeaseLost(self.topic.name, self.name, list(_each(lost)))
+            raise LeaseLost(self.topic.name, self.name, list(each(lost)))
 
     # --- dead letters
 
@@ -685,11 +682,11 @@ class QueueGroup:
         if most is None:
             return [], ranges
         count_of = self.queue.count_of
-        last = [offset for offset in _each(ranges) if count_of(offset) >= most]
+        last = [offset for offset in each(ranges) if count_of(offset) >= most]
         if not last:
             return [], ranges
         known = set(last)
-        return merged(last), merged([o for o in _each(ranges) if o not in known])
+        return merged(last), merged([o for o in each(ranges) if o not in known])
 
     def _exhausted(self, offsets: Iterable[int], how: str) -> list[Dead]:
         most, count_of = self.topic.options.max_deliveries, self.queue.count_of
@@ -740,7 +737,7 @@ class QueueGroup:
             due_at = now + max(0, due_ms - clock.now_ms()) / 1000
             at = due_at if at is None else min(at, due_at)
         bucket = self.topic.bucket
-        if self._takers and bucket is not None and not self.paused and queue.has_ready():
+        if self._takers and bucket is not None and not self.state.paused and queue.has_ready():
             token_at = now + bucket.seconds_until(1, now)
             at = token_at if at is None else min(at, token_at)
         if at is None:
@@ -762,7 +759,7 @@ class QueueGroup:
             if last:
                 queue.set_aside(last)
                 self._bury_later(
-                    self._exhausted(_each(last), "not settled by any of its deliveries")
+                    self._exhausted(each(last), "not settled by any of its deliveries")
                 )
         self.wake()
         try:
@@ -786,8 +783,7 @@ class QueueGroup:
 
     # --- changes that are applied
 
-    def apply_settle(self, ranges: Ranges, reason: str) -> None:
-        count = self.queue.apply_settle(ranges)
+    def settled(self, ranges: Ranges, reason: str, count: int) -> None:
         if self._suspects:
             self._suspects.remove_ranges(ranges)
         if reason:
@@ -801,32 +797,11 @@ class QueueGroup:
         self._resets += 1
         self.queue.end_leases()
 
-    def apply_reset(self, floor: int) -> None:
+    def was_reset(self, passed: int) -> None:
         self._resets = max(0, self._resets - 1)
         self._void_before = self.queue.next_token
-        topic, old = self.topic, self.queue.index
-        index = topic.lanes.index_from(floor)
-        passed = self.queue.settled.missing(self.queue.floor, floor)
-        self._drops["reset"] += sum(stop - start for start, stop in passed)
-        self.queue.apply_reset(floor, index)
+        self._drops["reset"] += passed
         self._suspects.clear()
-        if index is not old:
-            topic.forget_index(old)
-        self.pass_cancelled()
-        self.wake()
-
-    def pass_cancelled(self) -> None:
-        """What was cancelled or discarded before this group came to it never comes."""
-        cancelled = self.topic.lanes.cancelled.present(self.queue.floor, END)
-        if cancelled:
-            self.apply_settle(cancelled, "cancelled")
-        if self.topic.discarded is not None:
-            discarded = self.topic.discarded.present(self.queue.floor, END)
-            if discarded:
-                self.apply_settle(discarded, DISCARDED)
-
-    def apply_pause(self, paused: bool) -> None:
-        self.paused = paused
         self.wake()
 
     def take_up(self, reclaim_seconds: float) -> None:
@@ -834,14 +809,12 @@ class QueueGroup:
         topic, queue = self.topic, self.queue
         if queue.floor < topic.log.first_offset:
             self._look()
-        self._counter.clear()
-        self._drops.clear()
         self._find_suspects()
         now = topic.clock.monotonic()
         queue.take_up(
             now=now,
             seconds=reclaim_seconds,
-            key_hashes=topic.key_hashes if self.order == "key" else None,
+            key_hashes=self._key_hashes if self.order == "key" else None,
         )
         while not reclaim_seconds and queue.expire(now):
             pass
@@ -864,6 +837,7 @@ class QueueGroup:
 
     def end(self, error: FlintError) -> None:
         self.ended = error
+        self.state.observer = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -876,9 +850,6 @@ class QueueGroup:
             raise again(self.ended)
 
     # --- figures
-
-    def snapshot(self) -> QueueState:
-        return self.queue.snapshot()
 
     def unsettled(self) -> int:
         """How many messages are not settled yet."""
@@ -898,7 +869,7 @@ class QueueGroup:
             if found >= max_rows or count_in(ranges) < wanted or wanted >= _LOOKED_AT_MAX:
                 break
             wanted = min(4 * wanted, _LOOKED_AT_MAX)
-        _cut(runs, max_rows)
+        cut(runs, max_rows)
         return runs
 
     async def _alive(self, found: list[Run]) -> list[Run]:
@@ -911,7 +882,7 @@ class QueueGroup:
                 ttl = self.topic.ttl_ms
                 rows = [row for row in rows if end_of_life(run.source, row, ttl) > now_ms]
             if self.filter is not None and rows:
-                rows = await self.topic.look_through_all(self.filter, run.source, rows)
+                rows = await self.topic.sieve.look_through_all(self.filter, run.source, rows)
             if rows:
                 runs.append(run._replace(picks=rows))
         return runs
@@ -920,7 +891,7 @@ class QueueGroup:
         origin, now = self.topic.origin, self.topic.clock.monotonic()
         found: list[InFlight] = []
         for token, holder, granted_at, deadline, ranges in self.queue.leases():
-            for offset in _each(ranges):
+            for offset in each(ranges):
                 if len(found) == max_rows:
                     return found
                 found.append(
@@ -940,7 +911,7 @@ class QueueGroup:
     def figures(self) -> GroupFigures:
         topic, queue, counter = self.topic, self.queue, self._counter
         lag = self.unsettled()
-        delayed = queue.delayed_count + topic.delayed_from(queue.floor)
+        delayed = queue.delayed_count + topic.delaying.delays.count_from(queue.floor)
         oldest = 0.0
         if lag and queue.floor >= topic.log.first_offset:
             if self._oldest[0] != queue.floor:  # it may have to be read from the disk
@@ -955,7 +926,7 @@ class QueueGroup:
             in_flight=queue.in_flight_count,
             delayed=delayed,
             waiting=len(self._takers),
-            paused=int(self.paused),
+            paused=int(self.state.paused),
             oldest_age=oldest,
             delivered=counter["delivered"],
             redelivered=counter["redelivered"],
@@ -970,7 +941,7 @@ class QueueGroup:
         self._look()
         topic, queue = self.topic, self.queue
         lag = self.unsettled()
-        delayed = queue.delayed_count + topic.delayed_from(queue.floor)
+        delayed = queue.delayed_count + topic.delaying.delays.count_from(queue.floor)
         in_flight = queue.in_flight_count
         oldest = None
         if lag:
@@ -983,7 +954,7 @@ class QueueGroup:
             position=queue.floor,
             lag=lag,
             members=len(self.members),
-            paused=self.paused,
+            paused=self.state.paused,
             ready=max(0, lag - in_flight - delayed),
             in_flight=in_flight,
             delayed=delayed,
@@ -997,109 +968,3 @@ class QueueGroup:
             waiting=len(self._takers),
             drops={reason: count for reason, count in self._drops.items() if count},
         )
-
-
-# --- rows and offsets
-
-
-def rows_of(
-    topic: Topic,
-    ranges: Ranges,
-    damaged: Ranges | None = None,
-    unreadable: Ranges | None = None,
-) -> list[Run]:
-    """The rows at these offsets, in this order; neighbours of one batch are one run. What is
-    damaged is left out, and noted in `damaged`; what the disk could not read, in `unreadable`."""
-    locate, origin = topic.log.locate, topic.origin
-    runs: list[Run] = []
-    source = None
-    base = end = 0
-    first = last = 0
-    picks: list[int] | None = None
-    for start, stop in ranges:
-        while start < stop:
-            upto = min(stop, end)
-            if source is not None and base <= start < end:
-                if picks is not None:
-                    if upto - start == 1:
-                        picks.append(start - base)
-                    else:
-                        picks.extend(range(start - base, upto - base))
-                elif start - base == last:
-                    last = upto - base
-                else:
-                    picks = [*range(first, last), *range(start - base, upto - base)]
-            else:
-                if source is not None:
-                    runs.append(_run(source, first, last, origin, picks))
-                    source = None
-                try:
-                    source, row, rows = locate(start)
-                except Corrupt as error:
-                    if error.next_offset is None:
-                        raise
-                    upto = min(stop, error.next_offset)
-                    noted = damaged if error.is_proven else unreadable
-                    if noted is not None:
-                        noted.append((start, upto))
-                    start = upto
-                    continue
-                base, end = start - row, start - row + rows
-                upto = min(stop, end)
-                first, last, picks = row, upto - base, None
-            start = upto
-    if source is not None:
-        runs.append(_run(source, first, last, origin, picks))
-    return runs
-
-
-def _run(source: RowSource, first: int, last: int, origin: Origin, picks: list[int] | None) -> Run:
-    if picks is None:
-        return Run(source, first, last, origin)
-    return Run(source, min(picks), max(picks) + 1, origin, picks)
-
-
-def offsets_of(runs: Iterable[Run]) -> Ranges:
-    ranges: Ranges = []
-    for run in runs:
-        base = run.source.base_offset
-        if run.picks is None:
-            ranges.append((base + run.start, base + run.stop))
-        else:
-            ranges += merged([base + row for row in run.picks])
-    return ranges
-
-
-def merged(offsets: Sequence[int]) -> Ranges:
-    """Offsets as ranges, in their order; neighbours become one."""
-    ranges: Ranges = []
-    start = stop = -1
-    for offset in offsets:
-        if offset == stop:
-            stop += 1
-        else:
-            if stop > start:
-                ranges.append((start, stop))
-            start, stop = offset, offset + 1
-    if stop > start:
-        ranges.append((start, stop))
-    return ranges
-
-
-def _each(ranges: Ranges) -> Iterable[int]:
-    for start, stop in ranges:
-        yield from range(start, stop)
-
-
-def _cut(runs: list[Run], count: int) -> list[Run]:
-    """Leave the first `count` rows in `runs`; what is cut off."""
-    over: list[Run] = []
-    for index, run in enumerate(runs):
-        if run.row_count <= count:
-            count -= run.row_count
-            continue
-        rows = list(run.rows())
-        over = [run._replace(picks=rows[count:]), *runs[index + 1 :]]
-        runs[index:] = [run._replace(picks=rows[:count])] if count else []
-        break
-    return over

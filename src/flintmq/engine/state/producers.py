@@ -23,11 +23,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from struct import Struct
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from ..errors import InvalidRequest
+from ...errors import InvalidRequest
+from .constants import PARTED_BYTES, SEQUENCES_MAX, SMALL_RUNS, WINDOW_BYTES
 
-SEQUENCES_MAX = 100_000
 PRODUCER_SECONDS = 7 * 86_400.0
 """How long a producer is remembered after it has published to a topic for the last time."""
 PRODUCER_BYTES = 64 * 1024 * 1024
@@ -38,12 +38,6 @@ _TIME = Struct("<Q")
 _RUN = Struct("<QQQ")
 _ARRIVAL = Struct("<QQ")
 
-_WINDOW_BYTES = 320
-"""What a window takes with its place in the dictionary, about; its name comes on top."""
-_PARTED_BYTES = 1_200
-"""What one takes on top that is not one run: arrays and a queue of its own."""
-_SMALL_RUNS = 16
-"""So many runs that came one behind the other are kept as bytes: as they are stored."""
 _STEP = 1_000
 
 Run = tuple[int, int, int]
@@ -76,7 +70,7 @@ class Window:
     @property
     def size(self) -> int:
         """What it takes, in bytes, about."""
-        return _PARTED_BYTES + _RUN.size * len(self._firsts) + 128 * len(self._arrivals)
+        return PARTED_BYTES + _RUN.size * len(self._firsts) + 128 * len(self._arrivals)
 
     def find(self, sequence: int, count: int) -> int | None:
         """The offset that these sequences went to, None if they are new.
@@ -91,7 +85,7 @@ class Window:
                 return self._offsets[at] + into
         elif at + 1 == len(firsts) or firsts[at + 1] >= sequence + count:
             return None
-        raise _overlap(sequence, count)
+        raise overlap(sequence, count)
 
     def add(self, sequence: int, count: int, offset: int) -> None:
         """Remember new sequences; the oldest arrivals make room."""
@@ -184,7 +178,7 @@ class _Small:
             if first <= sequence and sequence + count <= first + length:
                 return int(offset + sequence - first)
             if sequence < first + length and first < sequence + count:
-                raise _overlap(sequence, count)
+                raise overlap(sequence, count)
         return None
 
     @staticmethod
@@ -205,7 +199,7 @@ class _Small:
             else:
                 added = window[_TIME.size :] + _RUN.pack(sequence, count, offset)
             (lowest,) = _TIME.unpack_from(added)
-            if len(added) <= _SMALL_RUNS * _RUN.size and (
+            if len(added) <= SMALL_RUNS * _RUN.size and (
                 sequence + count - lowest <= SEQUENCES_MAX
             ):
                 return _TIME.pack(now_ms) + added
@@ -216,57 +210,11 @@ class _Small:
         return made
 
 
-def _overlap(sequence: int, count: int) -> InvalidRequest:
+def overlap(sequence: int, count: int) -> InvalidRequest:
     return InvalidRequest(
         f"sequences {sequence} to {sequence + count - 1} overlap with others in part; "
         "a resend must be the same batch"
     )
-
-
-T = TypeVar("T")
-
-
-class Flying(Generic[T]):
-    """Sequences that are decided and not yet applied, by producer, and who answers for each."""
-
-    def __init__(self) -> None:
-        self._by_producer: dict[str, _Ranges[T]] = {}
-
-    def find(self, producer: str, sequence: int, count: int) -> T | None:
-        """Who answers for just these sequences; None if they are new. See Window.find."""
-        ranges = self._by_producer.get(producer)
-        # Who counts up, as producers do, is beyond all that is on its way: nothing to look for.
-        if ranges is None or sequence >= ranges.end:
-            return None
-        for first, (length, item) in ranges.held.items():
-            if first < sequence + count and sequence < first + length:
-                if (first, length) == (sequence, count):
-                    return item
-                raise _overlap(sequence, count)
-        return None
-
-    def add(self, producer: str, sequence: int, count: int, item: T) -> None:
-        ranges = self._by_producer.get(producer)
-        if ranges is None:
-            ranges = self._by_producer[producer] = _Ranges()
-        ranges.held[sequence] = (count, item)
-        ranges.end = max(ranges.end, sequence + count)
-
-    def remove(self, producer: str, sequence: int) -> None:
-        ranges = self._by_producer.get(producer)
-        if ranges is not None:
-            ranges.held.pop(sequence, None)
-            if not ranges.held:
-                del self._by_producer[producer]
-
-
-class _Ranges(Generic[T]):
-    __slots__ = ("end", "held")
-
-    def __init__(self) -> None:
-        self.held: dict[int, tuple[int, T]] = {}
-        self.end = 0
-        """Behind the highest that was ever among them."""
 
 
 class Remembered:
@@ -504,4 +452,4 @@ def _last_ms(window: bytes | Window) -> int:
 
 def _size(producer: str, window: bytes | Window) -> int:
     size = len(window) - _TIME.size - _RUN.size if isinstance(window, bytes) else window.size
-    return _WINDOW_BYTES + len(producer) + size
+    return WINDOW_BYTES + len(producer) + size

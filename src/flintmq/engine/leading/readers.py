@@ -13,18 +13,18 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ..batch import RowSource
-from ..broker_api import Filter, RowFilter
-from ..errors import Closed, Corrupt, FilterFailed, FlintError, InvalidRequest
-from ..group_model import Ranges
-from ..groups.offset_set import OffsetSet
-from ..model import Missed, Start
-from ..pace import Allowance, pace
-from ..rows import Message, Rows, Run
-from .waiting import again
+from ...batch import RowSource
+from ...broker_api import Filter, RowFilter
+from ...errors import Closed, Corrupt, FilterFailed, FlintError, InvalidRequest
+from ...group_model import Ranges
+from ...groups.offset_set import OffsetSet
+from ...model import Missed, Start
+from ...pace import Allowance, pace
+from ...rows import Message, Rows, Run
+from ..waiting import again
 
 if TYPE_CHECKING:
-    from .topic import Topic
+    from .topic import LeadingTopic
 
 _FILTER_ROWS_MAX = 4096
 """How many rows one take looks at with a filter, so that a rare match does not hold up the loop."""
@@ -92,7 +92,7 @@ class Cursor:
 class Reader:
     """One open reader. Implements ReaderApi."""
 
-    def __init__(self, topic: Topic, cursor: Cursor) -> None:
+    def __init__(self, topic: LeadingTopic, cursor: Cursor) -> None:
         self._topic = topic
         self._cursor = cursor
         self._ended: FlintError | None = None
@@ -152,7 +152,7 @@ class Reader:
         if not lost:
             return None
         cursor.returned.discard_before(behind)
-        count = sum(topic.missed_between(start, stop) for start, stop in lost)
+        count = sum(topic.sweeping.missed_between(start, stop) for start, stop in lost)
         cursor.missed += count
         return Missed(topic.name, lost[0][0], behind, count) if count else None
 
@@ -217,7 +217,7 @@ class Reader:
             self._ended is None
             and cursor.filter is None
             and not topic.may_expire
-            and topic.discarded is None
+            and topic.state.discarded is None
             and not cursor.returned
             and log.first_offset <= position < log.next_offset
         ):
@@ -246,7 +246,7 @@ class Reader:
         """Retention has overtaken this reader: go to what is left, and say what is gone."""
         cursor, topic = self._cursor, self._topic
         first, cursor.position = cursor.position, topic.log.first_offset
-        count = topic.missed_between(first, cursor.position)
+        count = topic.sweeping.missed_between(first, cursor.position)
         if not count:
             return None
         cursor.missed += count
@@ -254,7 +254,7 @@ class Reader:
 
     def _living(self, source: RowSource, start: int, stop: int) -> Run | None:
         topic = self._topic
-        if topic.may_expire or topic.discarded is not None:
+        if topic.may_expire or topic.state.discarded is not None:
             picks = topic.living(source, start, stop)
             if picks is not None:
                 return Run(source, start, stop, topic.origin, picks) if picks else None
@@ -320,7 +320,7 @@ class Reader:
         picks: list[int] = []
         if rows:
             asked = rows.rows()
-            picks, looked = topic.look_through(wants, source, asked, wanted, allowance)
+            picks, looked = topic.sieve.look_through(wants, source, asked, wanted, allowance)
             if len(picks) == wanted:
                 stop = picks[-1] + 1
             elif looked < len(asked):
@@ -356,7 +356,7 @@ class Reader:
 
     async def begin(self) -> None:
         """Make it last that this name has begun here."""
-        await self._topic.begin_cursor(self._cursor)
+        await self._topic.cursors.commit(self._cursor, self._cursor.committed)
 
     async def seek(self, to: Start | Mapping[int, int]) -> None:
         self._check_open()
@@ -465,13 +465,13 @@ class Reader:
                 f"commit({offset}): the next offset to read is 0 to {next_offset} in this topic"
             )
         if not is_own:
-            await self._topic.commit_cursor(cursor, offset)
+            await self._topic.cursors.commit(cursor, offset)
             cursor.forget_before(offset)
             self._topic.was_read(0)
             return offset
         mine = self.held().present(0, offset)
         committed = self._commits(offset, mine)
-        await self._topic.commit_cursor(cursor, committed)
+        await self._topic.cursors.commit(cursor, committed)
         self.held().remove_ranges(mine)
         self._topic.was_read(0)  # whoever waits for room looks again
         return committed
@@ -485,14 +485,14 @@ class Reader:
 
     async def lag(self) -> int:
         self._check_open()
-        return self._topic.lag(self._cursor)
+        return self._topic.cursors.lag(self._cursor)
 
     async def close(self) -> None:
         cursor, topic = self._cursor, self._topic
         if self._ended is None:
             self._ended = Closed(f"the reader of {topic.name!r}")
         topic.bell.listeners.difference_update(self._callbacks)
-        topic.close_reader(self, cursor)
+        topic.cursors.close(self, cursor)
 
     def _check_open(self) -> None:
         if self._ended is not None:
@@ -506,7 +506,7 @@ def _joined(one: Missed | None, other: Missed | None) -> Missed | None:
     return Missed(one.topic, first, behind, one.count + other.count)
 
 
-def resolve_start(topic: Topic, start: Start, cursor: Cursor | None = None) -> int:
+def resolve_start(topic: LeadingTopic, start: Start, cursor: Cursor | None = None) -> int:
     """The offset that `start` means right now."""
     log = topic.log
     if isinstance(start, bool) or not isinstance(start, int | str | datetime):

@@ -8,10 +8,14 @@ kept as the objects they are: copying them would gain nothing.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from ..batch import NOT_PLAIN, OBJECTS, BatchBuilder, DecodeCache, RecordBatch, RowSource
-from ..disposal import let_go
+from ...batch import NOT_PLAIN, OBJECTS, BatchBuilder, DecodeCache, RecordBatch, RowSource
+from ...disposal import let_go
+
+if TYPE_CHECKING:
+    from ...storage.topic_log import Damage
 
 JOIN_ROWS_MAX = 64
 """Publishes of fewer rows than this join the open tail; larger ones are chunks of their own."""
@@ -35,6 +39,11 @@ class TopicLogApi(Protocol):
     byte_count: int
     last_time: int
 
+    @property
+    def damaged(self) -> Sequence[Damage]:
+        """What is known to be damaged on the disk."""
+        ...
+
     def append(self, rows: BatchBuilder | RecordBatch, now_ms: int) -> int: ...
     def append_value(self, value: bytes, now_ms: int) -> int: ...
     def locate(self, offset: int) -> tuple[RowSource, int, int]: ...
@@ -42,9 +51,13 @@ class TopicLogApi(Protocol):
     def control_at(self, offset: int) -> tuple[RowSource | None, int, int]: ...
     def outline(self, offset: int) -> tuple[RowSource, int, int]: ...
     def time_of(self, offset: int) -> int: ...
+    def delayed(self, now_ms: int) -> Iterator[tuple[int, int, int]]: ...
+    def has_expiry(self) -> bool: ...
     def offset_at_time(self, time_ms: int) -> int: ...
     def drop_to(self, offset: int) -> int: ...
+    def size_between(self, start: int, stop: int) -> int: ...
     def offset_freeing(self, bytes_wanted: int, end: int) -> int: ...
+    def note_damage(self, first: int, next: int, file: str, cause: str) -> object: ...
     def let_go(self) -> None:
         """Free the memory: nobody asks for anything any more."""
         ...
@@ -61,6 +74,7 @@ class MemoryLog:
         self.next_offset = 0
         self.byte_count = 0
         self.last_time = 0
+        self.damaged: Sequence[Damage] = ()
         self._cache = cache
         self._chunks: list[RowSource] = []
         self._bases: list[int] = []
@@ -193,6 +207,16 @@ class MemoryLog:
                     return max(self._bases[candidate] + row, self.first_offset)
         return self.next_offset
 
+    def delayed(self, now_ms: int) -> Iterator[tuple[int, int, int]]:
+        """Nothing: who begins to lead finds a memory topic empty."""
+        return iter(())
+
+    def has_expiry(self) -> bool:
+        return False
+
+    def note_damage(self, first: int, next: int, file: str, cause: str) -> object:
+        raise AssertionError("what is in memory is not damaged")
+
     # --- dropping
 
     def drop_to(self, offset: int) -> int:
@@ -238,6 +262,16 @@ class MemoryLog:
         head, bases = self._head, self._bases
         end = bases[head + 1] if head + 1 < len(bases) else self.next_offset
         return self._chunks[head], self.first_offset - bases[head], end - bases[head]
+
+    def size_between(self, start: int, stop: int) -> int:
+        """The bytes that the messages from `start` to before `stop` count for."""
+        size = 0
+        while start < stop:
+            source, row, rows = self.locate(start)
+            end = min(rows, row + stop - start)
+            size += source.size(row, end)
+            start += end - row
+        return size
 
     def offset_freeing(self, bytes_wanted: int, end: int) -> int:
         """The lowest offset before which at least `bytes_wanted` bytes are stored, up to `end`."""

@@ -10,25 +10,25 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..batch import RecordBatch, RowSource
-from ..broker_api import Fetched, Filter
-from ..clock import Clock
-from ..errors import FlintError, InvalidRequest
-from ..model import Extent, Missed, Start
-from ..pace import Allowance, pace
-from ..rows import Rows, Run
+from ...batch import RecordBatch, RowSource
+from ...broker_api import Fetched, Filter
+from ...clock import Clock
+from ...errors import FlintError, InvalidRequest
+from ...model import Extent, Missed, Start
+from ...pace import Allowance, pace
+from ...rows import Rows, Run
+from ..waiting import resolve
 from .readers import resolve_start
-from .waiting import resolve
 
 if TYPE_CHECKING:
-    from .topic import Topic
+    from .topic import LeadingTopic
 
 FILTER_ROWS_MAX = 16_384
 """How many rows one fetch looks at with a filter: a rare match must not hold up the loop."""
 
 
 def fetch(
-    topic: Topic,
+    topic: LeadingTopic,
     offset: int,
     end: int | None,
     max_rows: int,
@@ -42,7 +42,7 @@ def fetch(
     gap = None
     if offset < log.first_offset:
         behind = log.first_offset if end is None else min(end, log.first_offset)
-        if count := topic.missed_between(offset, behind):
+        if count := topic.sweeping.missed_between(offset, behind):
             gap = Missed(topic.name, offset, behind, count)
         offset = behind
     stop_at = log.next_offset if end is None else min(end, log.next_offset)
@@ -82,7 +82,7 @@ def _length(source: RowSource, start: int, stop: int) -> int:
 
 
 def _wanted(
-    topic: Topic,
+    topic: LeadingTopic,
     source: RowSource,
     start: int,
     stop: int,
@@ -94,7 +94,7 @@ def _wanted(
     picks = topic.living(source, start, stop, with_expired=with_expired)
     if filter is not None:
         asked = range(start, stop) if picks is None else picks
-        picks, looked = topic.look_through(filter, source, asked, None, allowance)
+        picks, looked = topic.sieve.look_through(filter, source, asked, None, allowance)
         if looked < len(asked):
             stop = asked[looked]
     if picks is None:
@@ -102,7 +102,7 @@ def _wanted(
     return (Run(source, start, stop, topic.origin, picks) if picks else None), stop
 
 
-def extent(topic: Topic, at: Start | None) -> Extent:
+def extent(topic: LeadingTopic, at: Start | None) -> Extent:
     log = topic.log
     return Extent(
         topic.name,
@@ -116,7 +116,10 @@ def extent(topic: Topic, at: Start | None) -> Extent:
 
 
 async def wait_beyond(
-    topics: Mapping[str, Topic], offsets: Mapping[str, int], clock: Clock, timeout: float | None
+    topics: Mapping[str, LeadingTopic],
+    offsets: Mapping[str, int],
+    clock: Clock,
+    timeout: float | None,
 ) -> bool:
     """Until one of the topics has more than is known of it, or is gone."""
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..batch import lost_rows
-from ..errors import Corrupt, InvalidRequest, NotStaged, QueueFull
-from .commands import AbortStages, CommitStage, Place, Stage, StagedBatch
+from ...batch import lost_rows
+from ...errors import Corrupt, InvalidRequest, NotStaged, QueueFull
+from ..commands import AbortStages, CommitStage, Place, Stage, StagedBatch
 
 STAGED_SECONDS = 3600.0
 """How long a number may rest without a new part before it is dropped."""

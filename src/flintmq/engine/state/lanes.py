@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..batch import DELIVER_AT, PRIORITY, RecordBatch, RowSource
-from ..groups.lanes import LaneIndex
-from ..groups.offset_set import OffsetSet
+from ...batch import DELIVER_AT, PRIORITY, RecordBatch, RowSource
+from ...groups.lanes import LaneIndex
+from ...groups.offset_set import OffsetSet
 
 FILL_ROWS = 16_384
 """How many rows that are not plain are taken in at once: some ten milliseconds."""

@@ -9,9 +9,9 @@ from array import array
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from ..batch import RowSource
-from ..groups.delay_wheel import DelayWheel
-from ..groups.offset_set import OffsetSet
+from ...batch import RowSource
+from ...groups.delay_wheel import DelayWheel
+from ...groups.offset_set import OffsetSet
 
 Stored = tuple[int, int]
 """Offset and priority."""

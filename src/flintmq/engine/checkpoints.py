@@ -1,0 +1,432 @@
+"""Checkpoints: what topics hold in memory is written to segments, then a manifest that names them.
+
+Segments, their directory, the manifest, its directory; then what that makes obsolete. Whatever a
+power cut leaves of that, there is one whole manifest, and everything it refers to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
+
+import msgspec
+
+from ..batch import RecordBatch
+from ..clock import Timer
+from ..errors import FlintError, StorageFailed, StorageFull
+from ..metrics import LONG_SECONDS, Histogram
+from ..storage.manifest import Manifest, ManifestStore, TopicState
+from ..storage.scrub import Found, cause_of
+from ..storage.segments import Section, SegmentStore, SegmentWriter, is_damage, joined
+from ..storage.topic_log import TopicLog
+from .recovery import Pace
+from .shard import Shard
+from .staged_segments import note_written, states_of, write_staged
+from .state.memory_log import CHUNK_BYTES, CHUNK_ROWS
+from .state.producers import Snapshot
+from .state.staging import Staging
+from .state.topic import TopicState as AppliedTopic
+from .stored import stored_topic
+from .waiting import again
+
+if TYPE_CHECKING:
+    from .host import Host
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+OWN_SEGMENT_BYTES = 256 * 1024
+"""Topics with less than this to flush share a segment."""
+
+SHARED_SECTIONS_MAX = 8
+"""How many small sections a topic has before they are written anew as one."""
+
+RETRY_SECONDS = 1.0
+"""How soon a checkpoint that found the disk full is tried again."""
+
+CHECKPOINT_STEP_SECONDS = 0.003
+"""How long a checkpoint keeps the event loop to itself."""
+
+SEGMENTS = "segments"
+
+
+class Checkpoints:
+    def __init__(self, host: Host, shard: Shard) -> None:
+        self._host, self._shard = host, shard
+        self.manifest = ManifestStore(host.filesystem)
+        self._changed: set[int] = set()
+        """Topics that are not as the last checkpoint has them."""
+        self._plan: Plan | None = None
+        """The checkpoint that is being planned."""
+        self.next_file = 1
+        self.litter: list[str] = []
+        """Segments that no manifest refers to, to be removed."""
+        self.copied: list[set[str]] = []
+        """Segments that backups are copying: they stay meanwhile."""
+        self.running: asyncio.Task[FlintError | None] | None = None
+        self._timer: Timer | None = None
+        self.seconds = Histogram(LONG_SECONDS)
+        self.failures = 0
+        self.full: StorageFull | None = None
+        """Where there was no room for the last one."""
+        shard.state.note_changes(self._note_change)
+
+    async def checkpoint(self) -> None:
+        """Write what is in memory to segments, and let the journal's past go."""
+        while self.running is not None:
+            await asyncio.wait([self.running])
+        task = self.begin()
+        await asyncio.wait([task])  # which goes on if we are cancelled
+        if (error := task.result()) is not None:
+            raise again(error)
+
+    def begin(self) -> asyncio.Task[FlintError | None]:
+        if self.running is None:
+            self.running = asyncio.get_running_loop().create_task(self._run())
+        return self.running
+
+    async def _run(self) -> FlintError | None:
+        began = perf_counter()
+        host = self._host
+        is_done = False
+        try:
+            failure = self._shard.proposer.failure
+            if failure is not None:
+                return failure
+            plan = self.begin_plan()
+            host.checkpoint_begins()
+            pace = Pace(host.is_threaded, CHECKPOINT_STEP_SECONDS)
+            await self.take_states(plan, pace)
+            done = await self.aside(self.write, plan)
+            await self.install(plan, done, pace)
+            is_done = True
+            # Only now: until the sections were put in place, readers went by the old ones.
+            await self.aside(self.remove_litter)
+            host.release_before(plan.head.position)
+            self.seconds.observe(perf_counter() - began)
+            self.full = None
+            host.note_room()
+            if host.journal_full is not None:
+                self._try_later()
+        except StorageFull as error:
+            self._changed |= plan.changed
+            self.failures += 1
+            self.full = error
+            host.note_room()
+            self._try_later()
+            await self._shed()
+            return error
+        except StorageFailed as error:
+            host.failed(error)
+            return error
+        except Exception as error:
+            self._shard.fault("writing a checkpoint", error)
+            return self._shard.proposer.failure
+        finally:
+            self.running = self._plan = None
+            host.checkpoint_ends(is_done)
+        if host.is_checkpoint_due() and not host.is_closing:
+            self.begin()
+        return None
+
+    def aside(self, work: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> Awaitable[T]:
+        """In a thread, where there are any."""
+        if self._host.is_threaded:
+            return asyncio.to_thread(work, *args, **keywords)
+        return _here(work, *args, **keywords)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # --- where the disk is full
+
+    async def _shed(self) -> None:
+        """Where there is no room for a checkpoint: give back what only the last one refers to.
+
+        Its index stays, so the journal is replayed over it. What is gone from it is what the
+        journal drops or deletes behind that index.
+        """
+        by_id, known = self._shard.state.by_id, self.manifest.topics
+        changed = [
+            left
+            for id in self._changed
+            if (state := known.get(id)) is not None
+            and (left := _without(state, by_id.get(id))).sections != state.sections
+        ]
+        if not changed:
+            return
+        head = msgspec.structs.replace(self.manifest.head, next_file=self.next_file)
+        try:
+            await self.aside(self._write_manifest, head, changed, set())
+            self._forget_obsolete()
+            await self.aside(self.remove_litter)
+        except StorageFull:
+            return
+        except FlintError as error:
+            self._host.failed(error)
+
+    def _try_later(self) -> None:
+        shard = self._shard
+        if not self._host.is_closing and self._timer is None:
+            self._timer = shard.clock.call_later(RETRY_SECONDS, shard.guarded(self._retry))
+
+    def _retry(self) -> None:
+        """On a full disk: what was deleted or has had its time gives room with a checkpoint."""
+        self._timer = None
+        has_news = self._shard.proposer.applied > self.manifest.head.checkpoint
+        journal_full = self._host.journal_full is not None
+        if self.full is not None or (journal_full and has_news):
+            self.begin()
+        elif journal_full:
+            self._try_later()
+
+    def remove_litter(self) -> None:
+        """Remove segments that no manifest refers to, for good."""
+        filesystem = self._host.filesystem
+        kept = set().union(*self.copied)
+        for path in self.litter:
+            if path not in kept and filesystem.exists(path):
+                filesystem.remove(path)
+        if self.litter:
+            filesystem.sync_directory(SEGMENTS)
+        self.litter = [path for path in self.litter if path in kept]
+
+    # --- what is written
+
+    def _note_change(self, id: int) -> None:
+        """A topic is about to change: the checkpoint that is being planned takes it as it is."""
+        if self._plan is not None and id in self._plan.due:
+            self._take_state(self._plan, id)
+        self._changed.add(id)
+
+    def begin_plan(self) -> Plan:
+        """A checkpoint of what is applied right now. The states of topics are taken in steps, and
+        of those that change meanwhile before they do."""
+        state, applied = self._shard.state, self._shard.proposer.applied
+        remembered = state.remembered
+        head = Manifest(
+            applied,
+            self._host.position_behind(applied),
+            state.last_topic_id,
+            epoch=state.epoch,
+            time_ms=self._shard.clock.now_ms(),
+            producer_limits=(remembered.age_ms, remembered.bytes_max),
+            producer_time=remembered.time_ms,
+        )
+        self._plan = Plan(head, state.staging.copy(), self._changed.copy(), self._changed)
+        self._changed = set()
+        return self._plan
+
+    async def take_states(self, plan: Plan, pace: Pace) -> None:
+        for id in sorted(plan.due):
+            if id in plan.due:
+                self._take_state(plan, id)
+                await pace.step_aside()
+        self._plan = None
+
+    def _take_state(self, plan: Plan, id: int) -> None:
+        """What a topic has to write, as of now."""
+        plan.due.discard(id)
+        topic = self._shard.state.by_id.get(id)
+        if topic is None:
+            plan.deleted.add(id)
+            return
+        log = topic.log
+        if isinstance(log, TopicLog):
+            log.drop_sections(len(log.sections_to_drop()))
+            if tail := log.tail():
+                small = 0
+                for section in reversed(log.sections):
+                    if section.size >= OWN_SEGMENT_BYTES or log.is_damaged(section):
+                        break
+                    small += 1
+                merge = small if small >= SHARED_SECTIONS_MAX else 0
+                merged = log.sections[-merge:] if merge else []
+                plan.flushes.append(Flush(id, log, tail, merge, merged))
+            if topic.producers:
+                plan.windows[id] = topic.producers.snapshot()
+        plan.states.append(stored_topic(topic))
+
+    def write(self, plan: Plan) -> Written:
+        """In a thread: segments, then the manifest that refers to them."""
+        first_file, filesystem = self.next_file, self._host.filesystem
+        try:
+            staged_file = write_staged(plan.staging, self._new_segment)
+            if staged_file is not None:
+                filesystem.sync_directory(SEGMENTS)
+            stages = states_of(plan.staging, staged_file)
+            sections, merged, found = self._write_segments(plan.flushes)
+            states = []
+            plan.states.sort(key=lambda state: state.id, reverse=True)
+            while plan.states:  # freed one by one, not all at the end on the event loop
+                state = _with_section(plan.states.pop(), sections, merged)
+                states.append(_with_windows(state, plan.windows.pop(state.id, None)))
+            head = msgspec.structs.replace(plan.head, next_file=self.next_file, stages=stages)
+            self._write_manifest(head, states, plan.deleted)
+        except StorageFull:
+            # The manifest is the old one: a full disk is noticed before the new one has its name.
+            # Numbers are not used again, so that what cannot be removed now is in nobody's way.
+            self.litter += [segment_name(n) for n in range(first_file, self.next_file)]
+            with suppress(FlintError):
+                self.remove_litter()
+            raise
+        return Written(sections, merged, found, staged_file)
+
+    def _write_manifest(self, head: Manifest, changed: list[TopicState], deleted: set[int]) -> None:
+        self.manifest.write(head, changed, deleted, self.litter)
+        self.next_file = self.manifest.head.next_file
+
+    def _write_segments(
+        self, flushes: list[Flush]
+    ) -> tuple[dict[int, Section], dict[int, int], list[Found]]:
+        """The sections by topic, how many earlier ones each takes the place of, and what of those
+        was found damaged: then it takes the place of none."""
+        sections: dict[int, Section] = {}
+        merged: dict[int, int] = {}
+        all_found: list[Found] = []
+        shared: SegmentWriter | None = None
+        own: SegmentWriter | None = None
+        try:
+            for flush in flushes:
+                earlier, found = self._read_sections(flush)
+                all_found += found
+                size = sum(batch.byte_length for batch in flush.tail)
+                if not found:
+                    merged[flush.topic] = flush.merge
+                    size += sum(section.size for section in flush.merged)
+                if size >= OWN_SEGMENT_BYTES:
+                    writer = own = self._new_segment()
+                else:
+                    writer = shared = shared or self._new_segment()
+                for batch in joined([*earlier, *flush.tail], CHUNK_ROWS, CHUNK_BYTES):
+                    writer.add(flush.topic, batch)
+                if writer is own:
+                    sections.update(own.seal())
+            if shared is not None:
+                sections.update(shared.seal())
+        finally:
+            for opened in (own, shared):
+                if opened is not None:
+                    opened.abandon()
+        if flushes:
+            self._host.filesystem.sync_directory(SEGMENTS)
+        return sections, merged, all_found
+
+    def _new_segment(self) -> SegmentWriter:
+        number, self.next_file = self.next_file, self.next_file + 1
+        return SegmentWriter(self._host.filesystem, segment_name(number))
+
+    def _read_sections(self, flush: Flush) -> tuple[list[RecordBatch], list[Found]]:
+        """The batches to be written anew; none where anything of them is damaged."""
+        store, id = SegmentStore(self._host.filesystem, files_max=1), flush.topic
+        batches: list[RecordBatch] = []
+        found: list[Found] = []
+        try:
+            for section in flush.merged:
+                try:
+                    entries = store.segment(section.file).entries(id)
+                except FlintError as error:
+                    if not is_damage(error):
+                        raise
+                    found.append(Found("index", section.file, cause_of(error)))
+                    continue
+                for entry in entries:
+                    if section.base <= entry.base < section.next:
+                        try:
+                            batches.append(store.segment(section.file).read(entry))
+                        except FlintError as error:
+                            if not is_damage(error):
+                                raise
+                            place = (id, entry.base, entry.next)
+                            found.append(Found("messages", section.file, cause_of(error), *place))
+        finally:
+            store.close()
+        return ([] if found else batches), found
+
+    async def install(self, plan: Plan, done: Written, pace: Pace) -> None:
+        by_id = self._shard.state.by_id
+        while plan.flushes:
+            flush = plan.flushes.pop()
+            section = done.sections.get(flush.topic)
+            if section is not None and flush.topic in by_id:
+                flush.log.flushed(section, done.merged.get(flush.topic, 0))
+            await pace.step_aside()
+        for found in done.found:
+            self._host.damages.found(found)
+        if done.staged_file is not None:
+            note_written(plan.staging, done.staged_file)
+        self._forget_obsolete()
+
+    def _forget_obsolete(self) -> None:
+        self.litter = list(self.manifest.head.obsolete)
+        for name in self.litter:
+            self._host.store.forget(name)
+
+
+class Flush(NamedTuple):
+    topic: int
+    log: TopicLog
+    tail: list[RecordBatch]
+    merge: int
+    merged: list[Section]
+
+
+@dataclass(slots=True)
+class Plan:
+    """A checkpoint: what it has to write."""
+
+    head: Manifest
+    staging: Staging
+    due: set[int]
+    """The topics whose states are not taken yet."""
+    changed: set[int]
+    flushes: list[Flush] = field(default_factory=list)
+    states: list[TopicState] = field(default_factory=list)
+    deleted: set[int] = field(default_factory=set)
+    windows: dict[int, Snapshot] = field(default_factory=dict)
+
+
+class Written(NamedTuple):
+    sections: dict[int, Section]
+    merged: dict[int, int]
+    found: list[Found]
+    staged_file: str | None
+
+
+async def _here(work: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
+    return work(*args, **keywords)
+
+
+def segment_name(number: int) -> str:
+    return f"{SEGMENTS}/{number:016d}.seg"
+
+
+def _without(state: TopicState, topic: AppliedTopic | None) -> TopicState:
+    """A topic of an earlier checkpoint without what was dropped since; None: it was deleted."""
+    first = state.next_offset
+    if topic is not None:
+        first = max(state.first_offset, min(first, topic.log.first_offset))
+    sections = [section for section in state.sections if section.next > first]
+    sizes = state.sizes if sections else []  # the less is written the better: there is no room
+    return msgspec.structs.replace(state, first_offset=first, sections=sections, sizes=sizes)
+
+
+def _with_windows(state: TopicState, windows: Snapshot | None) -> TopicState:
+    if windows is None:
+        return state
+    return msgspec.structs.replace(state, windows=windows.encoded())
+
+
+def _with_section(
+    state: TopicState, sections: dict[int, Section], merged: dict[int, int]
+) -> TopicState:
+    section = sections.get(state.id)
+    if section is None:
+        return state
+    kept = state.sections[: len(state.sections) - merged.get(state.id, 0)]
+    return msgspec.structs.replace(state, sections=[*kept, section])

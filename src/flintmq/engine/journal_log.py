@@ -1,0 +1,78 @@
+"""The command log of one node: what is in its journal is committed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+
+from ..storage.frames import ENTRY, RESTART, Record
+from ..storage.group_commit import GroupCommit
+from .command_log import Entry
+from .commands import Command, encode_command
+
+
+class JournalLog:
+    """The commands of one group in the journal of this node. Many groups may share it."""
+
+    is_instant = False
+
+    def __init__(self, *, group: int = 0, term: int = 1) -> None:
+        self._commit: GroupCommit
+        self._on_committed: Callable[[int], None]
+        self._on_due: Callable[[], object]
+        self.bytes_due: float = inf
+        """When it is time for a checkpoint, by `submitted_bytes`."""
+        self.group, self.term, self.index = group, term, 0
+        self._is_behind = False
+        self._tickets: deque[tuple[int, int]] = deque()
+        self._on_written: deque[tuple[int, Callable[[], None]]] = deque()
+        self.submitted_bytes = 0
+
+    def write_to(
+        self,
+        commit: GroupCommit,
+        on_committed: Callable[[int], None],
+        on_due: Callable[[], object],
+    ) -> None:
+        """`on_committed(index)` is told what may be applied, `on_due()` that it is time for a
+        checkpoint."""
+        self._commit, self._on_committed, self._on_due = commit, on_committed, on_due
+
+    def go_on_behind(self, index: int, *, is_behind: bool) -> None:
+        """The log was read up to `index`. If the journal itself ends before that, `is_behind`, it
+        begins anew there."""
+        self.index, self._is_behind = index, is_behind
+
+    def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> Entry:
+        """`on_written` is called once it is written, which may be long before it is synced; not at
+        all if the journal stops."""
+        buffers = tuple(encode_command(command))
+        index = self.index + 1
+        kind = RESTART if self._is_behind else ENTRY
+        ticket = self._commit.submit(
+            [Record(self.group, self.term, index, buffers, kind)],
+            tell_when_written=on_written is not None,
+        )
+        if on_written is not None:
+            self._on_written.append((ticket, on_written))
+        self._is_behind = False
+        self.index = index
+        self._tickets.append((ticket, index))
+        size = sum(map(len, buffers))
+        self.submitted_bytes += size
+        return Entry(index, self.term, size)
+
+    def written_up_to(self, ticket: int) -> None:
+        while self._on_written and self._on_written[0][0] <= ticket:
+            self._on_written.popleft()[1]()
+
+    def durable_up_to(self, ticket: int) -> None:
+        index = 0
+        tickets = self._tickets
+        while tickets and tickets[0][0] <= ticket:
+            _, index = tickets.popleft()
+        if index:
+            self._on_committed(index)
+            if self.submitted_bytes >= self.bytes_due:
+                self._on_due()

@@ -1,0 +1,123 @@
+"""What was let into a topic and is on its way through the log.
+
+Publishes of one turn of the event loop share a batch. Their places are decided at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...batch import PRODUCER, BatchBuilder, RecordBatch
+from ...errors import FlintError
+from ...metrics import PUBLISH_SECONDS, Histogram
+from ...model import Receipt
+from ..commands import Append
+from ..pending import Pending
+from ..state.memory_log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX
+from ..waiting import again
+from .feeds import Feed
+
+if TYPE_CHECKING:
+    from .topic import LeadingTopic
+
+
+class Intake:
+    def __init__(self, topic: LeadingTopic) -> None:
+        self._topic, self._proposer, self._view = topic, topic.proposer, topic.view
+        self.seconds: Histogram | None = None
+        """From being let in to being safe, of each batch."""
+        self._gatherers: list[Pending] = []
+        self.expected: deque[tuple[int, int, Feed]] = deque()  # offset, count, who expects them
+
+    def publish_value(self, value: bytes) -> Pending | None:
+        """The quick way for one plain value; None where the topic has more to think about."""
+        topic, proposer = self._topic, self._proposer
+        if (
+            topic.is_involved
+            or topic.publishers
+            or topic.feeds
+            or len(value) > topic.state.bytes_max
+            or proposer.failure is not None
+            or proposer.full is not None
+            or proposer.is_full()
+        ):
+            return None
+        offset, time = self._view.place(1, topic.clock.now_ms())
+        receipt = Receipt(topic.base, offset, 1, topic.partition, durability=proposer.durability)
+        pending = Pending(receipt, asyncio.get_running_loop())
+        gathered = self._view.gathered or self._begin_gathering(offset)
+        gathered.append_at(value, time)
+        self._gatherers.append(pending)
+        if gathered.row_count >= CHUNK_ROWS or gathered.byte_count >= CHUNK_BYTES:
+            self.propose_gathered()
+        return pending
+
+    def take_in(
+        self, rows: BatchBuilder | RecordBatch, count: int, now_ms: int, dropped: int
+    ) -> Pending:
+        topic, view = self._topic, self._view
+        offset, time = view.place(count, now_ms)
+        for feed in topic.feeds:
+            if feed.refuses:
+                feed.expect(count)
+                self.expected.append((offset, count, feed))
+        receipt = Receipt(topic.base, offset, count, topic.partition, dropped)
+        pending = Pending(receipt, asyncio.get_running_loop())
+        if isinstance(rows, BatchBuilder) and count < JOIN_ROWS_MAX:
+            gathered = view.gathered or self._begin_gathering(offset)
+            gathered.extend_at(rows, time)
+            self._gatherers.append(pending)
+            if gathered.row_count >= CHUNK_ROWS or gathered.byte_count >= CHUNK_BYTES:
+                self.propose_gathered()
+            return pending
+        self.propose_gathered()
+        batch = rows.seal() if isinstance(rows, BatchBuilder) else rows
+        batch.stamp(offset, time)
+        if batch.columns & PRODUCER:
+            view.sequences.add(batch.producer or "", batch.base_sequence, count, pending)
+        self._propose(batch, [pending])
+        return pending
+
+    def _begin_gathering(self, offset: int) -> BatchBuilder:
+        gathered = self._view.gathered = BatchBuilder(offset)
+        self._proposer.at_end_of_turn(self.propose_gathered)
+        return gathered
+
+    def propose_gathered(self) -> None:
+        gathered, self._view.gathered = self._view.gathered, None
+        if gathered is not None:
+            self._propose(gathered.seal(), self._gatherers)
+            self._gatherers = []
+
+    def _propose(self, batch: RecordBatch, pending: list[Pending]) -> None:
+        self._view.on_its_way(batch.size(0, batch.row_count))
+        if self.seconds is None:
+            self.seconds = Histogram(PUBLISH_SECONDS)
+        try:
+            self._proposer.propose(Append(self._topic.id, batch), pending, measure=self.seconds)
+        except FlintError as error:  # the journal has stopped; this never went in
+            for publish in pending:
+                publish.failed(error)
+
+    def place(self, batches: Sequence[RecordBatch], now_ms: int) -> tuple[int, int]:
+        """Decide where these go: offset and time."""
+        self.propose_gathered()  # it has its place before these
+        self._view.on_its_way(sum(batch.size(0, batch.row_count) for batch in batches))
+        return self._view.place(sum(batch.row_count for batch in batches), now_ms)
+
+    def have_come(self, before: int) -> None:
+        """What was expected before an offset is in the queues of the live feeds, or never will."""
+        while self.expected and self.expected[0][0] < before:
+            _, count, feed = self.expected.popleft()
+            feed.have_come(count)
+
+    def give_up(self, error: FlintError) -> None:
+        """What was gathered and not proposed never will be: whoever waits for it hears so."""
+        self._view.gathered = None
+        pending, self._gatherers = self._gatherers, []
+        for publish in pending:
+            publish.failed(again(error))
+        self.have_come(self._view.next_offset)

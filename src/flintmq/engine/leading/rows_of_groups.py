@@ -1,0 +1,135 @@
+"""From offsets to rows and back, as groups need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ...batch import KEY_HASH, KEYS, RowSource
+from ...errors import Corrupt
+from ...group_model import Ranges
+from ...rows import Origin, Run
+from ..state.memory_log import TopicLogApi
+
+if TYPE_CHECKING:
+    from .topic import LeadingTopic
+
+
+def rows_of(
+    topic: LeadingTopic,
+    ranges: Ranges,
+    damaged: Ranges | None = None,
+    unreadable: Ranges | None = None,
+) -> list[Run]:
+    """The rows at these offsets, in this order; neighbours of one batch are one run. What is
+    damaged is left out, and noted in `damaged`; what the disk could not read, in `unreadable`."""
+    locate, origin = topic.log.locate, topic.origin
+    runs: list[Run] = []
+    source = None
+    base = end = 0
+    first = last = 0
+    picks: list[int] | None = None
+    for start, stop in ranges:
+        while start < stop:
+            upto = min(stop, end)
+            if source is not None and base <= start < end:
+                if picks is not None:
+                    if upto - start == 1:
+                        picks.append(start - base)
+                    else:
+                        picks.extend(range(start - base, upto - base))
+                elif start - base == last:
+                    last = upto - base
+                else:
+                    picks = [*range(first, last), *range(start - base, upto - base)]
+            else:
+                if source is not None:
+                    runs.append(_run(source, first, last, origin, picks))
+                    source = None
+                try:
+                    source, row, rows = locate(start)
+                except Corrupt as error:
+                    if error.next_offset is None:
+                        raise
+                    upto = min(stop, error.next_offset)
+                    noted = damaged if error.is_proven else unreadable
+                    if noted is not None:
+                        noted.append((start, upto))
+                    start = upto
+                    continue
+                base, end = start - row, start - row + rows
+                upto = min(stop, end)
+                first, last, picks = row, upto - base, None
+            start = upto
+    if source is not None:
+        runs.append(_run(source, first, last, origin, picks))
+    return runs
+
+
+def _run(source: RowSource, first: int, last: int, origin: Origin, picks: list[int] | None) -> Run:
+    if picks is None:
+        return Run(source, first, last, origin)
+    return Run(source, min(picks), max(picks) + 1, origin, picks)
+
+
+def offsets_of(runs: Iterable[Run]) -> Ranges:
+    ranges: Ranges = []
+    for run in runs:
+        base = run.source.base_offset
+        if run.picks is None:
+            ranges.append((base + run.start, base + run.stop))
+        else:
+            ranges += merged([base + row for row in run.picks])
+    return ranges
+
+
+def merged(offsets: Sequence[int]) -> Ranges:
+    """Offsets as ranges, in their order; neighbours become one."""
+    ranges: Ranges = []
+    start = stop = -1
+    for offset in offsets:
+        if offset == stop:
+            stop += 1
+        else:
+            if stop > start:
+                ranges.append((start, stop))
+            start, stop = offset, offset + 1
+    if stop > start:
+        ranges.append((start, stop))
+    return ranges
+
+
+def each(ranges: Ranges) -> Iterable[int]:
+    for start, stop in ranges:
+        yield from range(start, stop)
+
+
+def cut(runs: list[Run], count: int) -> list[Run]:
+    """Leave the first `count` rows in `runs`; what is cut off."""
+    over: list[Run] = []
+    for index, run in enumerate(runs):
+        if run.row_count <= count:
+            count -= run.row_count
+            continue
+        rows = list(run.rows())
+        over = [run._replace(picks=rows[count:]), *runs[index + 1 :]]
+        runs[index:] = [run._replace(picks=rows[:count])] if count else []
+        break
+    return over
+
+
+def key_hashes(log: TopicLogApi, start: int, stop: int) -> list[int]:
+    """What messages are ordered by, of each; 0 where there is no key."""
+    hashes: list[int] = []
+    while start < stop:
+        try:
+            source, row, rows = log.locate(start)
+        except Corrupt:  # nobody gets it: no key has to wait for it
+            source, row, rows = log.outline(start)
+        end = min(rows, row + stop - start)
+        if source.columns & (KEY_HASH | KEYS):
+            hashes += map(source.key_hash, range(row, end))
+        else:
+            hashes += [0] * (end - row)
+        start += end - row
+    return hashes

@@ -1,0 +1,91 @@
+"""What a topic counts, for scrapers and for people."""
+
+from __future__ import annotations
+
+from ...group_model import Ranges
+from ...groups.ranges import count_in
+from ...model import TopicStats
+from ..figures import TopicFigures
+from .topic import LeadingTopic
+
+
+def damaged_ranges(topic: LeadingTopic) -> Ranges:
+    """What is known to be damaged on the disk."""
+    first = topic.log.first_offset
+    return [(max(first, damage.first), damage.next) for damage in topic.log.damaged]
+
+
+def figures_of(topic: LeadingTopic) -> TopicFigures:
+    """What is counted here, without working anything out: for many topics, many times."""
+    log = topic.log
+    return TopicFigures(
+        name=topic.base,
+        messages=log.next_offset - log.first_offset,
+        bytes=log.byte_count,
+        first_offset=log.first_offset,
+        next_offset=log.next_offset,
+        readers=len(topic.cursors.readers),
+        publishers_waiting=len(topic.publishers),
+        published=topic.published.total,
+        published_bytes=topic.published.size,
+        delivered=topic.delivered.total,
+        drops=topic.drops,
+        waits=topic.line.waits,
+        publish_seconds=topic.intake.seconds,
+        groups=[
+            *topic.cursors.figures(),
+            *(group.figures() for group in topic.queues.values()),
+        ],
+        damaged=count_in(damaged_ranges(topic)),
+    )
+
+
+def stats_of(topic: LeadingTopic) -> TopicStats:
+    log, now_ms = topic.log, topic.clock.now_ms()
+    cursors = topic.cursors.all
+    topic.delivered.add(0, now_ms)
+    damaged = damaged_ranges(topic)
+    return TopicStats(
+        name=topic.name,
+        id=topic.id,
+        message_count=log.next_offset - log.first_offset,
+        byte_count=log.byte_count,
+        first_offset=log.first_offset,
+        next_offset=log.next_offset,
+        subscribers=len(topic.cursors.readers)
+        + len(topic.feeds)
+        + sum(len(group.members) for group in topic.queues.values()),
+        lag={
+            **{label: topic.cursors.lag(cursor) for label, cursor in cursors.items()},
+            **{name: group.unsettled() for name, group in topic.queues.items()},
+        },
+        missed={label: topic.cursors.missed(cursor) for label, cursor in cursors.items()},
+        drops={reason: count for reason, count in topic.drops.items() if count},
+        waits={reason: count for reason, count in topic.line.waits.items() if count},
+        filters=_filter_counts(topic),
+        publishers_waiting=len(topic.publishers),
+        published=topic.published.total,
+        delivered=topic.delivered.total,
+        rates={
+            "published": topic.published.per_second(now_ms),
+            "published_bytes": topic.published.size_per_second(now_ms),
+            "delivered": topic.delivered.per_second(now_ms),
+        },
+        damaged=count_in(damaged),
+        damaged_ranges=damaged,
+    )
+
+
+def _filter_counts(topic: LeadingTopic) -> dict[str, dict[str, int]]:
+    counted = {
+        cursor.label: (cursor.matched, cursor.rejected)
+        for cursor in topic.cursors.all.values()
+        if cursor.matched or cursor.rejected
+    }
+    for feed in topic.feeds:
+        if feed.filter is not None:
+            counted[f"live {feed.pattern}"] = (feed.matched, feed.rejected)
+    return {
+        label: {"matched": matched, "rejected": rejected}
+        for label, (matched, rejected) in counted.items()
+    }

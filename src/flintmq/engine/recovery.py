@@ -1,0 +1,184 @@
+"""Opening a data directory: the last checkpoint, and the journal behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import asdict, dataclass
+from time import perf_counter
+
+from ..errors import BrokerFailed, Corrupt, FlintError
+from ..logs import event
+from ..storage.filesystem import FileSystem
+from ..storage.journal import TORN, Journal, TornTail
+from ..storage.manifest import Manifest, ManifestStore, check_not_lost
+from ..storage.segments import SegmentStore
+from .commands import decode_command
+from .proposer import Proposer
+from .staged_segments import restore_staging
+from .state.shard import ShardState
+from .stored import restoring
+
+_log = logging.getLogger(__name__)
+
+RECOVERY_STEP_SECONDS = 0.02
+"""How long recovery keeps the event loop to itself."""
+
+SEGMENTS = "segments"
+JOURNAL = "journal"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening found and did."""
+
+    topics: int
+    groups: int
+    messages: int
+    records_replayed: int
+    torn_bytes: int
+    seconds: float
+
+
+class Pace:
+    """Lets the event loop go on now and then: whoever asks how it goes is answered."""
+
+    def __init__(self, steps_aside: bool, seconds: float) -> None:
+        self._steps_aside, self._seconds = steps_aside, seconds
+        self._due = perf_counter() + seconds
+
+    async def step_aside(self) -> None:
+        if self._steps_aside and perf_counter() >= self._due:
+            await asyncio.sleep(0)
+            self._due = perf_counter() + self._seconds
+
+
+def opened(store: ManifestStore, filesystem: FileSystem) -> Manifest | None:
+    """The manifest. A journal that is gone is told every time, so before a new one is begun."""
+    manifest = store.open()
+    if manifest is None:
+        check_not_lost(filesystem, SEGMENTS, JOURNAL)
+        return None
+    names = filesystem.list(JOURNAL)
+    if manifest.position and not any(name.startswith("journal-") for name in names):
+        raise Corrupt(
+            f"the last checkpoint ends with index {manifest.checkpoint} of a journal that is "
+            "not there: what was acknowledged since is missing; restore a backup, or run "
+            "`flintmq log repair --cut-journal` to go on without it"
+        )
+    return manifest
+
+
+def check_segments(filesystem: FileSystem, manifest: Manifest) -> None:
+    """Segments that the manifest names and that are gone are told now, not to some reader."""
+    there = {f"{SEGMENTS}/{name}" for name in filesystem.list(SEGMENTS)}
+    named = {section.file for topic in manifest.topics for section in topic.sections}
+    if missing := sorted(named - there):
+        raise Corrupt(
+            f"segment {missing[0]}"
+            + (f" and {len(missing) - 1} more are" if missing[1:] else " is")
+            + " missing; restore a backup, or see what `flintmq log repair` can save"
+        )
+
+
+async def restore(state: ShardState, manifest: Manifest, store: SegmentStore, pace: Pace) -> None:
+    """Take up what a manifest has."""
+    state.last_topic_id = manifest.last_topic_id
+    state.epoch = manifest.epoch
+    for stored in manifest.topics:
+        await pace.step_aside()
+        topic = state.create(stored.id, stored.name, stored.options)
+        for _ in restoring(topic, stored):
+            await pace.step_aside()
+        if state.on_change is not None and topic.is_durable and not stored.sizes:
+            state.on_change(topic.id)  # it is of an earlier version
+    remembered = state.remembered
+    remembered.time_ms = max(remembered.time_ms, manifest.producer_time)
+    if manifest.producer_limits is not None:
+        remembered.set_limits(*manifest.producer_limits)
+    restore_staging(state.staging, manifest.stages, store)
+
+
+@dataclass(slots=True)
+class Replayed:
+    index: int
+    """The last one."""
+    is_behind: bool = False
+    """Whether the journal ends before the checkpoint, and has to begin anew behind it."""
+    records: int = 0
+    bytes: int = 0
+
+
+async def replay(
+    journal: Journal, group: int, checkpoint: int, proposer: Proposer, pace: Pace
+) -> Replayed:
+    """Apply what the journal has behind a checkpoint."""
+    replayed = Replayed(checkpoint)
+    known = journal.groups().get(group)
+    if known is None:
+        return replayed
+    if known.first_index > checkpoint + 1:
+        raise Corrupt(
+            f"the journal begins with index {known.first_index}, but the last checkpoint "
+            f"ends with {checkpoint}: files are missing; restore a backup, or see what "
+            "`flintmq log repair` can save"
+        )
+    # Without `always` a power cut may leave the journal behind the checkpoint. It then goes on
+    # with other frames at the same positions: where to read is asked of the journal.
+    replayed.is_behind = known.next_index <= checkpoint
+    for _, record in journal.replay(journal.position_of(group, checkpoint + 1)):
+        if record.group == group and record.index > replayed.index:
+            assert record.index == replayed.index + 1, "the journal has no gaps"
+            # What is read is a view of a large buffer; what is kept is a copy of its own.
+            command = decode_command(bytes(record.payload))
+            try:
+                proposer.take(record.index, record.term, command)
+            except FlintError:
+                raise
+            except Exception as error:
+                where = f"applying {type(command).__name__}, index {record.index} of the journal"
+                why = f"{type(error).__name__}: {error}"
+                raise BrokerFailed(f"{where}, again", why) from error
+            replayed.index = record.index
+            replayed.records += 1
+            replayed.bytes += len(record.payload)
+            await pace.step_aside()
+    return replayed
+
+
+def tell_recovered(
+    filesystem: FileSystem,
+    state: ShardState,
+    records: int,
+    torn: TornTail | None,
+    seconds: float,
+) -> Recovery:
+    topics = list(state.by_id.values())
+    recovery = Recovery(
+        topics=len(topics),
+        groups=sum(len(topic.groups) for topic in topics),
+        messages=sum(topic.log.next_offset - topic.log.first_offset for topic in topics),
+        records_replayed=records,
+        torn_bytes=torn.bytes if torn is not None else 0,
+        seconds=seconds,
+    )
+    event(
+        _log,
+        logging.INFO,
+        "recovered",
+        "the data directory is recovered",
+        directory=filesystem.describe(),
+        **asdict(recovery),
+    )
+    if torn is not None:
+        event(
+            _log,
+            logging.WARNING,
+            "journal_cut",
+            "the last write of the journal is not whole: it was cut off and saved aside; " + TORN,
+            file=torn.file,
+            at=torn.offset,
+            bytes=torn.bytes,
+            saved_as=torn.saved_as,
+        )
+    return recovery

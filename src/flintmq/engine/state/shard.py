@@ -1,0 +1,206 @@
+"""The state of a shard: its topics, what is staged, and the numbers that are never used again.
+
+Always true: topic ids only grow, and a name has one topic. `apply` is the one way in, for who
+leads, for who follows and for a replay; all that it looks at is in here and in the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any, Protocol
+
+from ...model import TopicOptions
+from ..commands import (
+    AbortStages,
+    AdvanceFirstOffset,
+    Append,
+    Attempts,
+    BeginEpoch,
+    Cancel,
+    Command,
+    CommitStage,
+    ConfigureTopics,
+    CreateGroup,
+    CreateTopics,
+    DeleteGroup,
+    DeleteTopics,
+    GroupChange,
+    LimitProducers,
+    Move,
+    PauseGroup,
+    ResetGroup,
+    SetCursor,
+    Settle,
+    Stage,
+    topics_of,
+)
+from .memory_log import TopicLogApi
+from .producers import Remembered
+from .staging import Staging
+from .topic import TopicState
+
+
+class ShardObserver(Protocol):
+    """Who leads hears what was applied, in the same step."""
+
+    def topic_made(self, topic: TopicState) -> None: ...
+    def topic_configured(self, topic: TopicState) -> None: ...
+    def topics_gone(self, topics: list[TopicState]) -> None: ...
+
+
+class ShardState:
+    def __init__(
+        self, new_log: Callable[[int, str, TopicOptions], TopicLogApi], staging: Staging
+    ) -> None:
+        self._new_log = new_log
+        self.topics: dict[str, TopicState] = {}
+        self.by_id: dict[int, TopicState] = {}
+        self.last_topic_id = 0
+        self.epoch = 0
+        """What the last lease tokens begin with."""
+        self.staging = staging
+        self.remembered = Remembered()
+        """Of durable topics: it follows from commands, and from nothing else."""
+        self.remembered_in_memory = Remembered()
+        self.observer: ShardObserver | None = None
+        self.on_change: Callable[[int], object] | None = None
+        """Told of topics before they change: a checkpoint may have to take them as they are."""
+
+    def note_changes(self, on_change: Callable[[int], object]) -> None:
+        self.on_change = self.remembered.on_change = on_change
+
+    def apply(self, command: Command) -> None:
+        """Make a change that was decided. Refuses nothing."""
+        if self.on_change is not None:
+            for id in (command.topic,) if type(command) is Append else topics_of(command):
+                self.on_change(id)
+        _APPLY[type(command)](self, command)
+
+    # Where a topic is not there, it was deleted after the command was decided.
+
+    def _append(self, command: Append) -> None:
+        topic = self.by_id.get(command.topic)
+        if topic is not None:
+            topic.append(command.batch)
+
+    def _change_group(self, command: GroupChange) -> None:
+        topic = self.by_id.get(command.topic)
+        if topic is not None:
+            topic.change_group(command)
+
+    def _settle(self, command: Settle) -> None:
+        topic = self.by_id.get(command.topic)
+        if topic is not None:
+            topic.settle(command.group, command.ranges, command.reason)
+
+    def _advance(self, command: AdvanceFirstOffset) -> None:
+        topic = self.by_id.get(command.topic)
+        if topic is not None:
+            topic.advance(command.offset, command.reason)
+
+    def _set_name(self, command: SetCursor) -> None:
+        topic = self.by_id.get(command.topic)
+        if topic is not None:
+            topic.set_name(command.name, command.began, command.committed)
+
+    def _create(self, command: CreateTopics) -> None:
+        for id, name in command.topics:
+            self.create(id, name, command.options)
+
+    def create(self, id: int, name: str, options: TopicOptions) -> TopicState:
+        self.last_topic_id = max(self.last_topic_id, id)
+        topic = self._new_topic(id, name, options)
+        if self.observer is not None:
+            self.observer.topic_made(topic)
+        return topic
+
+    def _new_topic(self, id: int, name: str, options: TopicOptions) -> TopicState:
+        is_durable = options.storage != "memory"
+        remembered = self.remembered if is_durable else self.remembered_in_memory
+        topic = TopicState(id, name, options, self._new_log(id, name, options), remembered)
+        self.topics[name] = self.by_id[id] = topic
+        return topic
+
+    def follow(self) -> None:
+        """Nobody leads here any more. What was in memory only is gone with who led: those topics
+        begin anew, empty."""
+        for topic in list(self.by_id.values()):
+            if topic.is_durable:
+                topic.follow()
+            else:
+                topic.producers.forget()
+                self._new_topic(topic.id, topic.name, topic.options)
+
+    def _configure(self, command: ConfigureTopics) -> None:
+        for id in command.topics:
+            topic = self.by_id[id]
+            topic.configure(command.options)
+            if self.observer is not None:
+                self.observer.topic_configured(topic)
+        for id, name in command.added:
+            self.create(id, name, command.options)
+
+    def _delete(self, command: DeleteTopics) -> None:
+        gone = [self.by_id.pop(id) for id in command.topics]
+        for topic in gone:
+            del self.topics[topic.name]
+            topic.producers.forget()
+        if self.observer is not None:
+            self.observer.topics_gone(gone)
+        for topic in gone:
+            topic.log.let_go()
+
+    def _commit(self, command: CommitStage) -> None:
+        offsets = {place.topic: place.offset for place in command.places}
+        times = {place.topic: place.time for place in command.places}
+        for staged in self.staging.apply(command):
+            topic = self.by_id.get(staged.topic)
+            if topic is not None:
+                batch = copy(staged.batch)  # a checkpoint may be writing the staged one
+                batch.stamp(offsets[topic.id], times[topic.id])
+                offsets[topic.id] += batch.row_count
+                if staged.damage:  # it stands for rows that the disk has damaged
+                    first, next = batch.base_offset, offsets[topic.id]
+                    topic.log.note_damage(first, next, staged.file or "segments", staged.damage)
+                topic.append(batch)
+
+    def _stage(self, command: Stage | AbortStages) -> None:
+        self.staging.apply(command)
+
+    def _move(self, move: Move) -> None:
+        target, source = self.by_id.get(move.target), self.by_id.get(move.source)
+        if target is not None:
+            start = target.append(move.batch)
+            target.only_for(move.only_for, start, start + move.batch.row_count)
+        if source is not None:
+            source.settle(move.group, move.ranges)
+
+    def _limit_producers(self, command: LimitProducers) -> None:
+        self.remembered.set_limits(command.age_ms, command.bytes_max)
+
+    def _begin_epoch(self, command: BeginEpoch) -> None:
+        self.epoch = max(self.epoch, command.epoch)
+
+
+_APPLY: dict[type, Callable[[ShardState, Any], None]] = {
+    Append: ShardState._append,
+    Settle: ShardState._settle,
+    Attempts: ShardState._change_group,
+    SetCursor: ShardState._set_name,
+    AdvanceFirstOffset: ShardState._advance,
+    CreateGroup: ShardState._change_group,
+    DeleteGroup: ShardState._change_group,
+    ResetGroup: ShardState._change_group,
+    PauseGroup: ShardState._change_group,
+    Cancel: ShardState._change_group,
+    CreateTopics: ShardState._create,
+    ConfigureTopics: ShardState._configure,
+    DeleteTopics: ShardState._delete,
+    Stage: ShardState._stage,
+    CommitStage: ShardState._commit,
+    AbortStages: ShardState._stage,
+    Move: ShardState._move,
+    LimitProducers: ShardState._limit_producers,
+    BeginEpoch: ShardState._begin_epoch,
+}

@@ -1,0 +1,161 @@
+"""What becomes of a proposal is told by its index and term, whoever leads in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from flintmq.engine.command_log import Entry
+from flintmq.engine.commands import BeginEpoch, Command, Settle
+from flintmq.engine.proposer import Proposer
+from flintmq.errors import Closed, FlintError, NotLeader, OutcomeUnknown
+
+
+class Log:
+    """Takes commands and says nothing."""
+
+    is_instant = False
+
+    def __init__(self, term: int) -> None:
+        self.index = self.submitted_bytes = 0
+        self.term = term
+
+    def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> Entry:
+        self.index += 1
+        return Entry(self.index, self.term, 10)
+
+
+class Told:
+    """Who proposed something."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def applied(self, durability: object) -> None:
+        self.heard.append(durability)
+
+    def failed(self, error: BaseException) -> None:
+        self.heard.append(type(error))
+
+
+class Story:
+    def __init__(self, term: int = 2) -> None:
+        self.applied: list[Command] = []
+        self.log = Log(term)
+        self.proposer = Proposer(self.log, self.applied.append, "synced", self.fault)
+
+    def fault(self, where: str, error: Exception) -> None:
+        raise error
+
+    def propose(self, number: int) -> Told:
+        told = Told()
+        self.proposer.propose(BeginEpoch(number), (told,))
+        return told
+
+
+def test_what_is_committed_is_applied_in_its_order_and_answered() -> None:
+    story = Story()
+    first, second, third = (story.propose(number) for number in (1, 2, 3))
+
+    story.proposer.committed(2)
+
+    assert story.applied == [BeginEpoch(1), BeginEpoch(2)]
+    assert (first.heard, second.heard, third.heard) == (["synced"], ["synced"], [])
+    assert story.proposer.queued_bytes == 10
+
+
+def test_an_entry_that_was_proposed_here_is_answered_though_another_leads_by_now() -> None:
+    story = Story()
+    told = story.propose(1)
+
+    story.proposer.take(1, 2, BeginEpoch(1))
+
+    assert told.heard == ["synced"]
+    assert story.applied == [BeginEpoch(1)]
+
+
+def test_an_entry_of_another_term_in_its_place_says_that_it_was_surely_not_done() -> None:
+    story = Story()
+    first, second, third = (story.propose(number) for number in (1, 2, 3))
+
+    story.proposer.take(1, 2, BeginEpoch(1))
+    story.proposer.take(2, 3, BeginEpoch(9))
+
+    assert first.heard == ["synced"]
+    assert second.heard == third.heard == [NotLeader]
+    assert story.applied == [BeginEpoch(1), BeginEpoch(9)]
+    assert (story.proposer.applied, story.proposer.queued_bytes) == (2, 0)
+    assert story.proposer.is_quiet()
+
+
+def test_entries_that_nobody_here_proposed_are_applied() -> None:
+    story = Story()
+
+    story.proposer.take(1, 1, BeginEpoch(5))
+    story.proposer.take(2, 1, Settle(1, "g", [(0, 1)]))
+
+    assert story.applied == [BeginEpoch(5), Settle(1, "g", [(0, 1)])]
+    assert story.proposer.applied == 2
+
+
+def test_what_a_snapshot_covers_may_or_may_not_have_happened() -> None:
+    story = Story()
+    first, second = story.propose(1), story.propose(2)
+
+    story.proposer.covered(1)
+
+    assert first.heard == [OutcomeUnknown]
+    assert second.heard == []
+    assert story.proposer.applied == 1
+
+
+def test_when_the_log_stops_nobody_knows_and_nothing_more_is_taken() -> None:
+    story = Story()
+    told = story.propose(1)
+
+    story.proposer.fail(Closed("the journal"))
+
+    assert told.heard == [OutcomeUnknown]
+    with pytest.raises(Closed):
+        story.propose(2)
+
+
+async def test_what_was_gathered_and_not_proposed_is_surely_not_done() -> None:
+    story = Story()
+    done = story.proposer.settle(1, "g", [(0, 1)])
+    assert done is not None
+
+    story.proposer.give_up(NotLeader(0, 0))
+    story.proposer.end_turn()
+
+    assert isinstance(done.exception(), NotLeader)
+    assert story.log.index == 0
+
+
+async def test_settles_of_one_turn_share_a_command_and_come_before_the_next_change() -> None:
+    story = Story()
+    some = story.proposer.settle(1, "g", [(0, 1)])
+    more = story.proposer.settle(1, "g", [(3, 5)])
+    changed = story.proposer.change(BeginEpoch(1))
+
+    story.proposer.committed(2)
+
+    assert story.applied == [Settle(1, "g", [(0, 1), (3, 5)]), BeginEpoch(1)]
+    assert all(done is not None and done.done() for done in (some, more, changed))
+
+
+def test_each_who_waits_hears_an_error_of_its_own() -> None:
+    story = Story()
+    heard: list[BaseException] = []
+
+    class Waiter:
+        def applied(self, durability: object) -> None: ...
+        def failed(self, error: BaseException) -> None:
+            heard.append(error)
+
+    story.proposer.propose(BeginEpoch(1), (Waiter(), Waiter()))
+    story.proposer.lost(1)
+
+    assert len({id(error) for error in heard}) == 2
+    assert all(isinstance(error, FlintError) for error in heard)
