@@ -21,7 +21,7 @@ SMALL = (
 """So that a short run has many journal files, checkpoints and segments behind it."""
 
 
-EXPECTED = frozenset({"disk_failed", "messages_damaged", "segment_damaged"})
+EXPECTED = frozenset({"disk_failed", "messages_damaged", "segment_damaged", "group_set_aside"})
 """Errors that a broker has to log when the disk is as bad as it is here."""
 OF_DAMAGE = frozenset({"group_passed_damage"})
 """And where a bit was flipped."""

@@ -740,7 +740,7 @@ async def test_a_part_that_cannot_be_read_and_was_committed_is_tried_by_the_next
 
 
 async def test_what_the_disk_could_not_read_for_a_while_is_not_lost_to_a_group(
-    place: Place,
+    place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A cable, a controller: no checksum says that the messages are gone."""
     await place.fill("orders", "first", "second")
@@ -752,6 +752,8 @@ async def test_what_the_disk_could_not_read_for_a_while_is_not_lost_to_a_group(
     place.disk.heal()
     stats = await place.mq.group_stats("orders", "g")
     assert (stats.lag, stats.drops) == (2 * ROWS, {})
+    assert "sets messages aside that the disk cannot read" in caplog.text
+    assert "passes over" not in caplog.text
 
     after = await place.again()
     await after.clock.advance(60)

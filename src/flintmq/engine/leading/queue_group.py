@@ -390,11 +390,11 @@ class QueueGroup:
             if unreadable:
                 # The disk may read them again another time: they are set aside until the next
                 # start, and nothing of that is written down.
-                self._tell_damaged(unreadable)
+                _tell_unreadable(self, unreadable)
                 queue.set_aside(sorted(unreadable))
                 budget -= count_in(unreadable)
             if damaged:
-                self._tell_damaged(damaged)
+                _tell_damaged(self, damaged)
                 self._settle_selected(sorted(damaged), "damaged")
                 budget -= count_in(damaged)
             if (damaged or unreadable) and not picked:
@@ -503,23 +503,8 @@ class QueueGroup:
 
     def pass_damaged(self, ranges: Ranges) -> Done:
         """Nobody can be given these: the group is done with them, or it would wait for ever."""
-        self._tell_damaged(ranges)
+        _tell_damaged(self, ranges)
         return self.topic.proposer.settle(self.topic.id, self.name, ranges, "damaged")
-
-    def _tell_damaged(self, ranges: Ranges) -> None:
-        limited(
-            _log,
-            logging.ERROR,
-            "group_passed_damage",
-            f"{self.topic.name}/{self.name}",
-            "a group passes over messages that are damaged on the disk; reset it to have them "
-            "delivered once they are restored",
-            amount=count_in(ranges),
-            topic=self.topic.name,
-            group=self.name,
-            first_offset=ranges[0][0],
-            count=count_in(ranges),
-        )
 
     # --- settling
 
@@ -968,3 +953,35 @@ class QueueGroup:
             waiting=len(self._takers),
             drops={reason: count for reason, count in self._drops.items() if count},
         )
+
+
+def _tell_damaged(group: QueueGroup, ranges: Ranges) -> None:
+    limited(
+        _log,
+        logging.ERROR,
+        "group_passed_damage",
+        f"{group.topic.name}/{group.name}",
+        "a group passes over messages that are damaged on the disk; reset it to have them "
+        "delivered once they are restored",
+        amount=count_in(ranges),
+        topic=group.topic.name,
+        group=group.name,
+        first_offset=ranges[0][0],
+        count=count_in(ranges),
+    )
+
+
+def _tell_unreadable(group: QueueGroup, ranges: Ranges) -> None:
+    limited(
+        _log,
+        logging.ERROR,
+        "group_set_aside",
+        f"{group.topic.name}/{group.name}",
+        "a group sets messages aside that the disk cannot read; check the disk and start the "
+        "broker again to have it try again",
+        amount=count_in(ranges),
+        topic=group.topic.name,
+        group=group.name,
+        first_offset=ranges[0][0],
+        count=count_in(ranges),
+    )
