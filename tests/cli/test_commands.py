@@ -16,6 +16,9 @@ import flintmq
 from flintmq.cli.root import root, run
 from flintmq.config import SETTINGS
 from flintmq.engine.host import Host
+from flintmq.storage.filesystem import LocalFileSystem
+from flintmq.storage.frames import State
+from flintmq.storage.journal import Journal
 from tests.power_cut import copy_as_cut
 
 VALUES = [b"message %d" % number for number in range(10)]
@@ -123,6 +126,18 @@ def test_dump_prints_the_records_of_the_journal(flint: Flint, directory: Path) -
     _, rows = as_json(flint, "log", "dump", directory, "--journal", "--topic", "orders")
 
     assert (rows[-1]["command"], rows[-1]["offset"], rows[-1]["count"]) == ("Append", "10", 1)
+
+
+def test_commands_know_hard_states_in_the_journal(flint: Flint, directory: Path) -> None:
+    journal = Journal.open(LocalFileSystem(directory), "journal")
+    journal.append([State(3, vote=2).record(0), State(4).record(1)])
+    journal.close()
+
+    _, rows = as_json(flint, "log", "dump", directory, "--journal")
+    states = [(row["group"], row["term"]) for row in rows if row["command"] == "State"]
+    assert states == [(0, "3"), (1, "4")]
+    assert flint("log", "verify", directory)[0] == 0
+    assert flint("log", "ls", directory)[0] == 0
 
 
 def test_dump_of_an_unknown_topic_is_a_wrong_use(flint: Flint, directory: Path) -> None:

@@ -460,14 +460,14 @@ def test_a_newer_format_is_refused_by_name(disk: SimulatedFileSystem) -> None:
 
     three_frames(disk)
     header = bytearray(disk.contents(first_file())[:HEADER_BYTES])
-    header[4] = 2
+    header[4] = 3
     header[8:12] = bytes(4)
     header[8:12] = crc32c(bytes(header)).to_bytes(4, "little")
     file = disk.open(first_file(), writable=True)
     file.pwritev([bytes(header)], 0)
     file.close()
 
-    with pytest.raises(UnsupportedFormat, match="version 2"):
+    with pytest.raises(UnsupportedFormat, match="version 3"):
         open_journal(disk)
 
 
@@ -477,7 +477,7 @@ def test_the_header_of_a_file_is_drawn_as_it_is_written() -> None:
     data = encode_header(Place(3, 0x1122334455667788), first_frame=9, file_bytes=4096)
 
     assert len(data) == HEADER_BYTES
-    assert data[:8].hex() == "464d514a01010000"
+    assert data[:8].hex() == "464d514a02010000"
     assert data[16 : HEADER.size].hex() == (
         "0300000000000000090000000000000088776655443322110010000000000000"
     )

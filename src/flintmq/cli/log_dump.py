@@ -14,6 +14,7 @@ from ..batch import RecordBatch
 from ..engine.commands import Append, Move, Stage, decode_command
 from ..errors import FlintError
 from ..storage.filesystem import FileSystem
+from ..storage.frames import STATE, Record, State
 from ..storage.inspect import frames_of, messages, scan_journal, topic_names
 from .shared import DIRECTORY, output_option, print_json, stopped_directory
 
@@ -90,7 +91,7 @@ def _records(
         for record in frame.records():
             if record.index < start:
                 continue
-            described, concerns = _described(bytes(record.payload), names)
+            described, concerns = _described(record, names)
             if topic is not None and concerns != topic:
                 continue
             yield {
@@ -104,9 +105,12 @@ def _records(
         click.echo(f"! {problem}", err=True)
 
 
-def _described(payload: bytes, names: dict[int, str]) -> tuple[dict[str, Any], str | None]:
+def _described(record: Record, names: dict[int, str]) -> tuple[dict[str, Any], str | None]:
+    if record.kind == STATE:
+        state = State.of(record.term, record.payload)
+        return {"command": "State", "group": record.group, "what": str(state)}, None
     try:
-        command = decode_command(payload)
+        command = decode_command(bytes(record.payload))
     except FlintError as error:
         return {"command": "?", "error": str(error)}, None
     kind = type(command).__name__

@@ -28,12 +28,18 @@ A record, padded with zeros to a multiple of 8:
           +--------+-------+-------+--------+---------+----------+---------+
 
     group     u32, the Raft group
-    kind      u32, 0 ENTRY; 1 RESTART: the log of the group begins anew at this index (a snapshot
-              took the place of what was before), and the payload is the caller's as in any other
+    kind      u32, bits 0 to 7: 0 ENTRY; 1 RESTART: the log of the group begins anew at this index
+              (a snapshot took the place of what was before), and the payload is the caller's as in
+              any other; 2 STATE, see below. Bits 8 to 15, of an entry: 0 NORMAL, 1 MEMBERSHIP
     term      u64
     index     u64, one more than that of the record of this group before it. A lower one takes the
               place of that record and drops those behind it: so a Raft log replaces a suffix
     length    u64, the bytes of the payload
+
+A STATE is what a group must never forget: its term, and whom it voted for. It has index 0 and no
+place among the entries; the last one counts. STATE and MEMBERSHIP are in files of version 2 only.
+
+    payload   vote u64   commit u64   level u32   flags u32 (1: the group has left this node)
 """
 
 from __future__ import annotations
@@ -41,6 +47,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 from ..batch.checksum import crc32c
 from ..errors import Corrupt, InvalidRequest
@@ -56,7 +63,12 @@ _SALT = Struct("<Q")
 
 ENTRY = 0
 RESTART = 1
+STATE = 2
+MEMBERSHIP = 1 << 8
+_KINDS = (ENTRY, RESTART, STATE, ENTRY | MEMBERSHIP)
 ONE_RUN = 1
+HAS_LEFT = 1
+_STATE = Struct("<QQII")
 
 U32_MAX = 2**32 - 1
 U64_MAX = 2**64 - 1
@@ -78,8 +90,32 @@ class Record:
     kind: int = ENTRY
 
     @property
+    def size(self) -> int:
+        """What it takes in a frame."""
+        return (RECORD_BYTES + bytes_in(self.buffers) + 7) & ~7
+
+    @property
     def payload(self) -> Buffer:
         return self.buffers[0] if len(self.buffers) == 1 else b"".join(self.buffers)
+
+
+class State(NamedTuple):
+    """The hard state of a group."""
+
+    term: int
+    vote: int = 0
+    commit: int = 0
+    level: int = 0
+    flags: int = 0
+
+    def record(self, group: int) -> Record:
+        return Record(group, self.term, 0, (_STATE.pack(*self[1:]),), STATE)
+
+    @classmethod
+    def of(cls, term: int, payload: Buffer) -> State:
+        if len(payload) != _STATE.size:
+            raise Corrupt(f"a hard state of {len(payload)} bytes")
+        return cls(term, *_STATE.unpack(payload))
 
 
 @dataclass(slots=True)
@@ -91,6 +127,12 @@ class Run:
     index: int
     count: int
     kind: int
+    state: State | None = None
+    """Of a STATE, which is a run of its own."""
+
+    @classmethod
+    def of(cls, group: int, term: int, index: int, kind: int, payload: Buffer) -> Run:
+        return cls(group, term, index, 1, kind, State.of(term, payload) if kind == STATE else None)
 
 
 class Lot:
@@ -121,7 +163,11 @@ def encode(records: Sequence[Record]) -> Lot:
             padding = _PADDING[length & 7]
             buffers.append(padding)
             total += len(padding)
-        runs.append(Run(group, term, index, 1, kind))
+        runs.append(
+            Run(group, term, index, 1, kind)
+            if kind != STATE
+            else Run.of(group, term, index, kind, record.payload)
+        )
     if total > FRAME_BODY_BYTES_MAX:
         raise InvalidRequest(
             f"{total:,} bytes are too many for one write; {FRAME_BODY_BYTES_MAX:,} is the limit"
@@ -143,7 +189,7 @@ def joined(runs: Sequence[Run]) -> list[Run]:
             ):
                 last.count += run.count
                 continue
-        result.append(Run(run.group, run.term, run.index, run.count, run.kind))
+        result.append(Run(run.group, run.term, run.index, run.count, run.kind, run.state))
     return result
 
 
@@ -214,7 +260,7 @@ class Frame:
             end = start + length
             if end > size:
                 raise Corrupt(f"frame {self.number} ends inside a record")
-            if kind > RESTART:
+            if kind not in _KINDS:
                 raise Corrupt(f"frame {self.number} has a record of unknown kind {kind}")
             yield Record(group, term, index, (body[start:end],), kind)
             position = (end + 7) & ~7
@@ -225,7 +271,7 @@ class Frame:
         if self.flags & ONE_RUN and self.count and len(self.body) >= RECORD_BYTES:
             group, kind, term, index, _ = RECORD.unpack_from(self.body)
             return [Run(group, term, index, self.count, kind)]
-        return joined([Run(r.group, r.term, r.index, 1, r.kind) for r in self.records()])
+        return joined([Run.of(r.group, r.term, r.index, r.kind, r.payload) for r in self.records()])
 
 
 def begins_frame(data: memoryview, at: int, place: Place) -> int | None:

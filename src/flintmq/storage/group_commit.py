@@ -113,13 +113,13 @@ class GroupCommit:
         # one removes them at the beginning: each a single step of the list.
         self._changed = threading.Condition(threading.Lock())
         self._lots: list[Lot] = []
-        self._tell_written = 0
+        self._tell_written = self._must_sync = 0
         self._closing = False
         self._broken: Exception | None = None
         # Of the one who writes: the thread, or the loop while the thread rests.
         self._writing = threading.Lock()
         self._not_here_before = 0.0
-        self._written = 0
+        self._written = self._synced = 0
         self._unsynced_records = 0
         self._unsynced_since = 0.0
         self.sync_seconds = Histogram(DISK_SECONDS)
@@ -129,8 +129,16 @@ class GroupCommit:
 
     # --- for the loop
 
-    def submit(self, records: Sequence[Record], *, tell_when_written: bool = False) -> int:
-        """Have records written together, behind everything submitted before. Never waits.
+    def submit(
+        self,
+        records: Sequence[Record],
+        *,
+        tell_when_written: bool = False,
+        must_sync: bool = False,
+    ) -> int:
+        """Have records written together, behind everything submitted before. Never waits. With
+        `must_sync` they are told as durable once they are synced, whatever the policy: a vote that
+        a power cut takes back is a vote that is given twice.
 
         Raises the failure that ended the journal, or Closed.
         """
@@ -144,6 +152,8 @@ class GroupCommit:
         self._sizes.append((ticket, lot.bytes))
         if tell_when_written:
             self._tell_written = ticket
+        if must_sync:
+            self._must_sync = ticket
         self._lots.append(lot)
         if self._loop is not None and not self._wake_is_due:
             # Whoever is about to run in this turn of the loop may submit too, and goes along.
@@ -236,6 +246,7 @@ class GroupCommit:
             # What the thread has written and not told yet comes first.
             or len(self._sizes) != len(self._lots)
             or self._closing
+            or self._must_sync > self._synced
             or self.failure is not None
             or self.full is not None
             or not self._writing.acquire(blocking=False)
@@ -335,12 +346,13 @@ class GroupCommit:
             self._written += len(lots)
             if tell_written and self.policy.acknowledges_after_sync:
                 tell(self._written_up_to, self._written)
-        sync = may_sync and self._unsynced_records > 0 and self._sync_is_due()
+        is_due = self._synced < self._must_sync <= self._written or self._sync_is_due()
+        sync = may_sync and self._unsynced_records > 0 and is_due
         if sync:
             sync_began = perf_counter()
             journal.sync()
             self.sync_seconds.observe(perf_counter() - sync_began)
-            self._unsynced_records = 0
+            self._unsynced_records, self._synced = 0, self._written
         took = self._monotonic() - began
         if self._is_slow(took):
             tell(self._on_slow, took, bytes_of(lots))

@@ -187,6 +187,8 @@ def _scan_frames(
     end = HEADER_BYTES
     for frame in FileReader(filesystem, file).frames(HEADER_BYTES, file.first_frame, None):
         for run in frame.runs():
+            if run.state is not None or run.group:
+                continue  # the manifest speaks of group 0
             if scan.first_index is None:
                 scan.first_index = run.index
             scan.last_index = run.index + run.count - 1

@@ -19,6 +19,12 @@ let n be the number of the frame that is missing or broken, and look at everythi
 A last frame that was synced and then damaged looks like one that was torn, by nature; a clean
 close therefore ends with an empty frame, whose mark vouches for all others.
 
+Hard states (`State`) are records among the others, so that one sync keeps both, in their order. The
+last one of each group is repeated in the first frame of every file, before that frame's own records
+and whatever led there: a new file, a cut, a write that found no room, the mark of a clean close.
+A file is released only when that frame of the file behind it is synced: so recycling never loses a
+vote. None goes into a file of version 1; that is left for a new one first.
+
 Sectors of 512 bytes are taken to be written whole or not at all: a frame begins in the sector in
 which the one before ended.
 """
@@ -27,7 +33,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -36,6 +42,7 @@ from .filesystem import Buffer, File, FileSystem, directory_of, replace_file
 from .frames import (
     FRAME_BYTES,
     RESTART,
+    STATE,
     U32_MAX,
     U64_MAX,
     Frame,
@@ -43,6 +50,7 @@ from .frames import (
     Place,
     Record,
     Run,
+    State,
     begins_frame,
     bytes_of,
     encode,
@@ -104,6 +112,7 @@ class Journal:
         self._lock = threading.Lock()
         self._files: list[JournalFile] = []
         self._groups: dict[int, GroupIndex] = {}
+        self._states: dict[int, State] = {}
         self._readers: dict[int, int] = {}
         self._has_replaced = False
         self._number = 0
@@ -159,10 +168,14 @@ class Journal:
         following: dict[int, int] = {}
         for record in records:
             group, index = record.group, record.index
-            if not (0 <= group <= U32_MAX and 0 <= record.term <= U64_MAX and 0 < index < U64_MAX):
+            is_state = record.kind == STATE
+            is_index = index == 0 if is_state else 0 < index < U64_MAX
+            if not (0 <= group <= U32_MAX and 0 <= record.term <= U64_MAX and is_index):
                 raise InvalidRequest(
                     f"no such record: group {group}, term {record.term}, index {index}"
                 )
+            if is_state:
+                continue
             due = following.get(group) or self._next_indexes.get(group)
             if due is not None and index > due and record.kind != RESTART:
                 raise InvalidRequest(
@@ -250,15 +263,25 @@ class Journal:
 
     def has_room(self, body_bytes: int) -> bool:
         """Whether a frame fits into the current file. For the writing thread."""
+        body_bytes += self._repeated_bytes() if self._end == HEADER_BYTES else 0
         return self._end + FRAME_BYTES + body_bytes <= self._files[-1].bytes
+
+    def _repeated_bytes(self) -> int:
+        return sum(state.record(0).size for state in self._states.values())
 
     def _write_frame(self, buffers: Sequence[Buffer], runs: Sequence[Run], body_bytes: int) -> int:
         try:
-            if not self.has_room(body_bytes):
-                self._roll(FRAME_BYTES + body_bytes)
+            is_mark = not runs
+            is_new = self._files[-1].version < 2 and any(run.kind > RESTART for run in runs)
+            if is_new or not self.has_room(body_bytes):
+                self._roll(FRAME_BYTES + body_bytes + self._repeated_bytes())
             file, current = self._file, self._files[-1]
             assert file is not None
             number = self._number + 1
+            if self._end == HEADER_BYTES and self._states:
+                repeated = encode([state.record(group) for group, state in self._states.items()])
+                buffers, runs = [*repeated.buffers, *buffers], [*repeated.runs, *runs]
+                body_bytes += repeated.bytes
             frame = seal(buffers, runs, current.place, number=number, durable=self._durable)
             file.pwritev(frame, self._end)
         except StorageFull:
@@ -270,7 +293,7 @@ class Journal:
             self._add_runs(runs, number, current.place.generation, self._end)
             self._number = number
         self._end += FRAME_BYTES + body_bytes
-        self._ends_with_mark = not runs
+        self._ends_with_mark = is_mark
         return number
 
     def _roll(self, room: int) -> None:
@@ -290,6 +313,10 @@ class Journal:
     def _add_runs(self, runs: Sequence[Run], number: int, generation: int, offset: int) -> None:
         ordinal = 0
         for run in runs:
+            if run.state is not None:
+                self._states[run.group] = run.state
+                ordinal += 1
+                continue
             group = self._groups.get(run.group)
             if group is None:
                 group = self._groups[run.group] = GroupIndex(run.index)
@@ -307,6 +334,22 @@ class Journal:
                 number: GroupRange(group.first_index, group.next_index, group.last_term)
                 for number, group in self._groups.items()
             }
+
+    def states(self) -> dict[int, State]:
+        """The last hard state of each group that was written."""
+        with self._lock:
+            return dict(self._states)
+
+    def term(self, group: int, index: int) -> int | None:
+        """The term of a record; None where it is not there (any more)."""
+        with self._lock:
+            known = self._groups.get(group)
+            return None if known is None else known.term(index)
+
+    def needed_from(self, checkpoints: Mapping[int, int]) -> int:
+        """Where the journal is needed from, by the last checkpoint of each group: the slowest says.
+        An idle group keeps nothing, as the index behind its last has the next position."""
+        return min(self.position_of(group, index + 1) for group, index in checkpoints.items())
 
     def position_of(self, group: int, index: int) -> int:
         """A position at or shortly before that of a record: the journal is still needed from there
@@ -367,10 +410,13 @@ class Journal:
                 with self._lock:
                     records = iter([r for at, r in enumerate(records) if self._holds(frame, at, r)])
             for record in records:
-                yield frame.number, record
+                if record.kind != STATE:
+                    yield frame.number, record
 
     def _holds(self, frame: Frame, ordinal: int, record: Record) -> bool:
-        return self._groups[record.group].holds(record.index, frame.number, ordinal)
+        return record.kind != STATE and self._groups[record.group].holds(
+            record.index, frame.number, ordinal
+        )
 
     def _frames(self, start: Spot) -> Iterator[Frame]:
         """The frames from a spot up to the last one written before now."""
@@ -410,6 +456,8 @@ class Journal:
             with self._lock:
                 if len(self._files) < 2 or self._files[1].first_frame > position:
                     return count
+                if self._states and self._files[1].first_frame > self._durable:
+                    return count  # the states in it are not repeated on the disk yet
                 file = self._files[0]
                 if self._readers.get(file.place.generation):
                     return count

@@ -20,9 +20,10 @@ The header fills the first 512 bytes, a sector of its own. Numbers are little-en
           | "FMQJ" | ver | sum | 0 | checksum | 0  | generation | first frame | salt | file bytes |
           +--------+-----+-----+---+----------+----+------------+-------------+------+------------+
 
-`ver` is 1. `sum` names the checksum of header and frames: 1 is CRC32C. The header's covers all 512
-bytes with zeros in its own place. `generation` counts the files of a journal; `first frame` is the
-number of the first frame here, which is one behind the last of the file before; everything in
+`ver` is 2; a file of version 1 has no STATE and no MEMBERSHIP among its records, and is written on
+without them. `sum` names the checksum of header and frames: 1 is CRC32C. The header's covers all
+512 bytes with zeros in its own place. `generation` counts the files of a journal; `first frame` is
+the number of the first frame here, which is one behind the last of the file before; everything in
 the files before was synced when this one came into use. `salt` is random.
 
 `newest` is one sector too, and is written in place: that needs no room on a full disk.
@@ -48,7 +49,8 @@ from .filesystem import File, FileSystem
 from .frames import Place
 
 MAGIC = b"FMQJ"
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, 2)
 CRC32C = 1
 HEADER = Struct("<4sBBHIIQQQQ")
 HEADER_BYTES = 512
@@ -59,6 +61,7 @@ of the current file is then for what makes room."""
 NEWEST = "newest"
 _NEWEST = Struct("<8sIIQ")
 _NEWEST_MAGIC = b"FMQJNEW\0"
+_NEWEST_VERSION = 1
 
 _ZEROS = bytes(1 << 20)
 _SYNC_EVERY = 8 << 20
@@ -75,12 +78,13 @@ class JournalFile:
     place: Place
     first_frame: int
     bytes: int
+    version: int = VERSION
 
 
-def encode_header(place: Place, first_frame: int, file_bytes: int) -> bytes:
+def encode_header(place: Place, first_frame: int, file_bytes: int, version: int = VERSION) -> bytes:
     def packed(checksum: int) -> bytes:
         return HEADER.pack(
-            MAGIC, VERSION, CRC32C, 0, checksum, 0,
+            MAGIC, version, CRC32C, 0, checksum, 0,
             place.generation, first_frame, place.salt, file_bytes,
         ).ljust(HEADER_BYTES, b"\0")  # fmt: skip
 
@@ -96,12 +100,12 @@ def decode_header(data: bytes, name: str, described: str) -> JournalFile:
     blank = data[:8] + b"\0\0\0\0" + data[12:]
     if magic != MAGIC or crc32c(blank) != checksum:
         raise Corrupt(f"{described} has a damaged header at byte 0; {REMEDY}")
-    if version != VERSION or checksum_id != CRC32C:
+    if version not in VERSIONS or checksum_id != CRC32C:
         raise UnsupportedFormat(
             f"{described} is of version {version} with checksum {checksum_id}; "
             f"this FlintMQ reads version {VERSION} with checksum {CRC32C}: use a newer one"
         )
-    return JournalFile(name, Place(generation, salt), first_frame, size)
+    return JournalFile(name, Place(generation, salt), first_frame, size, version)
 
 
 REMEDY = (
@@ -126,7 +130,9 @@ def read_newest(filesystem: FileSystem, path: str) -> int:
     if len(data) < _NEWEST.size:
         return 0
     magic, version, checksum, generation = _NEWEST.unpack(data)
-    is_good = magic == _NEWEST_MAGIC and version == VERSION and crc32c(data[16:]) == checksum
+    is_good = (
+        magic == _NEWEST_MAGIC and version == _NEWEST_VERSION and crc32c(data[16:]) == checksum
+    )
     return int(generation) if is_good else 0
 
 
@@ -206,7 +212,7 @@ class JournalFiles:
         disk has no room for it, the next file is noted again."""
         filesystem, path = self._filesystem, self.path(NEWEST)
         number = generation.to_bytes(8, "little")
-        data = _NEWEST.pack(_NEWEST_MAGIC, VERSION, crc32c(number), generation)
+        data = _NEWEST.pack(_NEWEST_MAGIC, _NEWEST_VERSION, crc32c(number), generation)
         is_new = not filesystem.exists(path)
         with suppress(StorageFull):
             file = filesystem.create(path) if is_new else filesystem.open(path, writable=True)

@@ -4,6 +4,9 @@ An entry says: from this frame and record on, the group's records follow each ot
 up to the index of the next entry. There is one where a group first appears in a file, one where
 a lower index replaces a suffix, and one for about every 64 KiB. Records that were replaced lie
 before the entry that replaced them, which is how a reader knows them.
+
+Beside that, runs of terms: the index at which each term begins. There are as many as there were
+elections, not as there are records.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ class GroupIndex:
         self.last_term = 0
         self._indexes: list[int] = []
         self._spots: list[Spot] = []
+        self._term_starts: list[int] = []
+        self._terms: list[int] = []
 
     @property
     def first_index(self) -> int:
@@ -69,10 +74,21 @@ class GroupIndex:
             self._spots.append(spot)
         self.next_index = run.index + run.count
         self.last_term = run.term
+        if not self._terms or self._terms[-1] != run.term:
+            self._term_starts.append(run.index)
+            self._terms.append(run.term)
 
     def _cut(self, index: int) -> None:
         keep = bisect_left(self._indexes, index)
         del self._indexes[keep:], self._spots[keep:]
+        keep = bisect_left(self._term_starts, index)
+        del self._term_starts[keep:], self._terms[keep:]
+
+    def term(self, index: int) -> int | None:
+        """The term of a record; None where there is none of that index (any more)."""
+        if not self.first_index <= index < self.next_index:
+            return None
+        return self._terms[bisect_right(self._term_starts, index) - 1]
 
     def find(self, index: int) -> tuple[Spot, int] | None:
         """Where to begin to look for a record, and the index at which to ask again."""
@@ -91,3 +107,5 @@ class GroupIndex:
         """The files with the frames before this one are gone. Files begin with an entry."""
         keep = bisect_left(self._spots, (frame,))
         del self._indexes[:keep], self._spots[:keep]
+        gone = max(0, bisect_right(self._term_starts, self.first_index) - 1)
+        del self._term_starts[:gone], self._terms[:gone]
