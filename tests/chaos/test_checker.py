@@ -499,6 +499,19 @@ def test_what_was_damaged_may_be_gone() -> None:
     assert [one.name for one in verdict.checks if one.failures] == []
 
 
+def test_a_dead_letter_that_is_damaged_and_was_seen_counts_as_one() -> None:
+    tale = good_run()
+    for look in range(2):
+        tale.rows("jobs", look).append(row(3, "j1", None, 7))
+        tale.rows("dead.jobs.g", look).clear()
+        tale.tell("final_damage", look=look, topic="dead.jobs.g", first=0, end=1)
+    assert rules.stored_once(History(tale.events)).failures == ["j1 is stored 2 times"]
+
+    tale.tell("feed", feed="g", rows=[["dead.jobs.g", *row(0, "j1", None, 7)]])
+
+    assert rules.stored_once(History(tale.events)).failures == []
+
+
 def test_a_fault_concerns_those_it_hit() -> None:
     tale = Tale()
     tale.tell("fault", kind="client-kill", phase="begin", targets=[])

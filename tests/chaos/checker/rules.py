@@ -552,11 +552,21 @@ def _by_key(history: History) -> Iterator[tuple[str, list[Delivery]]]:
 
 
 def dead_rows(history: History) -> Iterator[tuple[str, str]]:
-    """Topics of dead letters, and the names in them: of all that ever came there."""
+    """Topics of dead letters, and the names in them: of all that ever came there. What is damaged
+    by now may have been seen before."""
+    seen = {
+        (seen.topic, seen.offset): seen.name
+        for seen in history.seen
+        if seen.topic.startswith(DEAD) and may_be_damaged(history, seen.topic)
+    }
     for topic, final in history.last.items():
         if topic.startswith(DEAD):
             for row in final.rows.values():
                 yield topic, row.name
+            for first, end in final.damaged:
+                for offset in range(first, end):
+                    if offset not in final.rows and (topic, offset) in seen:
+                        yield topic, seen[topic, offset]
 
 
 def dead_letters(history: History) -> Check:
