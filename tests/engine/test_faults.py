@@ -142,7 +142,7 @@ async def test_a_command_that_cannot_be_replayed_is_named(
     [
         (Sweeping, "arm", {"retention_age": 1}),
         (Delaying, "_deliver_due", {}),
-        (QueueGroup, "_look", {}),
+        (QueueGroup, "look", {}),
     ],
 )
 @pytest.mark.parametrize("kind", ["memory", "durable"])

@@ -14,6 +14,7 @@ from ..patterns import check_name
 from ..rows import Rows, Run
 from .commands import Cancel, CreateGroup, PauseGroup, ResetGroup
 from .group_stats import merged_group_stats
+from .leading.group_figures import in_flight, peek, stats_of
 from .leading.member import Member
 from .leading.queue_group import QueueGroup
 from .leading.readers import resolve_start
@@ -145,7 +146,7 @@ class GroupVerbs:
         parts: list[GroupStats] = []
         for part in row:
             queue = part.queues.get(group)
-            stats = queue.stats(0) if queue is not None else part.cursors.stats(group)
+            stats = stats_of(queue, 0) if queue is not None else part.cursors.stats(group)
             if stats is not None:
                 parts.append(stats)
         if not parts:
@@ -158,7 +159,7 @@ class GroupVerbs:
         left = max_rows
         for queue in self._topics.queues(topic, group):
             if left > 0:
-                found = await queue.peek(left)
+                found = await peek(queue, left)
                 left -= sum(run.row_count for run in found)
                 runs += found
         return Rows(runs)
@@ -166,7 +167,7 @@ class GroupVerbs:
     async def in_flight(self, topic: str, group: str, max_rows: int) -> list[InFlight]:
         found: list[InFlight] = []
         for queue in self._topics.queues(topic, group):
-            found += queue.in_flight(max_rows - len(found))
+            found += in_flight(queue, max_rows - len(found))
         return found
 
     # --- changing

@@ -18,7 +18,17 @@ class FanOut:
     def __init__(self, topic: LeadingTopic) -> None:
         self._topic = topic
 
-    def meant_for(self, feed: Feed, rows: BatchBuilder | RecordBatch) -> int:
+    def holds_back(self, rows: BatchBuilder | RecordBatch) -> bool:
+        """Whether a publisher has to wait for a feed. Raises where one rejects it."""
+        for feed in self._topic.feeds:
+            if feed.refuses and not feed.has_room(self._meant_for(feed, rows)):
+                if feed.overflow == "reject":
+                    raise feed.full()
+                feed.on_room.add(self._topic.wake_publisher)
+                return True
+        return False
+
+    def _meant_for(self, feed: Feed, rows: BatchBuilder | RecordBatch) -> int:
         """How many of the rows a feed would get, were they published now."""
         topic, count = self._topic, rows.row_count
         if feed.filter is None:

@@ -38,7 +38,8 @@ class Intake:
         if (
             topic.is_involved
             or topic.publishers
-            or topic.feeds
+            or topic.known_feeds
+            or topic.feeds_version != topic.board.version
             or len(value) > topic.state.bytes_max
             or proposer.failure is not None
             or proposer.full is not None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...broker_api import Filter, Grant
 from ...clock import Timer
 from ...errors import FilterFailed, FlintError, LeaseLost
-from ...group_model import GroupInfo, GroupStats, InFlight, Lease, Ranges
+from ...group_model import GroupInfo, Lease, Ranges
 from ...groups.lanes import END
 from ...groups.offset_set import OffsetSet
 from ...groups.ranges import count_in, without
@@ -25,7 +25,6 @@ from ...pace import Allowance, pace
 from ...rows import Rows, Run
 from ..commands import Attempts
 from ..expiry import end_of_life
-from ..figures import GroupFigures
 from ..proposer import Done
 from ..state.group import GroupState
 from ..waiting import again, resolve
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_LOOKED_AT_MAX = 4096
+LOOKED_AT_MAX = 4096
 """How many rows one step looks at that nobody gets, so that a rare match does not hold up the
 loop."""
 
@@ -96,17 +95,17 @@ class QueueGroup:
         self._resets = 0  # decided, and not applied yet
         self.members: set[str] = set()
         self.ended: FlintError | None = None
-        self._takers: deque[Taker] = deque()
+        self.takers: deque[Taker] = deque()
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._is_awake = False
         self._has_more_to_look_at = False
-        self._counter: Counter[str] = Counter()
-        self._drops: Counter[str] = Counter()
+        self.counter: Counter[str] = Counter()
+        self.drops: Counter[str] = Counter()
         self._at_work: set[asyncio.Task[None]] = set()
         self._suspects = OffsetSet()
         """What the process had out when it ended, time and again. One of these may be deadly."""
-        self._oldest = (-1, 0)
+        self.oldest = (-1, 0)
         """An offset, and the time of the message there."""
         self._given_again: dict[int, int] = {}
         """Of late: messages that were handed out more than once, and the last token of each; END
@@ -139,7 +138,7 @@ class QueueGroup:
     def is_ready(self) -> bool:
         if self.ended is not None:
             return True
-        if not self._look():
+        if not self.look():
             return True  # it takes a look to know
         return not self._is_halted() and self.queue.has_ready()
 
@@ -154,15 +153,15 @@ class QueueGroup:
     async def take(self, taker: Taker, wait: float | None) -> Grant | None:
         """Wait for messages. Cancelled, nothing was taken; but what was settled beforehand stays
         with the taker, for whoever asks next on its behalf."""
-        self._check_open()
+        self.check_open()
         if self._is_awake:
             self._serve()  # those who came before are first
-        if taker.handed is None and not self._takers:
+        if taker.handed is None and not self.takers:
             taker.handed = self._hand_out(taker)
         while taker.handed is None and wait == 0 and self._has_more_to_look_at:
             await asyncio.sleep(0)
-            self._check_open()
-            if not self._takers:  # else it is looked at for them first
+            self.check_open()
+            if not self.takers:  # else it is looked at for them first
                 taker.handed = self._hand_out(taker)
         if taker.handed is None and wait != 0:
             await self._wait_for_turn(taker, wait)
@@ -180,7 +179,7 @@ class QueueGroup:
         return handed.grant
 
     async def _wait_for_turn(self, taker: Taker, wait: float | None) -> None:
-        self._takers.append(taker)
+        self.takers.append(taker)
         self.topic.bell.listeners.add(self.wake)
         self._arm()
         if self._has_more_to_look_at:
@@ -199,13 +198,13 @@ class QueueGroup:
         finally:
             if timer is not None:
                 timer.cancel()
-            if taker in self._takers:
-                self._takers.remove(taker)
+            if taker in self.takers:
+                self.takers.remove(taker)
             self._note_takers()
 
     def recall(self) -> None:
         """Have those who wait come back with nothing: there is something new to join."""
-        for taker in self._takers:
+        for taker in self.takers:
             resolve(taker.woken, False)
 
     def _take_back(self, taker: Taker) -> None:
@@ -216,35 +215,35 @@ class QueueGroup:
 
     def wake(self) -> None:
         """There may be something for those who wait: serve them when this turn is over."""
-        if not self._is_awake and self._takers and self.ended is None:
+        if not self._is_awake and self.takers and self.ended is None:
             self._is_awake = True
             asyncio.get_running_loop().call_soon(self.topic.guarded(self._serve))
 
     def _serve(self) -> None:
         self._is_awake = False
-        while self._takers and self.ended is None:
-            taker = self._takers[0]
+        while self.takers and self.ended is None:
+            taker = self.takers[0]
             if taker.woken.done():  # its time is up, or it was cancelled
-                self._takers.popleft()
+                self.takers.popleft()
                 continue
             try:
                 taker.handed = self._hand_out(taker)
             except Exception as error:  # of the disk, mostly: whoever asks next hears it again
-                self._takers.popleft()
+                self.takers.popleft()
                 taker.woken.set_exception(error)
                 continue
             if taker.handed is None:
                 break
-            self._takers.popleft()
+            self.takers.popleft()
             taker.woken.set_result(True)
         self._note_takers()
-        if self._takers:
+        if self.takers:
             if self._has_more_to_look_at:
                 self.wake()
             self._arm()
 
     def _note_takers(self) -> None:
-        if not self._takers:
+        if not self.takers:
             self.topic.bell.listeners.discard(self.wake)
 
     def _hand_out(self, taker: Taker) -> _Handed | None:
@@ -253,7 +252,7 @@ class QueueGroup:
         if self._is_halted():
             return None
         topic, queue = self.topic, self.queue
-        if not self._look():
+        if not self.look():
             self._has_more_to_look_at = True  # the last of a backlog may be the first to go
             return None
         if not queue.has_ready():
@@ -283,14 +282,14 @@ class QueueGroup:
             bucket.refund(wanted - count)
         if not ranges:
             return None
-        self._counter["delivered"] += count
+        self.counter["delivered"] += count
         topic.was_read(count)
         if taker.auto_ack:
-            self._counter["acked"] += count
+            self.counter["acked"] += count
             return _Handed(Grant(0, Rows(runs), {}), ranges, self._settle_selected(ranges))
         token = queue.grant(ranges, taker.holder, now=now, seconds=taker.lease_seconds)
         counts = queue.counts(ranges)
-        self._counter["redelivered"] += len(counts)
+        self.counter["redelivered"] += len(counts)
         self._arm()
         self._note_given_again(counts, token)
         done = self._note_attempts(ranges, counts, token) if not topic.proposer.is_instant else None
@@ -337,7 +336,7 @@ class QueueGroup:
         while len(again) > _GIVEN_AGAIN_MAX:
             del again[next(iter(again))]
 
-    def _look(self) -> bool:
+    def look(self) -> bool:
         """Take note of what has come, and of what retention took; whether of all of it."""
         topic, queue = self.topic, self.queue
         is_all = queue.index.end >= topic.log.next_offset or topic.lanes.fill(queue.index)
@@ -353,15 +352,15 @@ class QueueGroup:
             self._suspects.discard_before(first)
             lost = queue.drop_before(first)
             expired = min(lost, first - floor - topic.sweeping.missed_between(floor, first))
-            self._drops["expired"] += expired
-            self._drops["retention"] += lost - expired
+            self.drops["expired"] += expired
+            self.drops["retention"] += lost - expired
 
     def _pick(self, wanted: int) -> tuple[Ranges, list[Run]]:
         """Up to `wanted` messages that may be delivered. What may not is settled or buried."""
         topic, queue = self.topic, self.queue
         ranges: Ranges = []
         runs: list[Run] = []
-        left, budget = wanted, _LOOKED_AT_MAX
+        left, budget = wanted, LOOKED_AT_MAX
         sifts = self.filter is not None or topic.may_expire
         allowance = None if self.filter is None else pace().begin()
         keys = self._key_hashes if self.order == "key" else None
@@ -509,10 +508,10 @@ class QueueGroup:
     # --- settling
 
     async def ack(self, leases: Sequence[Lease]) -> None:
-        self._check_open()
+        self.check_open()
         mine, lost = self._finish(leases)
         if mine:
-            self._counter["acked"] += count_in(mine)
+            self.counter["acked"] += count_in(mine)
             done = self.topic.proposer.settle(self.topic.id, self.name, mine)
             if done is not None:
                 await done
@@ -541,8 +540,8 @@ class QueueGroup:
 
     async def settle_before(self, offset: int) -> None:
         """Everything before an offset is done, whoever holds it."""
-        self._check_open()
-        self._look()
+        self.check_open()
+        self.look()
         floor, stop = self.queue.floor, min(offset, self.topic.log.next_offset)
         if stop > floor:
             done = self.topic.proposer.settle(self.topic.id, self.name, [(floor, stop)])
@@ -550,7 +549,7 @@ class QueueGroup:
                 await done
 
     async def nack(self, leases: Sequence[Lease], delay: float) -> None:
-        self._check_open()
+        self.check_open()
         topic, queue = self.topic, self.queue
         due_ms = topic.clock.now_ms() + round(delay * 1000) if delay > 0 else None
         dead: list[Dead] = []
@@ -569,7 +568,7 @@ class QueueGroup:
                 given_back += mine
                 nacked += count_in(mine)
                 all_lost += lost
-        self._counter["nacked"] += len(dead) + nacked
+        self.counter["nacked"] += len(dead) + nacked
         self.wake()
         self._arm()
         if given_back and not topic.proposer.is_instant:
@@ -590,7 +589,7 @@ class QueueGroup:
             await done
 
     async def reject(self, leases: Sequence[Lease], reason: str) -> None:
-        self._check_open()
+        self.check_open()
         mine, lost = self._finish(leases)
         if mine:
             count_of = self.queue.count_of
@@ -598,7 +597,7 @@ class QueueGroup:
         self._raise_lost([run for _, ranges in lost for run in ranges])
 
     async def extend(self, leases: Sequence[Lease], seconds: float, holder: str) -> None:
-        self._check_open()
+        self.check_open()
         now = self.topic.clock.monotonic()
         all_lost: Ranges = []
         for token, ranges in leases:
@@ -607,7 +606,7 @@ class QueueGroup:
         self._raise_lost(all_lost)
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        self._check_open()
+        self.check_open()
         self._raise_lost(self._release(leases))
 
     def _release(self, leases: Sequence[Lease]) -> Ranges:
@@ -693,7 +692,7 @@ class QueueGroup:
         try:
             await self.topic.bury(self, dead)
             self._note_given_again([one.offset for one in dead], END)
-            self._counter["dead_lettered"] += len(dead)
+            self.counter["dead_lettered"] += len(dead)
         except BaseException:
             if self.ended is None:
                 self.queue.unfinish(merged([one.offset for one in dead]))
@@ -722,7 +721,7 @@ class QueueGroup:
             due_at = now + max(0, due_ms - clock.now_ms()) / 1000
             at = due_at if at is None else min(at, due_at)
         bucket = self.topic.bucket
-        if self._takers and bucket is not None and not self.state.paused and queue.has_ready():
+        if self.takers and bucket is not None and not self.state.paused and queue.has_ready():
             token_at = now + bucket.seconds_until(1, now)
             at = token_at if at is None else min(at, token_at)
         if at is None:
@@ -739,7 +738,7 @@ class QueueGroup:
         topic, queue = self.topic, self.queue
         expired = queue.expire(topic.clock.monotonic())
         if expired:
-            self._counter["leases_expired"] += sum(stop - start for start, stop in expired)
+            self.counter["leases_expired"] += sum(stop - start for start, stop in expired)
             last, _ = self._apart(expired)
             if last:
                 queue.set_aside(last)
@@ -748,7 +747,7 @@ class QueueGroup:
                 )
         self.wake()
         try:
-            if not self._look():
+            if not self.look():
                 self._timer_at = topic.clock.monotonic()
                 self._timer = topic.clock.call_later(0.0, topic.guarded(self._time_is_up))
                 return
@@ -772,9 +771,9 @@ class QueueGroup:
         if self._suspects:
             self._suspects.remove_ranges(ranges)
         if reason:
-            self._drops[reason] += count
+            self.drops[reason] += count
         else:
-            self._counter["settled"] += count
+            self.counter["settled"] += count
         self.wake()
 
     def begin_reset(self) -> None:
@@ -785,7 +784,7 @@ class QueueGroup:
     def was_reset(self, passed: int) -> None:
         self._resets = max(0, self._resets - 1)
         self._void_before = self.queue.next_token
-        self._drops["reset"] += passed
+        self.drops["reset"] += passed
         self._suspects.clear()
         self.wake()
 
@@ -793,7 +792,7 @@ class QueueGroup:
         """The topic was recovered: what was handed out is kept for a while, and delays go on."""
         topic, queue = self.topic, self.queue
         if queue.floor < topic.log.first_offset:
-            self._look()
+            self.look()
         self._find_suspects()
         now = topic.clock.monotonic()
         queue.take_up(
@@ -804,7 +803,7 @@ class QueueGroup:
         while not reclaim_seconds and queue.expire(now):
             pass
         if self.queue.delayed_count:
-            while not self._look():
+            while not self.look():
                 pass  # what is due comes by the lane of its priority, which the index knows
             self.queue.take_due(self.topic.clock.now_ms())
         self._arm()
@@ -826,11 +825,11 @@ class QueueGroup:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for taker in self._takers:
+        for taker in self.takers:
             resolve(taker.woken, False)
         self.topic.bell.listeners.discard(self.wake)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self.ended is not None:
             raise again(self.ended)
 
@@ -841,118 +840,6 @@ class QueueGroup:
         self._pass_dropped()
         queue = self.queue
         return max(0, self.topic.log.next_offset - queue.floor - len(queue.settled))
-
-    async def peek(self, max_rows: int) -> list[Run]:
-        while not self._look():
-            await asyncio.sleep(0)
-            self._check_open()
-        wanted = max_rows
-        while True:
-            ranges = self.queue.peek(wanted)
-            runs = await self._alive(rows_of(self.topic, ranges))
-            found = sum(run.row_count for run in runs)
-            if found >= max_rows or count_in(ranges) < wanted or wanted >= _LOOKED_AT_MAX:
-                break
-            wanted = min(4 * wanted, _LOOKED_AT_MAX)
-        cut(runs, max_rows)
-        return runs
-
-    async def _alive(self, found: list[Run]) -> list[Run]:
-        """What of these would be handed out; nothing is settled."""
-        now_ms = self.topic.clock.now_ms()
-        runs: list[Run] = []
-        for run in found:
-            rows: Sequence[int] = run.rows()
-            if self.topic.may_expire:
-                ttl = self.topic.ttl_ms
-                rows = [row for row in rows if end_of_life(run.source, row, ttl) > now_ms]
-            if self.filter is not None and rows:
-                rows = await self.topic.sieve.look_through_all(self.filter, run.source, rows)
-            if rows:
-                runs.append(run._replace(picks=rows))
-        return runs
-
-    def in_flight(self, max_rows: int) -> list[InFlight]:
-        origin, now = self.topic.origin, self.topic.clock.monotonic()
-        found: list[InFlight] = []
-        for token, holder, granted_at, deadline, ranges in self.queue.leases():
-            for offset in each(ranges):
-                if len(found) == max_rows:
-                    return found
-                found.append(
-                    InFlight(
-                        topic=origin.topic,
-                        partition=origin.partition,
-                        offset=offset,
-                        holder=holder,
-                        token=token,
-                        delivery_count=self.queue.count_of(offset),
-                        age=now - granted_at,
-                        expires_in=deadline - now,
-                    )
-                )
-        return found
-
-    def figures(self) -> GroupFigures:
-        topic, queue, counter = self.topic, self.queue, self._counter
-        lag = self.unsettled()
-        delayed = queue.delayed_count + topic.delaying.delays.count_from(queue.floor)
-        oldest = 0.0
-        if lag and queue.floor >= topic.log.first_offset:
-            if self._oldest[0] != queue.floor:  # it may have to be read from the disk
-                self._oldest = (queue.floor, topic.log.time_of(queue.floor))
-            oldest = max(0.0, (topic.clock.now_ms() - self._oldest[1]) / 1000)
-        return GroupFigures(
-            name=self.name,
-            kind="queue",
-            lag=lag,
-            members=len(self.members),
-            ready=max(0, lag - queue.in_flight_count - delayed),
-            in_flight=queue.in_flight_count,
-            delayed=delayed,
-            waiting=len(self._takers),
-            paused=int(self.state.paused),
-            oldest_age=oldest,
-            delivered=counter["delivered"],
-            redelivered=counter["redelivered"],
-            acked=counter["acked"],
-            nacked=counter["nacked"],
-            leases_expired=counter["leases_expired"],
-            dead_lettered=counter["dead_lettered"],
-            drops=self._drops,
-        )
-
-    def stats(self, dead_letters: int) -> GroupStats:
-        self._look()
-        topic, queue = self.topic, self.queue
-        lag = self.unsettled()
-        delayed = queue.delayed_count + topic.delaying.delays.count_from(queue.floor)
-        in_flight = queue.in_flight_count
-        oldest = None
-        if lag:
-            oldest = max(0.0, (topic.clock.now_ms() - topic.log.time_of(queue.floor)) / 1000)
-        counter = self._counter
-        return GroupStats(
-            name=self.name,
-            topic=topic.origin.topic,
-            kind="queue",
-            position=queue.floor,
-            lag=lag,
-            members=len(self.members),
-            paused=self.state.paused,
-            ready=max(0, lag - in_flight - delayed),
-            in_flight=in_flight,
-            delayed=delayed,
-            oldest_age=oldest,
-            delivered=counter["delivered"],
-            redelivered=counter["redelivered"],
-            settled=counter["settled"],
-            leases_expired=counter["leases_expired"],
-            dead_lettered=counter["dead_lettered"],
-            dead_letters=dead_letters,
-            waiting=len(self._takers),
-            drops={reason: count for reason, count in self._drops.items() if count},
-        )
 
 
 def _tell_damaged(group: QueueGroup, ranges: Ranges) -> None:

@@ -78,6 +78,17 @@ class Cursor:
         for reader in self.readers:
             reader.held().discard_before(offset)
 
+    def commits(self, by: Reader, offset: int, mine: Ranges, first_offset: int) -> int:
+        """What a name has committed once one of its readers is done with `mine`: everything before
+        the first that somebody still holds, or is to get."""
+        done = self.position if mine else offset
+        others = [reader.held().first() for reader in self.readers if reader is not by]
+        rest = by.held().present(offset, self.position)
+        # What is gone is told to the next that takes, and is not come back to.
+        rest += self.returned.present(first_offset, self.position)
+        held = [*others, *(first for first, _ in rest)]
+        return min([done, *(first for first in held if first is not None)])
+
     def rest(self, first_offset: int) -> None:
         """The last reader has closed: what was read but not committed will be read again.
 
@@ -433,18 +444,6 @@ class Reader:
             cursor.readers.remove(self)
             cursor.returned.add_ranges(self.held().ranges())
 
-    def _commits(self, offset: int, mine: Ranges) -> int:
-        """What a name has committed once one of its readers is done with `mine`: everything before
-        the first that somebody still holds, or is to get."""
-        cursor = self._cursor
-        done = cursor.position if mine else offset
-        others = [reader.held().first() for reader in cursor.readers if reader is not self]
-        rest = self.held().present(offset, cursor.position)
-        # What is gone is told to the next that takes, and is not come back to.
-        rest += cursor.returned.present(self._topic.log.first_offset, cursor.position)
-        held = [*others, *(first for first, _ in rest)]
-        return min([done, *(first for first in held if first is not None)])
-
     async def commit(
         self, offset: int | None, partition: int | None = None, *, is_own: bool = False
     ) -> int:
@@ -470,7 +469,7 @@ class Reader:
             self._topic.was_read(0)
             return offset
         mine = self.held().present(0, offset)
-        committed = self._commits(offset, mine)
+        committed = cursor.commits(self, offset, mine, self._topic.log.first_offset)
         await self._topic.cursors.commit(cursor, committed)
         self.held().remove_ranges(mine)
         self._topic.was_read(0)  # whoever waits for room looks again

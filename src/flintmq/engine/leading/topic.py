@@ -29,7 +29,6 @@ from ...errors import (
     InvalidRequest,
     TopicFull,
 )
-from ...group_model import Ranges
 from ...groups.token_bucket import TokenBucket
 from ...metrics import Meter
 from ...model import Receipt
@@ -85,9 +84,9 @@ class LeadingTopic:
         self.view: TopicView[Pending] = TopicView(state)
         self.ended: FlintError | None = None
         self.bell = Bell()
-        self._board = around.board
-        self._feeds: tuple[Feed, ...] = ()
-        self._feeds_version = -1
+        self.board = around.board
+        self.known_feeds: tuple[Feed, ...] = ()
+        self.feeds_version = -1
         self.published, self.delivered = Meter(), Meter()
         self.drops: Counter[str] = Counter()
         self.line = Line(self)
@@ -110,6 +109,8 @@ class LeadingTopic:
         self.sweeping = Sweeping(self)
         self.delaying = Delaying(self)
         self.cursors = Cursors(self)
+        self.cancelled = self.delaying.cancelled
+        self.name_set, self.name_gone = self.cursors.name_set, self.cursors.name_gone
         self.publish_value: Callable[[bytes], Receipt | Pending | None]
         self.publish_value = (
             self._value_at_once if proposer.is_instant else self.intake.publish_value
@@ -131,11 +132,11 @@ class LeadingTopic:
     @property
     def feeds(self) -> tuple[Feed, ...]:
         """The live feeds that match this topic's name."""
-        board = self._board
-        if self._feeds_version != board.version:
-            self._feeds = board.find(self.base)
-            self._feeds_version = board.version
-        return self._feeds
+        board = self.board
+        if self.feeds_version != board.version:
+            self.known_feeds = board.find(self.base)
+            self.feeds_version = board.version
+        return self.known_feeds
 
     def _take_options(self) -> None:
         options = self.options = self.state.options
@@ -173,9 +174,9 @@ class LeadingTopic:
         """
         state, proposer = self.state, self.proposer
         if qos and not proposer.is_instant:
-            if proposer.failure is not None:
-                raise again(proposer.failure)
-            proposer.check_room()
+            refusal = proposer.failure or proposer.full
+            if refusal is not None:
+                raise again(refusal)
             if proposer.is_full():
                 proposer.when_room(self.wake_publisher)
                 self.line.held_by = "disk"
@@ -194,13 +195,10 @@ class LeadingTopic:
             known = self._known_sequences(rows)
             if known is not None:
                 return known
-        for feed in self.feeds:
-            if feed.refuses and not feed.has_room(self.fan_out.meant_for(feed, rows)):
-                if feed.overflow == "reject":
-                    raise feed.full()
-                feed.on_room.add(self.wake_publisher)
-                self.line.held_by = "feed"
-                return None
+        has_feeds = self.known_feeds or self.feeds_version != self.board.version
+        if has_feeds and self.fan_out.holds_back(rows):
+            self.line.held_by = "feed"
+            return None
         now_ms = self.clock.now_ms()
         if qos == 0:
             self.delaying.check_room(rows)
@@ -210,7 +208,9 @@ class LeadingTopic:
             return Receipt(self.base, None, count, self.partition, durability="none")
         dropped = 0
         if state.drops_oldest:
-            refuse_too_large(state, rows.size(count - 1, count))
+            last = rows.size(count - 1, count)
+            if last > state.bytes_max:
+                refuse_too_large(state, last)
         else:
             room = self._room(rows)
             if room < count:
@@ -234,7 +234,13 @@ class LeadingTopic:
     def _value_at_once(self, value: bytes) -> Receipt | None:
         """`Intake.publish_value` in memory: what `TopicState.append` and `appended` do for it."""
         state = self.state
-        if self.is_involved or self.publishers or self.feeds or len(value) > state.bytes_max:
+        if (
+            self.is_involved
+            or self.publishers
+            or self.known_feeds
+            or self.feeds_version != self.board.version
+            or len(value) > state.bytes_max
+        ):
             return None
         log, now_ms = self.log, self.clock.now_ms()
         offset = log.append_value(value, now_ms)
@@ -336,7 +342,11 @@ class LeadingTopic:
             self.view.applied(rows, size)
         if rows.columns & EXPIRY:
             self._saw_expiry()
-        if rows.columns & DELIVER_AT or self._feeds or self._board.version != self._feeds_version:
+        if (
+            rows.columns & DELIVER_AT
+            or self.known_feeds
+            or self.board.version != self.feeds_version
+        ):
             self._hand_on(rows, rows.append_time, offset)
         if self.intake.expected:
             self.intake.have_come(offset + count)
@@ -356,18 +366,18 @@ class LeadingTopic:
 
     def dropped(self, start: int, stop: int, reason: str) -> None:
         self.drops[reason] += stop - start
-        self.sweeping.dropped(start, stop, reason)
-        if not self.sweeping.is_armed and (self.may_expire or self.age_ms is not None):
-            self.sweeping.arm()
-        self.wake_publisher()
+        sweeping = self.sweeping
+        if sweeping.is_armed or reason == "expired":
+            sweeping.dropped(start, stop, reason)
+        if not sweeping.is_armed and (self.may_expire or self.age_ms is not None):
+            sweeping.arm()
+        if self.publishers:
+            self.wake_publisher()
 
     def settled(self) -> None:
         if self.options.keep_until_settled:
             self.sweeping.rearm()
         self.wake_publisher()
-
-    def cancelled(self, ranges: Ranges) -> None:
-        self.delaying.cancelled(ranges)
 
     def configured(self) -> None:
         self._take_options()
@@ -385,12 +395,6 @@ class LeadingTopic:
         gone = self.queues.pop(group.name)
         gone.end(GroupNotFound(self.base, group.name))
         self._first_token = max(self._first_token, group.queue.next_token)
-
-    def name_set(self, name: str) -> None:
-        self.cursors.name_set(name)
-
-    def name_gone(self, name: str) -> None:
-        self.cursors.name_gone(name)
 
     # --- for readers and groups
 

@@ -6,6 +6,7 @@ from ...group_model import Ranges
 from ...groups.ranges import count_in
 from ...model import TopicStats
 from ..figures import TopicFigures
+from .group_figures import figures_of as figures_of_group
 from .topic import LeadingTopic
 
 
@@ -34,7 +35,7 @@ def figures_of(topic: LeadingTopic) -> TopicFigures:
         publish_seconds=topic.intake.seconds,
         groups=[
             *topic.cursors.figures(),
-            *(group.figures() for group in topic.queues.values()),
+            *(figures_of_group(group) for group in topic.queues.values()),
         ],
         damaged=count_in(damaged_ranges(topic)),
     )

@@ -1,0 +1,131 @@
+"""What there is to see of a queue group: what it would hand out, what is out, what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ...group_model import GroupStats, InFlight
+from ...groups.ranges import count_in
+from ...rows import Run
+from ..expiry import end_of_life
+from ..figures import GroupFigures
+from .queue_group import LOOKED_AT_MAX, QueueGroup
+from .rows_of_groups import cut, each, rows_of
+
+
+async def peek(group: QueueGroup, max_rows: int) -> list[Run]:
+    while not group.look():
+        await asyncio.sleep(0)
+        group.check_open()
+    wanted = max_rows
+    while True:
+        ranges = group.queue.peek(wanted)
+        runs = await _alive(group, rows_of(group.topic, ranges))
+        found = sum(run.row_count for run in runs)
+        if found >= max_rows or count_in(ranges) < wanted or wanted >= LOOKED_AT_MAX:
+            break
+        wanted = min(4 * wanted, LOOKED_AT_MAX)
+    cut(runs, max_rows)
+    return runs
+
+
+async def _alive(group: QueueGroup, found: list[Run]) -> list[Run]:
+    """What of these would be handed out; nothing is settled."""
+    now_ms = group.topic.clock.now_ms()
+    runs: list[Run] = []
+    for run in found:
+        rows: Sequence[int] = run.rows()
+        if group.topic.may_expire:
+            ttl = group.topic.ttl_ms
+            rows = [row for row in rows if end_of_life(run.source, row, ttl) > now_ms]
+        if group.filter is not None and rows:
+            rows = await group.topic.sieve.look_through_all(group.filter, run.source, rows)
+        if rows:
+            runs.append(run._replace(picks=rows))
+    return runs
+
+
+def in_flight(group: QueueGroup, max_rows: int) -> list[InFlight]:
+    origin, now = group.topic.origin, group.topic.clock.monotonic()
+    found: list[InFlight] = []
+    for token, holder, granted_at, deadline, ranges in group.queue.leases():
+        for offset in each(ranges):
+            if len(found) == max_rows:
+                return found
+            found.append(
+                InFlight(
+                    topic=origin.topic,
+                    partition=origin.partition,
+                    offset=offset,
+                    holder=holder,
+                    token=token,
+                    delivery_count=group.queue.count_of(offset),
+                    age=now - granted_at,
+                    expires_in=deadline - now,
+                )
+            )
+    return found
+
+
+def figures_of(group: QueueGroup) -> GroupFigures:
+    topic, queue, counter = group.topic, group.queue, group.counter
+    lag = group.unsettled()
+    delayed = queue.delayed_count + topic.delaying.delays.count_from(queue.floor)
+    oldest = 0.0
+    if lag and queue.floor >= topic.log.first_offset:
+        if group.oldest[0] != queue.floor:  # it may have to be read from the disk
+            group.oldest = (queue.floor, topic.log.time_of(queue.floor))
+        oldest = max(0.0, (topic.clock.now_ms() - group.oldest[1]) / 1000)
+    return GroupFigures(
+        name=group.name,
+        kind="queue",
+        lag=lag,
+        members=len(group.members),
+        ready=max(0, lag - queue.in_flight_count - delayed),
+        in_flight=queue.in_flight_count,
+        delayed=delayed,
+        waiting=len(group.takers),
+        paused=int(group.state.paused),
+        oldest_age=oldest,
+        delivered=counter["delivered"],
+        redelivered=counter["redelivered"],
+        acked=counter["acked"],
+        nacked=counter["nacked"],
+        leases_expired=counter["leases_expired"],
+        dead_lettered=counter["dead_lettered"],
+        drops=group.drops,
+    )
+
+
+def stats_of(group: QueueGroup, dead_letters: int) -> GroupStats:
+    group.look()
+    topic, queue = group.topic, group.queue
+    lag = group.unsettled()
+    delayed = queue.delayed_count + topic.delaying.delays.count_from(queue.floor)
+    in_flight = queue.in_flight_count
+    oldest = None
+    if lag:
+        oldest = max(0.0, (topic.clock.now_ms() - topic.log.time_of(queue.floor)) / 1000)
+    counter = group.counter
+    return GroupStats(
+        name=group.name,
+        topic=topic.origin.topic,
+        kind="queue",
+        position=queue.floor,
+        lag=lag,
+        members=len(group.members),
+        paused=group.state.paused,
+        ready=max(0, lag - in_flight - delayed),
+        in_flight=in_flight,
+        delayed=delayed,
+        oldest_age=oldest,
+        delivered=counter["delivered"],
+        redelivered=counter["redelivered"],
+        settled=counter["settled"],
+        leases_expired=counter["leases_expired"],
+        dead_lettered=counter["dead_lettered"],
+        dead_letters=dead_letters,
+        waiting=len(group.takers),
+        drops={reason: count for reason, count in group.drops.items() if count},
+    )
