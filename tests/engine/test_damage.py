@@ -706,8 +706,10 @@ async def test_a_damaged_part_whose_commit_is_in_the_journal_refuses_no_start(
         carry_out(place.disk, plan_repair(place.disk, cut_journal=False))
     lost = (2, 5) if what == "batch" and not is_repaired else (1, 5)
 
-    for _ in range(3):
-        place = await place.again()
+    for start in range(3):
+        killed, place = place, await place.again()
+        if start:
+            await killed.mq.close()  # on a disk of its own; so that no thread is left
         readable = [b"before", b"part of a"][: lost[0]]
         assert await read_all(place.mq, "orders") == [*readable, b"behind"]
         assert place.stats("orders").damaged_ranges == [lost]
