@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from benchmarks.blocking_threads import Outcome, run_messages, run_seconds
 from flintmq.blocking import BlockingClient, connect_sync
+from flintmq.engine import broker
 
 from .conftest import Worker
 
@@ -29,11 +31,19 @@ def test_eight_publish_and_eight_read_for_longer() -> None:
     check(run_seconds(4))
 
 
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockingClient]:
+    """A connection whose broker keeps little of what it has decoded."""
+    monkeypatch.setattr(broker, "DECODE_CACHE_BYTES", 300_000)
+    with connect_sync("memory://") as client:
+        yield client
+
+
 def test_rows_may_be_looked_at_in_several_threads_at_once(
-    mq: BlockingClient, request: pytest.FixtureRequest
+    forgetful: BlockingClient, request: pytest.FixtureRequest
 ) -> None:
     """The loop goes on, and other readers decode the same batches, while a thread looks at rows."""
-    mq._client._broker._cache._bytes_max = 300_000  # type: ignore[attr-defined]  # forgets a lot
+    mq = forgetful
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     request.addfinalizer(lambda: sys.setswitchinterval(interval))
