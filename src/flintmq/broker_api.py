@@ -179,14 +179,21 @@ class MemberApi(Protocol):
         ...
 
     async def take(
-        self, max_rows: int, lease_seconds: float, wait: float | None, *, auto_ack: bool = False
+        self,
+        max_rows: int,
+        lease_seconds: float,
+        wait: float | None,
+        *,
+        auto_ack: bool = False,
+        in_turn: bool = False,
     ) -> Grant | None:
         """Up to `max_rows` messages; waits for the first up to `wait` seconds (None: for ever),
         never for more. None once the time is up, or earlier where partitions were added, so
         that they can be joined. Those who wait are served in their order.
 
         With `auto_ack` they are settled before they are handed out, and nothing is leased.
-        Cancelled, nothing was taken.
+        With `in_turn` the taker works on messages of one key one after the other, as they come: in
+        a queue by key it may be given several of them at once. Cancelled, nothing was taken.
         """
         ...
 

@@ -82,7 +82,13 @@ class FakeMember:
         return bool(self.group.ready)
 
     async def take(
-        self, max_rows: int, lease_seconds: float, wait: float | None, *, auto_ack: bool = False
+        self,
+        max_rows: int,
+        lease_seconds: float,
+        wait: float | None,
+        *,
+        auto_ack: bool = False,
+        in_turn: bool = False,
     ) -> Grant | None:
         group, clock = self.group, self.group.clock
         self.broker.calls.append(("take", max_rows))

@@ -1,4 +1,4 @@
-"""Order by key: one at a time and in order for each key, keys in parallel."""
+"""Order by key: in order for each key, with one holder at a time; keys in parallel."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Keyed:
         self.looked += stop - start
         return self.keys[start:stop]
 
-    def select(self, wanted: int) -> Selection:
-        return self.queue.select(wanted, key_hashes=self.hashes)
+    def select(self, wanted: int, together: bool = False) -> Selection:
+        return self.queue.select(wanted, key_hashes=self.hashes, together=together)
 
-    def take(self, wanted: int) -> tuple[int, Ranges]:
-        ranges = self.select(wanted).ranges
+    def take(self, wanted: int, together: bool = False) -> tuple[int, Ranges]:
+        ranges = self.select(wanted, together).ranges
         return self.queue.grant(ranges, "anna", now=0.0, seconds=30.0), ranges
 
     def ack(self, token: int, ranges: Ranges) -> None:
@@ -48,6 +48,79 @@ def test_each_key_gives_one_at_a_time() -> None:
     assert keyed.select(10).ranges == [(5, 6)]
     keyed.ack(token, [(0, 1)])
     assert keyed.select(10).ranges == [(1, 2)]
+
+
+# --- several of a key
+
+
+def test_whoever_works_on_them_in_turn_gets_several_of_a_key() -> None:
+    keyed = Keyed([7, 7, 8, 0, 7, 8, 7])
+    token, ranges = keyed.take(5, together=True)
+    assert ranges == [(0, 5)]
+
+    assert keyed.take(5, together=True)[1] == [], "they are with one holder"
+    keyed.ack(token, [(0, 2)])
+    assert keyed.take(5, together=True)[1] == [], "until all of them are settled"
+    keyed.ack(token, [(2, 3), (4, 5)])
+    assert keyed.take(5, together=True)[1] == [(5, 7)]
+
+
+def test_what_was_parked_joins_in_the_order_of_the_log() -> None:
+    keyed = Keyed([7, 8, 7, 8, 7, 8])
+    token, ranges = keyed.take(6)
+    assert ranges == [(0, 2)]
+    keyed.ack(token, ranges)
+
+    assert keyed.take(3, together=True)[1] == [(2, 5)]
+    assert keyed.take(3, together=True)[1] == []
+
+
+def test_one_that_comes_back_takes_those_behind_it_along() -> None:
+    keyed = Keyed([7, 7, 7, 7])
+    token, _ = keyed.take(4, together=True)
+    keyed.ack(token, [(2, 3)])
+    keyed.queue.nack(token, [(1, 2)], None)
+
+    assert keyed.queue.recalled == [(3, 4)]
+    assert keyed.queue.finish(token, [(3, 4)]) == ([], [(3, 4)])
+    assert [keyed.queue.count_of(offset) for offset in (1, 3)] == [1, 0]
+    assert keyed.take(4, together=True)[1] == [], "the first of them is still out"
+    keyed.ack(token, [(0, 1)])
+    token, ranges = keyed.take(4, together=True)
+    assert ranges == [(1, 2)], "what was delivered before goes alone"
+    keyed.ack(token, ranges)
+    assert keyed.take(4, together=True)[1] == [(3, 4)]
+
+
+def test_of_a_lease_that_ran_out_the_first_can_be_settled_late() -> None:
+    keyed = Keyed([7, 7])
+    token, _ = keyed.take(2, together=True)
+    assert keyed.queue.expire(30.0) == [(0, 2)]
+
+    assert keyed.queue.finish(token, [(0, 2)]) == ([(0, 1)], [(1, 2)])
+    assert [keyed.queue.count_of(offset) for offset in (0, 1)] == [1, 0]
+
+
+def test_a_settle_that_fails_brings_those_behind_back_too() -> None:
+    keyed = Keyed([7, 7])
+    token, _ = keyed.take(2, together=True)
+    keyed.queue.finish(token, [(0, 1)])
+    keyed.queue.unfinish([(0, 1)])
+
+    assert keyed.queue.in_flight_count == 0
+    assert keyed.take(2, together=True)[1] == [(0, 1)]
+
+
+def test_what_was_granted_together_is_leased_on_together_over_a_restart() -> None:
+    keyed = Keyed([7, 7, 7])
+    token, _ = keyed.take(2, together=True)
+    keyed.queue.restore(keyed.queue.snapshot())
+    keyed.queue.take_up(now=0.0, seconds=5.0, key_hashes=keyed.hashes)
+
+    assert keyed.take(3, together=True)[1] == []
+    assert keyed.queue.extend(token, [(0, 2)], "anna", now=1.0, seconds=30.0) == ([(0, 2)], [])
+    keyed.ack(token, [(0, 2)])
+    assert keyed.take(3, together=True)[1] == [(2, 3)]
 
 
 def test_a_message_that_comes_back_keeps_its_key() -> None:
@@ -134,7 +207,7 @@ def test_a_hot_key_in_front_is_looked_at_once() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.data())
-def test_with_delays_and_crashes_a_key_is_never_out_twice_and_everything_comes(
+def test_with_delays_and_crashes_a_key_is_never_out_twice_and_everything_comes_in_order(
     keys: list[int], data: Any
 ) -> None:
     delayed = sorted(data.draw(st.sets(st.integers(0, len(keys) - 1), max_size=10)))
@@ -146,10 +219,11 @@ def test_with_delays_and_crashes_a_key_is_never_out_twice_and_everything_comes(
     for _ in range(data.draw(st.integers(0, 60))):
         what = data.draw(st.sampled_from(["take", "take", "ack", "nack", "due", "crash", "back"]))
         if what == "take":
-            token, ranges = keyed.take(data.draw(st.integers(1, 5)))
+            token, ranges = keyed.take(data.draw(st.integers(1, 5)), data.draw(st.booleans()))
             held |= dict.fromkeys(offsets_in(ranges), token)
         elif what == "back":
-            queue.put_back(keyed.select(data.draw(st.integers(1, 5))).ranges)
+            wanted, together = data.draw(st.integers(1, 5)), data.draw(st.booleans())
+            queue.put_back(keyed.select(wanted, together).ranges)
         elif what == "due" and waiting:
             offset = waiting.pop(data.draw(st.integers(0, len(waiting) - 1)))
             keyed.index.add_due([(offset, 0)])
@@ -166,8 +240,10 @@ def test_with_delays_and_crashes_a_key_is_never_out_twice_and_everything_comes(
             else:
                 clock += 10
                 queue.nack(token, [(offset, offset + 1)], data.draw(st.sampled_from([None, clock])))
-        out = [keys[offset] for offset in held if keys[offset]]
-        assert len(out) == len(set(out)), "a key is out twice"
+        for offset in [offset for offset in held if not queue.places.is_out(offset)]:
+            del held[offset]  # one before it came back
+        out = {(keys[offset], token) for offset, token in held.items() if keys[offset]}
+        assert len(out) == len({key for key, _ in out}), "a key is out twice"
         assert not done & set(held)
     for offset, token in held.items():
         keyed.ack(token, [(offset, offset + 1)])

@@ -119,3 +119,9 @@ def test_a_reader_is_opened_as_clients_did_that_hold_nothing() -> None:
     opened = msgspec.msgpack.decode(bytes.fromhex(before), type=ops.OpenReader)
 
     assert (opened.partitions, opened.held) == ([1], [])
+
+
+def test_a_take_of_before_does_not_ask_for_several_of_a_key() -> None:
+    before = "95030acb403e000000000000cb3ff0000000000000c2"
+
+    assert msgspec.msgpack.decode(bytes.fromhex(before), type=ops.TakeLeased).in_turn is False

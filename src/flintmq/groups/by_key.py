@@ -1,15 +1,18 @@
-"""Order "key": for each key one at a time, in the order of the log; keys in parallel.
+"""Order "key": the messages of a key in the order of the log, by one holder at a time; keys in
+parallel.
 
-Who has its turn, and who waits behind, is the gate's (`key_gate.py`). A delayed message takes its
+Whose turn it is, and who waits behind, is the gate's (`key_gate.py`). A delayed message takes its
 place in the line of its key all the same, and has its turn until it is settled: it stands among the
-ready, and is not picked before it is due.
+ready, and is not picked before it is due. So does one whose settling is under way.
 """
 
 from __future__ import annotations
 
-from ..group_model import Ranges
+from collections.abc import Sequence
+
+from ..group_model import Lease, Ranges
 from .deliveries import Deliveries
-from .key_gate import KeyGate
+from .key_gate import ALONE, LEADS, KeyGate
 from .lanes import END, LOG
 from .offset_set import OffsetSet
 from .orders import Counts, Drawn, Due, KeyHashes
@@ -26,6 +29,7 @@ class ByKey:
         self.ready = ready
         self._places, self._deliveries = places, deliveries
         self._gate = KeyGate()
+        self._draws = 0
 
     def has_more(self) -> bool:
         return self.ready.cursors.has_more(LOG) or bool(self.ready.returned[LOG])
@@ -35,12 +39,19 @@ class ByKey:
 
     # --- drawing
 
-    def draw(self, wanted: int, poll: int, key_hashes: KeyHashes | None, until: int) -> Drawn:
+    def draw(
+        self, wanted: int, poll: int, key_hashes: KeyHashes | None, until: int, together: bool
+    ) -> Drawn:
         """From the log, what no other message of its key is in the way of."""
         assert key_hashes is not None, "order by key needs to know the keys"
         picked: list[int] = []
         looked = 0
-        gate, delayed = self._gate, self._places.delayed
+        gate, counts = self._gate, self._deliveries.counts
+        delayed, limbo, is_gone = self._places.delayed, self._places.limbo, self._places.is_settled
+        is_any_done, is_any_delayed, is_any_tried = bool(limbo), bool(delayed), bool(counts)
+        admit = gate.admit
+        self._draws += 1
+        draw = self._draws if together else ALONE
         cursors, returned = self.ready.cursors, self.ready.returned[LOG]
         while len(picked) < wanted:
             if looked >= KEY_BUDGET:
@@ -65,23 +76,37 @@ class ByKey:
                     keys = key_hashes(start, stop) if known is None else (known,)
                 except BaseException:  # of the disk: nothing was drawn
                     self.ready.add(LOG, ranges[number:])
-                    self.add(ranges_of(picked))
+                    self.add(self.come_back(ranges_of(picked))[0])
                     raise
                 for offset, key in zip(range(start, stop), keys, strict=True):
-                    if gate.admit(offset, key) and offset not in delayed:
+                    is_done = is_any_done and offset in limbo
+                    is_fresh = not is_done and not (is_any_tried and counts[offset])
+                    joins = draw if is_fresh else ALONE
+                    turn = admit(offset, key, joins)
+                    if turn and not is_done and not (is_any_delayed and offset in delayed):
                         picked.append(offset)
+                    if turn == LEADS and joins:
+                        follower = gate.follower(key, is_gone)
+                        if follower is not None:
+                            returned.add_range(follower, follower + 1)
         return ranges_of(picked), False
 
     # --- coming and going
 
     def add(self, ranges: Ranges) -> None:
-        gate, count_of = self._gate, self._deliveries.of
+        self.ready.add(LOG, ranges)
+
+    def come_back(self, ranges: Ranges) -> tuple[Ranges, Ranges]:
+        behind: set[int] = set()
+        ready: list[int] = []
         for offset in offsets_in(ranges):
-            first: int | None = offset
-            if gate.owns(offset) and not count_of(offset):  # who was never delivered queues again
-                first = gate.step_back(offset, self._places.is_settled)
-            if first is not None:
-                self.ready.add(LOG, [(first, first + 1)])
+            if offset not in behind:
+                is_fresh = not self._deliveries.of(offset)  # who was never delivered queues again
+                parked, first = self._gate.come_back(offset, is_fresh, self._places.is_settled)
+                behind.update(parked)
+                if first is not None:
+                    ready.append(first)
+        return ranges_of(sorted(ready)), ranges_of(sorted(behind))
 
     def add_due(self, due: Due) -> None:
         self.ready.add(LOG, ranges_of(sorted(offset for offset, _ in due)))
@@ -96,6 +121,7 @@ class ByKey:
         return self.ready.is_ahead(LOG, offset)
 
     def settled(self, ranges: Ranges) -> None:
+        self.withdraw(ranges)  # what was being settled may stand in line all the same
         if count_in(ranges) < 4 * len(self._gate):
             for offset in offsets_in(ranges):
                 self._free(offset)
@@ -120,19 +146,24 @@ class ByKey:
     def priority_of(self, offset: int) -> int:
         return 0
 
-    def take_up(self, counts: Counts, key_hashes: KeyHashes | None) -> OffsetSet:
+    def take_up(
+        self, counts: Counts, granted: Sequence[Lease], key_hashes: KeyHashes | None
+    ) -> OffsetSet:
         """What was tried before has its key still, however long it waits: an older one that came
-        due since has to wait for it, as it would have without the restart."""
+        due since has to wait for it, as it would have without the restart. What was granted with
+        it is out with it."""
         assert key_hashes is not None, "order by key needs to know the keys"
         waiting = OffsetSet()
+        token_of = {o: token for token, ranges in granted for o in offsets_in(ranges)}
         for start, stop, _ in counts:
             for offset, key in zip(range(start, stop), key_hashes(start, stop), strict=True):
-                if not self._gate.admit(offset, key):
+                if not self._gate.admit(offset, key, -token_of.get(offset, ALONE)):
                     waiting.add_range(offset, offset + 1)
         return waiting
 
     def parked(self) -> Ranges:
-        return self._gate.parked()
+        returned = self.ready.returned[LOG]
+        return [(start, stop) for start, stop in self._gate.parked() if start not in returned]
 
-    def keeps_place_of_delayed(self) -> bool:
+    def keeps_places(self) -> bool:
         return True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..group_model import Ranges
+from collections.abc import Sequence
+
+from ..group_model import Lease, Ranges
 from .deliveries import Deliveries
 from .lanes import LOG
 from .offset_set import OffsetSet
@@ -23,11 +25,16 @@ class ByLog:
     def lanes(self) -> tuple[int, ...]:
         return (LOG,)
 
-    def draw(self, wanted: int, poll: int, key_hashes: KeyHashes | None, until: int) -> Drawn:
+    def draw(
+        self, wanted: int, poll: int, key_hashes: KeyHashes | None, until: int, together: bool
+    ) -> Drawn:
         return self.ready.draw(LOG, wanted), False
 
     def add(self, ranges: Ranges) -> None:
         self.ready.add(LOG, ranges)
+
+    def come_back(self, ranges: Ranges) -> tuple[Ranges, Ranges]:
+        return ranges, []
 
     def add_due(self, due: Due) -> None:
         delayed = self._places.delayed
@@ -54,11 +61,13 @@ class ByLog:
     def priority_of(self, offset: int) -> int:
         return 0
 
-    def take_up(self, counts: Counts, key_hashes: KeyHashes | None) -> OffsetSet:
+    def take_up(
+        self, counts: Counts, granted: Sequence[Lease], key_hashes: KeyHashes | None
+    ) -> OffsetSet:
         return OffsetSet()
 
     def parked(self) -> Ranges:
         return []
 
-    def keeps_place_of_delayed(self) -> bool:
+    def keeps_places(self) -> bool:
         return False

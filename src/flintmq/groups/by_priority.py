@@ -7,7 +7,9 @@ lane it was drawn from.
 
 from __future__ import annotations
 
-from ..group_model import PRIORITIES, Ranges
+from collections.abc import Sequence
+
+from ..group_model import PRIORITIES, Lease, Ranges
 from .deliveries import Deliveries
 from .lanes import END
 from .offset_set import OffsetSet
@@ -40,7 +42,9 @@ class ByPriority:
 
     # --- drawing
 
-    def draw(self, wanted: int, poll: int, key_hashes: KeyHashes | None, until: int) -> Drawn:
+    def draw(
+        self, wanted: int, poll: int, key_hashes: KeyHashes | None, until: int, together: bool
+    ) -> Drawn:
         """HermesMQ's rule: by priority, but a quarter is reserved for the oldest, whatever theirs
         is, and one more in every fourth poll."""
         ready = self.ready
@@ -99,6 +103,9 @@ class ByPriority:
             append_range(lanes.setdefault(self.forget(offset), []), offset, offset + 1)
         for lane, mine in lanes.items():
             self.ready.add(lane, mine)
+
+    def come_back(self, ranges: Ranges) -> tuple[Ranges, Ranges]:
+        return ranges, []
 
     def add_due(self, due: Due) -> None:
         lanes: dict[int, list[int]] = {}
@@ -159,11 +166,13 @@ class ByPriority:
         priority = self._known.pop(offset, None)
         return self.ready.index.priority_of(offset) if priority is None else priority
 
-    def take_up(self, counts: Counts, key_hashes: KeyHashes | None) -> OffsetSet:
+    def take_up(
+        self, counts: Counts, granted: Sequence[Lease], key_hashes: KeyHashes | None
+    ) -> OffsetSet:
         return OffsetSet()
 
     def parked(self) -> Ranges:
         return []
 
-    def keeps_place_of_delayed(self) -> bool:
+    def keeps_places(self) -> bool:
         return False

@@ -40,9 +40,9 @@ def places_of(queue: Queue, scheduled: Collection[int] = ()) -> dict[int, list[P
     where: dict[int, list[Place]] = {}
     for offset in range(queue.floor, queue.index.end):
         found = queue.places.found(offset)
-        # One that is delayed may stand in the line of its key as well, and one that is settled
-        # leaves it when its turn comes.
-        is_placed = found in (["delayed"], ["settled"]) and order.keeps_place_of_delayed()
+        # One that is delayed or being settled may stand in the line of its key as well, and one
+        # that is settled leaves it when its turn comes.
+        is_placed = order.keeps_places() and found in (["delayed"], ["limbo"], ["settled"])
         if not is_placed:
             found += ["returned" for lane in lanes if offset in returned[lane]]
             if offset in parked:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from ..group_model import Ranges
+from ..group_model import Lease, Ranges
 from .offset_set import OffsetSet
 from .ready import Ready
 
@@ -44,15 +44,23 @@ class ReadyOrder(Protocol):
         """The lanes it draws from, first to last."""
         ...
 
-    def draw(self, wanted: int, poll: int, key_hashes: KeyHashes | None, until: int) -> Drawn:
+    def draw(
+        self, wanted: int, poll: int, key_hashes: KeyHashes | None, until: int, together: bool
+    ) -> Drawn:
         """Pick up to `wanted`, off the lanes. `poll` counts the draws that found something; the
-        cursors do not go into what lies before `until`. If it raises, nothing was drawn."""
+        cursors do not go into what lies before `until`; `together`: what has to be worked on one
+        after the other may come at once. If it raises, nothing was drawn."""
         ...
 
     # --- coming and going
 
     def add(self, ranges: Ranges) -> None:
-        """These were out, and are ready again."""
+        """These are ready: they have come back."""
+        ...
+
+    def come_back(self, ranges: Ranges) -> tuple[Ranges, Ranges]:
+        """These are not out any more: who is ready to be drawn, now or when its delay is over; and
+        who waits behind others, of these and of what was granted with them."""
         ...
 
     def add_due(self, due: Due) -> None:
@@ -89,8 +97,11 @@ class ReadyOrder(Protocol):
         """The same after a restart: the lanes may have to tell."""
         ...
 
-    def take_up(self, counts: Counts, key_hashes: KeyHashes | None) -> OffsetSet:
-        """After a restart: what was delivered before. Which of that has to wait for others."""
+    def take_up(
+        self, counts: Counts, granted: Sequence[Lease], key_hashes: KeyHashes | None
+    ) -> OffsetSet:
+        """After a restart: what was delivered before, and what was granted under which token.
+        Which of that has to wait for others."""
         ...
 
     # --- for tests
@@ -99,6 +110,6 @@ class ReadyOrder(Protocol):
         """What waits behind another."""
         ...
 
-    def keeps_place_of_delayed(self) -> bool:
-        """Whether what is delayed, or settled early, may stand among the ready until its turn."""
+    def keeps_places(self) -> bool:
+        """Whether what is delayed, or done with early, stands in line until its turn."""
         ...

@@ -56,34 +56,34 @@ MOVES: dict[str, dict[Place, tuple[Place, ...]]] = {
     "select": {
         "ahead": ("selected", "returned", "parked"),
         "returned": ("selected", "parked"),
-        **_NEXT,
+        "parked": ("returned", "selected"),
     },
     "peek": {"ahead": ("returned",)},
-    "put_back": {"selected": _READY, **_NEXT},
+    "put_back": {"selected": ("returned", "parked"), **_NEXT},
     "grant": {"selected": ("leased",)},
     # settling. What is ready can be settled too, where its lease ran out.
     "finish": {"leased": ("limbo",), "returned": ("limbo",), "ahead": ("limbo",)},
     "set_aside": {"selected": ("limbo",), "returned": ("limbo",), "ahead": ("limbo",)},
-    "unfinish": {"limbo": _READY},
+    "unfinish": {"limbo": _READY, "leased": ("parked",), **_NEXT},
     "apply_settle": dict.fromkeys(_ANY, ("settled",)) | {"parked": ("settled", "returned")},
     "drop_before": dict.fromkeys(_ANY, ("settled",)) | {"parked": ("settled", "returned")},
-    # giving back
+    # giving back. By key, what was granted behind goes back too.
     "nack": {
         "leased": (*_READY, "delayed"),
         "returned": ("delayed",),
         "ahead": ("delayed",),
         **_NEXT,
     },
-    "release": {"leased": _READY, "returned": ("parked",), **_NEXT},
+    "release": {"leased": _READY, **_NEXT},
     "extend": {"returned": ("leased",), "ahead": ("leased",)},
     "release_holder": {"leased": _READY},
     "give_up": {"leased": _READY},
     "expire": {"leased": _READY},
     # time
-    "take_due": {"delayed": _READY},
+    "take_due": {"delayed": ("returned", "ahead")},
     "add_due": {"scheduled": ("returned",)},
     # a new leader: what was granted before and not given back is leased on
-    "take_up": {"ahead": ("leased",), "returned": ("leased",), "parked": ("leased",)},
+    "take_up": {"ahead": ("leased", "parked"), "returned": ("leased", "parked")},
 }
 """For each verb of `Queue`: what it may move, and where to. What is not named stays where it is.
 `restore`, `apply_reset` and replay (`apply_attempts`, `apply_delays`) build places anew."""

@@ -72,6 +72,9 @@ class Queue:
         self.next_token = first_token
         self.poll_count = 0
         """How many selects found something."""
+        self.recalled: Ranges = []
+        """What was taken from its holders since the caller looked (and cleared it): by key, what
+        was granted behind one that came back."""
         self.places = Places(floor)
         self._deliveries = Deliveries(self.places)
         self._ready = Ready(index, floor)
@@ -214,8 +217,9 @@ class Queue:
 
     def take_up(self, *, now: float, seconds: float, key_hashes: KeyHashes | None = None) -> None:
         """Lease on what was granted before a restart, for those who come back."""
-        waiting = self._order.take_up(self._deliveries.counts.runs(), key_hashes)
-        for token, ranges in self._granted.standing():
+        granted = self._granted.standing()
+        waiting = self._order.take_up(self._deliveries.counts.runs(), granted, key_hashes)
+        for token, ranges in granted:
             if held := [run for start, stop in ranges for run in waiting.missing(start, stop)]:
                 self._order.withdraw(held)
                 self._deliveries.counts.take_one(held)
@@ -237,14 +241,16 @@ class Queue:
         *,
         max_deliveries: int | None = None,
         key_hashes: KeyHashes | None = None,
+        together: bool = False,
     ) -> Selection:
-        """Pick up to `wanted` that are ready: the caller grants, settles or puts them back."""
+        """Pick up to `wanted` that are ready: the caller grants, settles or puts them back.
+        `together`: the taker works on those of a key one after the other, in their order."""
         if wanted <= 0:
             return Selection([], [], False)
         if self._catching_up.until and not self._look(wanted):
             return Selection([], [], True)
         until = self._catching_up.until
-        ranges, is_cut = self._order.draw(wanted, self.poll_count, key_hashes, until)
+        ranges, is_cut = self._order.draw(wanted, self.poll_count, key_hashes, until, together)
         if not ranges:
             return Selection(ranges, [], is_cut)
         self.poll_count += 1
@@ -301,9 +307,11 @@ class Queue:
 
     # --- coming back
 
-    def _return(self, ranges: Ranges) -> None:
-        """These are ready again."""
-        self._order.add(self._catching_up.passed(ranges))
+    def _return(self, ranges: Ranges) -> Ranges:
+        """These are ready again; what was granted behind them is not out any more either."""
+        ready, behind = self._order.come_back(ranges)
+        self._order.add(self._catching_up.passed(ready))
+        return behind
 
     def add_due(self, due: Sequence[tuple[int, int]]) -> None:
         """Messages published with a delay, (offset, priority), whose time has come."""
@@ -342,15 +350,17 @@ class Queue:
         mine, lost = self._take(token, ranges)
         self._deliveries.counts.add_one(mine)
         if due_ms is None:
-            self._return(mine)
+            behind = self._return(mine)
         else:
+            _, behind = self._order.come_back(mine)
             self._delays.add(mine, due_ms, self._catching_up.doubted)
+        self._recall([token], without(behind, mine))
         return mine, lost
 
     def release(self, token: int, ranges: Ranges) -> tuple[Ranges, Ranges]:
         """Nobody looked at these: ready again, and the delivery does not count."""
         mine, lost = self._take(token, ranges)
-        self._return(mine)
+        self._recall([token], without(self._return(mine), mine))
         return mine, lost
 
     def extend(
@@ -394,7 +404,8 @@ class Queue:
         """What was finished is not done after all: it is ready again."""
         ranges = self.places.limbo.take_ranges(ranges)
         self._deliveries.counts.add_one(ranges)
-        self._return(ranges)
+        behind = self._return(ranges)
+        self._recall([lease.token for lease, _ in self._table.holding(behind)], behind)
 
     def release_holder(self, holder: str) -> Ranges:
         """It left: what it holds is ready again, though a late settle counts. Where that is much,
@@ -422,8 +433,19 @@ class Queue:
         if ranges:
             self.places.leased.remove_ranges(ranges)
             self._deliveries.counts.add_one(ranges)
-            self._return(ranges)
+            behind = self._return(ranges)
+            recalled = self._recall([lease.token for lease in leases], behind)
+            ranges = both(ranges, without(recalled, ranges))
         return ranges
+
+    def _recall(self, tokens: Iterable[int], behind: Ranges) -> Ranges:
+        """One before these has come back: nobody has looked at them, and they wait for it. Those
+        of them that were out; who has finished one has finished it."""
+        recalled: Ranges = []
+        for token in dict.fromkeys(tokens) if behind else ():
+            recalled += self._take(token, behind)[0]
+        self.recalled += recalled
+        return recalled
 
     def end_leases(self) -> None:
         """A reset is decided: nobody settles anything any more that was handed out before it."""

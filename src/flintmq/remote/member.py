@@ -99,7 +99,13 @@ class RemoteMember:
         return True
 
     async def take(
-        self, max_rows: int, lease_seconds: float, wait: float | None, *, auto_ack: bool = False
+        self,
+        max_rows: int,
+        lease_seconds: float,
+        wait: float | None,
+        *,
+        auto_ack: bool = False,
+        in_turn: bool = False,
     ) -> Grant | None:
         if auto_ack and self._settled:
             return self._settled.pop(0)
@@ -109,7 +115,7 @@ class RemoteMember:
         while True:
             number = await self._joined(until)
             left = wait and max(0.0, until - clock.monotonic())
-            control = TakeLeased(number, max_rows, lease_seconds, left, auto_ack)
+            control = TakeLeased(number, max_rows, lease_seconds, left, auto_ack, in_turn)
             try:
                 frame = await self._taken(control, None if until == inf else until)
             except SessionLost:

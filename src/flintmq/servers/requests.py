@@ -454,7 +454,9 @@ async def take_leased(session: Session, c: TakeLeased, frame: Frame) -> Any:
     member = _member(session, c.stream)
     while True:
         await session.room()
-        grant = await member.api.take(c.max_rows, c.lease_seconds, c.timeout, auto_ack=c.auto_ack)
+        grant = await member.api.take(
+            c.max_rows, c.lease_seconds, c.timeout, auto_ack=c.auto_ack, in_turn=c.in_turn
+        )
         if grant is None:
             if session.server.is_draining:
                 # There may be something, and nobody gets it from us: it is asked of the next one.

@@ -309,6 +309,7 @@ class TakeLeased(Control):
     lease_seconds: float
     timeout: float | None = None
     auto_ack: bool = False
+    in_turn: bool = False
 
 
 class Granted(Control):

@@ -510,25 +510,37 @@ def _is_copy(written: Written, offset: int) -> bool:
 
 
 def key_order(history: History) -> Check:
+    """Several may be granted together. Where one of them comes again, those behind it were taken
+    back with it; but nothing was granted behind it in between."""
     check = Check("messages of a key come in order")
     for _key, deliveries in _by_key(history):
-        highest = -1
+        before: list[Delivery] = []
+        last_token: dict[int, int] = {}
         for delivery in sorted(deliveries, key=lambda one: (one.token, one.offset)):
+            since = last_token.get(delivery.offset, -1)
+            ahead = [e for e in before if e.offset > delivery.offset and e.token > since]
             check.expect(
-                delivery.offset >= highest,
+                not ahead,
                 f"{delivery.topic} key {delivery.key}: offset {delivery.offset} "
-                f"(token {delivery.token}) behind {highest}",
+                f"(token {delivery.token}) behind {[one.offset for one in ahead]}",
             )
-            highest = max(highest, delivery.offset)
+            before.append(delivery)
+            last_token[delivery.offset] = delivery.token
     return check
 
 
 def one_of_a_key(history: History) -> Check:
-    check = Check("one message of a key is out at a time")
+    """What was granted together is with one member."""
+    check = Check("messages of a key are out with one member at a time")
     for _key, deliveries in _by_key(history):
         ordered = sorted(deliveries, key=lambda one: one.at)
-        for first, second in itertools.pairwise(ordered):
-            if first.offset == second.offset or not history.is_undisturbed(
+        grants = [list(some) for _, some in itertools.groupby(ordered, lambda one: one.token)]
+        pairs = [
+            (first, others[0]) for some, others in itertools.pairwise(grants) for first in some
+        ]
+        for first, second in pairs:
+            # What is younger was taken back with the one that comes again.
+            if first.offset >= second.offset or not history.is_undisturbed(
                 _had_since(first), second.at, first.worker, second.worker
             ):
                 continue

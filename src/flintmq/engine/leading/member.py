@@ -32,10 +32,16 @@ class Member:
         return self._group.seconds_until_token()
 
     async def take(
-        self, max_rows: int, lease_seconds: float, wait: float | None, *, auto_ack: bool = False
+        self,
+        max_rows: int,
+        lease_seconds: float,
+        wait: float | None,
+        *,
+        auto_ack: bool = False,
+        in_turn: bool = False,
     ) -> Grant | None:
         self._check_open()
-        taker = Taker(self._holder, max_rows, lease_seconds, auto_ack)
+        taker = Taker(self._holder, max_rows, lease_seconds, auto_ack, in_turn)
         if auto_ack and self._settled:
             taker = self._settled.pop(0)
             wait = 0

@@ -70,11 +70,13 @@ class _Handed(NamedTuple):
 class Taker:
     """Somebody who waits for messages."""
 
-    __slots__ = ("auto_ack", "handed", "holder", "lease_seconds", "max_rows", "woken")
+    __slots__ = ("auto_ack", "handed", "holder", "in_turn", "lease_seconds", "max_rows", "woken")
 
-    def __init__(self, holder: str, max_rows: int, lease_seconds: float, auto_ack: bool) -> None:
+    def __init__(
+        self, holder: str, max_rows: int, lease_seconds: float, auto_ack: bool, in_turn: bool
+    ) -> None:
         self.holder, self.max_rows = holder, max_rows
-        self.lease_seconds, self.auto_ack = lease_seconds, auto_ack
+        self.lease_seconds, self.auto_ack, self.in_turn = lease_seconds, auto_ack, in_turn
         self.woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.handed: _Handed | None = None
 
@@ -110,6 +112,8 @@ class QueueGroup:
         self._given_again: dict[int, int] = {}
         """Of late: messages that were handed out more than once, and the last token of each; END
         where they are dead letters."""
+        self._recalled = OffsetSet()
+        """What was taken from its holder, who may not know it, and was not handed out since."""
         self._void_before = 0
         """Tokens from before a reset are worth nothing."""
         self._alone: int | None = None
@@ -269,9 +273,9 @@ class QueueGroup:
                 return None
         try:
             if self._suspects and not taker.auto_ack:
-                ranges, runs = self._pick_apart(wanted)
+                ranges, runs = self._pick_apart(wanted, taker.in_turn)
             else:
-                ranges, runs = self._pick(wanted)
+                ranges, runs = self._pick(wanted, taker.in_turn)
         except BaseException:  # of the disk, or of the filter: nobody got anything
             queue.put_back_all()
             if bucket is not None:
@@ -295,14 +299,14 @@ class QueueGroup:
         done = self._note_attempts(ranges, counts, token) if not topic.proposer.is_instant else None
         return _Handed(Grant(token, Rows(runs), counts), ranges, done)
 
-    def _pick_apart(self, wanted: int) -> tuple[Ranges, list[Run]]:
+    def _pick_apart(self, wanted: int, in_turn: bool) -> tuple[Ranges, list[Run]]:
         """As `_pick`: one suspect if that comes first and no other is out, else others."""
         suspects, queue = self._suspects, self.queue
         is_one_out = self._alone is not None and queue.places.is_out(self._alone)
         passed: Ranges = []
         try:
             while True:
-                ranges, runs = self._pick(wanted)
+                ranges, runs = self._pick(wanted, in_turn)
                 offsets = list(each(ranges))
                 others = [offset for offset in offsets if offset not in suspects]
                 if len(others) == len(offsets):
@@ -326,7 +330,8 @@ class QueueGroup:
         attempts += [(offset, offset + 1, count) for offset, count in counts.items()]
         command = Attempts(self.topic.id, self.name, attempts, [], token)
         proposer = self.topic.proposer
-        return proposer.change(command) if counts else proposer.attempts(command)
+        had_before = bool(counts) or bool(self._recalled and self._recalled.take_ranges(ranges))
+        return proposer.change(command) if had_before else proposer.attempts(command)
 
     def _note_given_again(self, offsets: Iterable[int], token: int) -> None:
         again = self._given_again
@@ -350,12 +355,13 @@ class QueueGroup:
             floor = queue.floor
             queue.index.drop_before(first)
             self._suspects.discard_before(first)
+            self._recalled.discard_before(first)
             lost = queue.drop_before(first)
             expired = min(lost, first - floor - topic.sweeping.missed_between(floor, first))
             self.drops["expired"] += expired
             self.drops["retention"] += lost - expired
 
-    def _pick(self, wanted: int) -> tuple[Ranges, list[Run]]:
+    def _pick(self, wanted: int, in_turn: bool) -> tuple[Ranges, list[Run]]:
         """Up to `wanted` messages that may be delivered. What may not is settled or buried."""
         topic, queue = self.topic, self.queue
         ranges: Ranges = []
@@ -371,6 +377,7 @@ class QueueGroup:
                 asked,
                 max_deliveries=topic.options.max_deliveries,
                 key_hashes=keys,
+                together=in_turn,
             )
             if selection.exhausted:
                 queue.set_aside(merged(sorted(selection.exhausted)))
@@ -497,7 +504,7 @@ class QueueGroup:
         try:
             return self.topic.proposer.settle(self.topic.id, self.name, ranges, reason)
         except BaseException:  # the journal has stopped
-            self.queue.unfinish(ranges)
+            self._unfinish(ranges)
             raise
 
     def pass_damaged(self, ranges: Ranges) -> Done:
@@ -569,6 +576,7 @@ class QueueGroup:
                 nacked += count_in(mine)
                 all_lost += lost
         self.counter["nacked"] += len(dead) + nacked
+        self._note_recalled()
         self.wake()
         self._arm()
         if given_back and not topic.proposer.is_instant:
@@ -610,18 +618,38 @@ class QueueGroup:
         self._raise_lost(self._release(leases))
 
     def _release(self, leases: Sequence[Lease]) -> Ranges:
-        topic, queue = self.topic, self.queue
+        queue = self.queue
         released: Ranges = []
         all_lost: Ranges = []
         for token, ranges in leases:
             mine, lost = queue.release(token, ranges)
             released += mine
             all_lost += lost
-        if released and not topic.proposer.is_instant and topic.proposer.failure is None:
-            attempts = [(offset, offset + 1, queue.count_of(offset)) for offset in each(released)]
-            topic.proposer.attempts(Attempts(topic.id, self.name, attempts))
+        self._note_uncounted(released)
+        self._note_recalled()
         self.wake()
         return all_lost
+
+    def _note_uncounted(self, ranges: Ranges) -> None:
+        """These were given back unseen: write down that nobody has them, and how often they were
+        delivered. Nobody waits for it."""
+        proposer = self.topic.proposer
+        if ranges and not proposer.is_instant and proposer.failure is None:
+            count_of = self.queue.count_of
+            attempts = [(offset, offset + 1, count_of(offset)) for offset in each(ranges)]
+            proposer.attempts(Attempts(self.topic.id, self.name, attempts))
+
+    def _note_recalled(self) -> None:
+        """By key, what was handed out behind one that came back is its holder's no more."""
+        if self.queue.recalled:
+            recalled, self.queue.recalled = self.queue.recalled, []
+            self._recalled.add_ranges(recalled)
+            self._note_given_again(each(recalled), self.queue.next_token)
+            self._note_uncounted(recalled)
+
+    def _unfinish(self, ranges: Ranges) -> None:
+        self.queue.unfinish(ranges)
+        self._note_recalled()
 
     def is_worked_on(self) -> bool:
         """Whether a member has something that it has not settled."""
@@ -639,6 +667,7 @@ class QueueGroup:
         queue = self.queue
         while queue.is_giving_up and pace().may(self):
             queue.give_up()
+        self._note_recalled()
         self.wake()
         if queue.is_giving_up and self.ended is None:
             asyncio.get_running_loop().call_soon(self.topic.guarded(self._give_up_rest))
@@ -695,7 +724,7 @@ class QueueGroup:
             self.counter["dead_lettered"] += len(dead)
         except BaseException:
             if self.ended is None:
-                self.queue.unfinish(merged([one.offset for one in dead]))
+                self._unfinish(merged([one.offset for one in dead]))
                 # Not at once: whoever waits would have it tried again and again.
                 self.topic.clock.call_later(_BURY_AGAIN_SECONDS, self.topic.guarded(self.wake))
             raise
@@ -737,6 +766,7 @@ class QueueGroup:
         self._timer = None
         topic, queue = self.topic, self.queue
         expired = queue.expire(topic.clock.monotonic())
+        self._note_recalled()
         if expired:
             self.counter["leases_expired"] += sum(stop - start for start, stop in expired)
             last, _ = self._apart(expired)
@@ -768,8 +798,8 @@ class QueueGroup:
     # --- changes that are applied
 
     def settled(self, ranges: Ranges, reason: str, count: int) -> None:
-        if self._suspects:
-            self._suspects.remove_ranges(ranges)
+        for noted in (self._suspects, self._recalled):
+            noted.remove_ranges(ranges)
         if reason:
             self.drops[reason] += count
         else:
@@ -801,7 +831,7 @@ class QueueGroup:
             key_hashes=self._key_hashes if self.order == "key" else None,
         )
         while not reclaim_seconds and queue.expire(now):
-            pass
+            queue.recalled.clear()  # it is so again after every start
         if self.queue.delayed_count:
             while not self.look():
                 pass  # what is due comes by the lane of its priority, which the index knows

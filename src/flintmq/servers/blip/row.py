@@ -176,7 +176,13 @@ class RowMember:
         )
 
     async def take(
-        self, max_rows: int, lease_seconds: float, wait: float | None, *, auto_ack: bool = False
+        self,
+        max_rows: int,
+        lease_seconds: float,
+        wait: float | None,
+        *,
+        auto_ack: bool = False,
+        in_turn: bool = False,
     ) -> Grant | None:
         """From one partition after the other, so that none is starved."""
         assert not auto_ack, "a grant may be set aside here, and be given back"
