@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 
 import pytest
@@ -36,3 +37,17 @@ def test_what_outlives_a_collection_of_all_is_frozen_until_twice_as_much_is_held
     held += 3
     frozen.collected("stop", {"generation": 2})
     assert done[-1] == "unfreeze"
+
+
+def test_what_was_loaded_before_makes_no_collection_larger() -> None:
+    script = """
+import gc
+from flintmq.collecting import keep_pauses_short
+loaded = [[] for _ in range(400_000)]
+keep_pauses_short()
+before = gc.get_stats()[2]["collections"]
+fresh = [[] for _ in range(60_000)]
+print(gc.get_stats()[2]["collections"] - before)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) >= 1

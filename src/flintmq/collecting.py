@@ -40,5 +40,7 @@ def keep_pauses_short() -> None:
     """From now on. What was loaded so far stays for good."""
     gc.collect()
     gc.freeze()
+    # Python goes through all when a quarter of what the last time left is new: that was much.
+    gc.collect()
     gc.set_threshold(*THRESHOLDS)
     gc.callbacks.append(_Frozen().collected)
