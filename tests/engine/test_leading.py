@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
+from flintmq.engine.commands import CreateGroup
 from flintmq.engine.leading.member import Member
 from flintmq.engine.leading.readers import Reader
-from flintmq.errors import NotLeader, TopicNotFound
+from flintmq.errors import InvalidRequest, NotLeader, TopicNotFound
 from flintmq.testing import SimulatedFileSystem
 from tests.engine.stepping import Life, small_sizes
 
@@ -313,3 +314,21 @@ async def test_a_topic_that_is_deleted_while_nobody_leads_is_gone(life: Life) ->
 
     with pytest.raises(TopicNotFound):
         await life.run(life.broker.topic_info("orders"))
+
+
+async def test_a_filter_that_this_version_does_not_know_keeps_nobody_from_following(
+    life: Life,
+) -> None:
+    """It is compiled by who leads, when somebody takes: applying the group does not need it."""
+    await life.publish("orders", b"0")
+    shard, topic = life.broker.shard, life.broker.shard.topics["orders"]
+    made = CreateGroup(topic.id, "g", "priority", "no ( filter", "earliest", 0)
+    shard.proposer.propose(made)
+    await life.run(life.broker.settled())
+    assert "g" in shard.state.topics["orders"].groups
+
+    with pytest.raises(InvalidRequest):
+        await life.run((await joined(life)).take(1, 30.0, 0))
+    shard.give_up_lead()
+    await lead_again(life)
+    assert (await life.publish("orders", b"1")).offset == 1

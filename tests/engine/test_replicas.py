@@ -94,7 +94,7 @@ def digest_of(topic: TopicState) -> dict[str, Any]:
         "producers": topic.producers.snapshot().encoded(),
         "groups": {name: digest_of_group(group) for name, group in topic.groups.items()},
         "cancelled": topic.lanes.cancelled.ranges(),
-        "discarded": None if topic.discarded is None else topic.discarded.ranges(),
+        "discarded": topic.discarded.ranges() if topic.discarded else [],
     }
 
 

@@ -15,21 +15,15 @@ from ..commands import (
     AbortStages,
     AdvanceFirstOffset,
     Append,
-    Attempts,
     BeginEpoch,
-    Cancel,
     Command,
     CommitStage,
     ConfigureTopics,
-    CreateGroup,
     CreateTopics,
-    DeleteGroup,
     DeleteTopics,
     GroupChange,
     LimitProducers,
     Move,
-    PauseGroup,
-    ResetGroup,
     SetCursor,
     Settle,
     Stage,
@@ -75,7 +69,7 @@ class ShardState:
         if self.on_change is not None:
             for id in (command.topic,) if type(command) is Append else topics_of(command):
                 self.on_change(id)
-        _APPLY[type(command)](self, command)
+        _APPLY.get(type(command), ShardState._change_group)(self, command)
 
     # Where a topic is not there, it was deleted after the command was decided.
 
@@ -183,17 +177,12 @@ class ShardState:
         self.epoch = max(self.epoch, command.epoch)
 
 
+# What is not in here concerns one group of one topic.
 _APPLY: dict[type, Callable[[ShardState, Any], None]] = {
     Append: ShardState._append,
     Settle: ShardState._settle,
-    Attempts: ShardState._change_group,
     SetCursor: ShardState._set_name,
     AdvanceFirstOffset: ShardState._advance,
-    CreateGroup: ShardState._change_group,
-    DeleteGroup: ShardState._change_group,
-    ResetGroup: ShardState._change_group,
-    PauseGroup: ShardState._change_group,
-    Cancel: ShardState._change_group,
     CreateTopics: ShardState._create,
     ConfigureTopics: ShardState._configure,
     DeleteTopics: ShardState._delete,
