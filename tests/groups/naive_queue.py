@@ -49,7 +49,9 @@ class NaiveQueue:
         """Those that are neither settled nor yet to come due: whose turn it is first, then by age.
         Who was begun keeps its turn, though an older one has come due since."""
         mine = [e for e in self.entries.values() if e.key == key and e.state != "scheduled"]
-        return sorted(mine, key=lambda entry: (not entry.is_started, entry.offset))
+        is_begun = any(entry.is_started for entry in mine)
+        came_due = {e.offset for e in mine if is_begun and e.due_ms and not e.is_started}
+        return sorted(mine, key=lambda entry: (entry.offset in came_due, entry.offset))
 
     def by_key(self, wanted: int, together: bool) -> list[Entry]:
         """Of each key the oldest, and with it those that follow at once; but what was delivered
