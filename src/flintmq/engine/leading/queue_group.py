@@ -273,7 +273,7 @@ class QueueGroup:
                 return None
         try:
             if self._suspects and not taker.auto_ack:
-                ranges, runs = self._pick_apart(wanted, taker.in_turn)
+                ranges, runs = self._pick_apart(wanted)
             else:
                 ranges, runs = self._pick(wanted, taker.in_turn)
         except BaseException:  # of the disk, or of the filter: nobody got anything
@@ -299,14 +299,15 @@ class QueueGroup:
         done = self._note_attempts(ranges, counts, token) if not topic.proposer.is_instant else None
         return _Handed(Grant(token, Rows(runs), counts), ranges, done)
 
-    def _pick_apart(self, wanted: int, in_turn: bool) -> tuple[Ranges, list[Run]]:
-        """As `_pick`: one suspect if that comes first and no other is out, else others."""
+    def _pick_apart(self, wanted: int) -> tuple[Ranges, list[Run]]:
+        """As `_pick`: one suspect if that comes first and no other is out, else others. Of a key
+        one at a time: what is put back must have none of its key behind it that goes out."""
         suspects, queue = self._suspects, self.queue
         is_one_out = self._alone is not None and queue.places.is_out(self._alone)
         passed: Ranges = []
         try:
             while True:
-                ranges, runs = self._pick(wanted, in_turn)
+                ranges, runs = self._pick(wanted, in_turn=False)
                 offsets = list(each(ranges))
                 others = [offset for offset in offsets if offset not in suspects]
                 if len(others) == len(offsets):
