@@ -52,8 +52,7 @@ class Told:
     counts: dict[int, int] = field(default_factory=dict)
     """Offset to how often it was delivered, as it was last told."""
     due_ms: dict[int, int] = field(default_factory=dict)
-    of_key: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Of each key, when its messages were delivered last."""
+    last_of_key: dict[str, int] = field(default_factory=dict)
     settling: set[int] = field(default_factory=set)
     """An ack, a reject or a cancel was begun; it may have been carried out or not."""
     acked: set[int] = field(default_factory=set)
@@ -207,22 +206,17 @@ class QueueRounds:
             if offset in getattr(told, fate):
                 result.came_again.append(f"{what}: it was {fate}")
         before = told.counts.get(offset, 0)
-        # By key, what was handed out behind one that came back goes back uncounted.
-        is_by_key = ORDERS[topic] == "key"
-        if count < before or (count == before and not is_by_key):
+        if count <= before:
             result.counts_went_back.append(f"{what}: delivery {before} was handed out before")
         told.counts[offset] = count
         due_ms = told.due_ms.pop(offset, 0)
         if ms < due_ms - CLOCK_MS:
             result.too_early.append(f"{what}: at {ms}, nacked until {due_ms}")
-        if is_by_key:
-            times = told.of_key.setdefault(key, {})
-            since = times.get(offset, -1)
-            # What was handed out with it may be younger; nothing was handed out ahead of it since.
-            ahead = [other for other, at in times.items() if other > offset and at > since]
-            if ahead:
-                result.disordered.append(f"{what}: {key} had {ahead} before")
-            times[offset] = ms
+        if ORDERS[topic] == "key":
+            last = told.last_of_key.get(key, -1)
+            if offset < last:
+                result.disordered.append(f"{what}: {key} had {last} before")
+            told.last_of_key[key] = max(offset, last)
 
     # --- what is there
 
