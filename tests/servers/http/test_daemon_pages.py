@@ -11,7 +11,7 @@ import pytest
 import flintmq
 from flintmq.config import Config
 from flintmq.daemon import Daemon
-from flintmq.engine import recovery
+from flintmq.engine import host
 from flintmq.errors import Disconnected, StorageFailed
 from tests.power_cut import copy_as_cut
 
@@ -144,7 +144,7 @@ async def test_recovery_steps_aside_now_and_then(
             await mq.publish("orders", str(number))
             await mq.publish("short", b"gone", delay=0.001)
         copy_as_cut(tmp_path / "data", tmp_path / "cut")
-    monkeypatch.setattr(recovery, "RECOVERY_STEP_SECONDS", 0.0)
+    monkeypatch.setattr(host, "RECOVERY_STEP_SECONDS", 0.0)
     turns = 0
 
     async def tick() -> None:
