@@ -141,15 +141,14 @@ def test_parts_of_the_engine_are_put_together_and_not_derived_from_each_other() 
                 bases = {ast.unparse(base) for base in node.bases}
                 derived += [f"{node.name}({base})" for base in bases if f"class {base}:" in ours]
                 lines = (node.end_lineno or 0) - node.lineno + 1
-                if lines > CLASS_LINES_MAX.get(node.name, 400):
+                if lines > CLASS_LINES_MAX:
                     large.append(f"{node.name} has {lines} lines")
 
     assert derived == []
     assert large == []
 
 
-CLASS_LINES_MAX = {"QueueGroup": 800}
-"""Those that are larger still."""
+CLASS_LINES_MAX = 400
 
 
 def test_parts_above_the_vocabulary_do_not_import_their_neighbours() -> None:

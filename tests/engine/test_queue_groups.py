@@ -980,7 +980,7 @@ async def test_a_fault_of_our_own_is_told_to_whoever_waits(desk: Desk) -> None:
     await desk.clock.settle()
     group = desk.broker.shard.topics["t"].queues["g"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group, "_pick", lambda wanted, in_turn: 1 / 0)
+        patch.setattr(group.picking, "pick", lambda wanted, in_turn: 1 / 0)
         await desk.publish("t", b"a")
         assert task.done(), "it would wait for ever"
     with pytest.raises(ZeroDivisionError):

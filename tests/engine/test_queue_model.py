@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 )
 
 from flintmq.batch import BatchBuilder
-from flintmq.engine.leading import queue_group
+from flintmq.engine.leading import picking
 from flintmq.engine.leading.member import Member
 from flintmq.engine.leading.queue_group import QueueGroup
 from flintmq.engine.leading.rows_of_groups import merged
@@ -156,7 +156,7 @@ class EngineModel(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.stack.enter_context(small_sizes())
         patch = self.stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(queue_group, "_ALONE", -MANY)  # suspects have tests of their own
+        patch.setattr(picking, "_ALONE", -MANY)  # suspects have tests of their own
         self.naive = Naive(self.order)
         self.naive.settles_later = self.durable
         self.granted: list[tuple[int, list[int]]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flintmq.batch import BatchBuilder
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
@@ -63,3 +64,19 @@ async def test_what_is_due_for_one_reason_is_dropped_by_one_command() -> None:
     assert broker.shard.proposer.log.index == before + 1
     assert (await mq.topic_stats("t")).message_count == 0
     await mq.close()
+
+
+async def test_the_first_message_with_an_expiry_of_its_own_goes_in_time_if_it_pushed_another_out(
+    clock: ManualClock,
+) -> None:
+    broker = Broker(clock, Codec())
+    await broker.create_topic("t", {"retention_count": 1, "ttl": 10})
+    for expiry in (0, clock.now_ms() + 1000):
+        rows = BatchBuilder()
+        rows.append_row(b"x", expiry=expiry)
+        await broker.publish("t", rows, qos=1, auto_create=False, timeout=None)
+
+    await clock.advance(2)
+
+    assert (await broker.topic_stats("t")).message_count == 0
+    await broker.close()

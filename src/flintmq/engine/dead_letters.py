@@ -16,7 +16,7 @@ from ..group_model import (
     DEAD_TOPIC,
 )
 from ..rows import Message, Origin
-from .leading.queue_group import Dead
+from .leading.burying import Dead
 
 REDRIVE = "flint.redrive"
 """The group of a dead-letter topic that knows which of them went back."""

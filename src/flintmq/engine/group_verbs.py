@@ -208,7 +208,7 @@ class GroupVerbs:
         queues = self._topics.queues(topic, group)
         if len(queues) > 1:
             raise InvalidRequest("each partition has offsets of its own: name one")
-        await queues[0].settle_before(offset)
+        await queues[0].settling.settle_before(offset)
 
     async def delete_group(self, topic: str, group: str) -> None:
         known = False

@@ -26,7 +26,8 @@ from .dead_letters import (
     living_rows,
     partition_of,
 )
-from .leading.queue_group import Dead, QueueGroup
+from .leading.burying import Dead
+from .leading.queue_group import QueueGroup
 from .leading.rows_of_groups import merged, rows_of
 from .leading.topic import LeadingTopic
 from .proposer import wait_for
@@ -71,7 +72,7 @@ class LetterVerbs:
                 else:
                     found.append((source, row, one))
             if damaged:
-                await wait_for(group.pass_damaged(merged(damaged)))
+                await wait_for(group.picking.pass_damaged(merged(damaged)))
             if gone:
                 await wait_for(
                     topic.proposer.settle(topic.id, group.name, merged(gone), "retention")

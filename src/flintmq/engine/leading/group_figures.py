@@ -10,7 +10,8 @@ from ...groups.ranges import count_in
 from ...rows import Run
 from ..expiry import end_of_life
 from ..figures import GroupFigures
-from .queue_group import LOOKED_AT_MAX, QueueGroup
+from .picking import LOOKED_AT_MAX
+from .queue_group import QueueGroup
 from .rows_of_groups import cut, each, rows_of
 
 

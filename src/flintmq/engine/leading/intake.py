@@ -39,7 +39,7 @@ class Intake:
             topic.is_involved
             or topic.publishers
             or topic.known_feeds
-            or topic.feeds_version != topic.board.version
+            or (topic.feeds_version != topic.board.version and topic.feeds)
             or len(value) > topic.state.bytes_max
             or proposer.failure is not None
             or proposer.full is not None

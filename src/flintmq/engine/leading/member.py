@@ -13,6 +13,7 @@ from .queue_group import QueueGroup, Taker
 class Member:
     def __init__(self, group: QueueGroup, holder: str) -> None:
         self._group, self._holder = group, holder
+        self._settling = group.settling
         self._closed = False
         self._settled: list[Taker] = []
         """Of takes with `auto_ack` that were cancelled when it was too late to take them back."""
@@ -52,19 +53,19 @@ class Member:
                 self._settled.append(taker)
 
     async def ack(self, leases: Sequence[Lease]) -> None:
-        await self._group.ack(leases)
+        await self._settling.ack(leases)
 
     async def nack(self, leases: Sequence[Lease], delay: float) -> None:
-        await self._group.nack(leases, delay)
+        await self._settling.nack(leases, delay)
 
     async def reject(self, leases: Sequence[Lease], reason: str) -> None:
-        await self._group.reject(leases, reason)
+        await self._settling.reject(leases, reason)
 
     async def extend(self, leases: Sequence[Lease], seconds: float) -> None:
-        await self._group.extend(leases, seconds, self._holder)
+        await self._settling.extend(leases, seconds, self._holder)
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        await self._group.release(leases)
+        await self._settling.release(leases)
 
     async def close(self) -> None:
         if not self._closed:

@@ -9,56 +9,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...broker_api import Filter, Grant
 from ...clock import Timer
-from ...errors import FilterFailed, FlintError, LeaseLost
-from ...group_model import GroupInfo, Lease, Ranges
-from ...groups.lanes import END
-from ...groups.offset_set import OffsetSet
-from ...groups.ranges import count_in, without
+from ...errors import FlintError
+from ...group_model import GroupInfo, Ranges
 from ...logs import limited
-from ...pace import Allowance, pace
-from ...rows import Rows, Run
-from ..commands import Attempts
-from ..expiry import end_of_life
+from ...pace import pace
+from ...rows import Rows
 from ..proposer import Done
 from ..state.group import GroupState
 from ..waiting import again, resolve
-from .rows_of_groups import cut, each, key_hashes, merged, offsets_of, rows_of
+from .burying import Burying
+from .picking import Picking
+from .rows_of_groups import each
+from .settling import Settling
 
 if TYPE_CHECKING:
     from .topic import LeadingTopic
 
 _log = logging.getLogger(__name__)
-
-LOOKED_AT_MAX = 4096
-"""How many rows one step looks at that nobody gets, so that a rare match does not hold up the
-loop."""
-
-_STEP_BYTES = 512 << 10
-"""How much is selected at once for a filter to look at."""
-
-_ALONE = 2
-"""How many of its last deliveries a message gets alone, where processes have ended with it: with
-whatever was taken beside it, the innocent would go to the dead letters too."""
-
-_GIVEN_AGAIN_MAX = 4096
-"""Of how many messages we know that they were given to another before they were settled."""
-
-_BURY_AGAIN_SECONDS = 1.0
-"""How soon dead letters that could not be moved are tried again for those who wait."""
-
-
-class Dead(NamedTuple):
-    """A message that goes to the dead letters."""
-
-    offset: int
-    reason: str
-    deliveries: int
 
 
 class _Handed(NamedTuple):
@@ -101,23 +74,11 @@ class QueueGroup:
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._is_awake = False
-        self._has_more_to_look_at = False
         self.counter: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()
-        self._at_work: set[asyncio.Task[None]] = set()
-        self._suspects = OffsetSet()
-        """What the process had out when it ended, time and again. One of these may be deadly."""
         self.oldest = (-1, 0)
         """An offset, and the time of the message there."""
-        self._given_again: dict[int, int] = {}
-        """Of late: messages that were handed out more than once, and the last token of each; END
-        where they are dead letters."""
-        self._recalled = OffsetSet()
-        """What was taken from its holder, who may not know it, and was not handed out since."""
-        self._void_before = 0
-        """Tokens from before a reset are worth nothing."""
-        self._alone: int | None = None
-        """The suspect that was handed out last."""
+        self.picking, self.settling, self.burying = Picking(self), Settling(self), Burying(self)
         state.observer = self
 
     @cached_property
@@ -162,7 +123,7 @@ class QueueGroup:
             self._serve()  # those who came before are first
         if taker.handed is None and not self.takers:
             taker.handed = self._hand_out(taker)
-        while taker.handed is None and wait == 0 and self._has_more_to_look_at:
+        while taker.handed is None and wait == 0 and self.picking.has_more:
             await asyncio.sleep(0)
             self.check_open()
             if not self.takers:  # else it is looked at for them first
@@ -185,8 +146,8 @@ class QueueGroup:
     async def _wait_for_turn(self, taker: Taker, wait: float | None) -> None:
         self.takers.append(taker)
         self.topic.bell.listeners.add(self.wake)
-        self._arm()
-        if self._has_more_to_look_at:
+        self.arm()
+        if self.picking.has_more:
             self.wake()
         timer = None
         if wait is not None:
@@ -215,7 +176,7 @@ class QueueGroup:
         """Whoever was to get these has left before they were handed out."""
         handed, taker.handed = taker.handed, None
         if handed is not None and self.ended is None:
-            self._release([(handed.grant.token, handed.ranges)])
+            self.settling.give_back([(handed.grant.token, handed.ranges)])
 
     def wake(self) -> None:
         """There may be something for those who wait: serve them when this turn is over."""
@@ -242,9 +203,9 @@ class QueueGroup:
             taker.woken.set_result(True)
         self._note_takers()
         if self.takers:
-            if self._has_more_to_look_at:
+            if self.picking.has_more:
                 self.wake()
-            self._arm()
+            self.arm()
 
     def _note_takers(self) -> None:
         if not self.takers:
@@ -252,17 +213,17 @@ class QueueGroup:
 
     def _hand_out(self, taker: Taker) -> _Handed | None:
         """What this taker gets right now, decided and on its way to be written; None if nothing."""
-        self._has_more_to_look_at = False
+        self.picking.has_more = False
         if self._is_halted():
             return None
         topic, queue = self.topic, self.queue
         if not self.look():
-            self._has_more_to_look_at = True  # the last of a backlog may be the first to go
+            self.picking.has_more = True  # the last of a backlog may be the first to go
             return None
         if not queue.has_ready():
             return None
         if self.filter is not None and not pace().may(self):
-            self._has_more_to_look_at = True  # in the next turn
+            self.picking.has_more = True  # in the next turn
             return None
         now = topic.clock.monotonic()
         wanted = taker.max_rows
@@ -272,10 +233,10 @@ class QueueGroup:
             if not wanted:
                 return None
         try:
-            if self._suspects and not taker.auto_ack:
-                ranges, runs = self._pick_apart(wanted)
+            if self.picking.suspects and not taker.auto_ack:
+                ranges, runs = self.picking.pick_apart(wanted)
             else:
-                ranges, runs = self._pick(wanted, taker.in_turn)
+                ranges, runs = self.picking.pick(wanted, taker.in_turn)
         except BaseException:  # of the disk, or of the filter: nobody got anything
             queue.put_back_all()
             if bucket is not None:
@@ -290,57 +251,16 @@ class QueueGroup:
         topic.was_read(count)
         if taker.auto_ack:
             self.counter["acked"] += count
-            return _Handed(Grant(0, Rows(runs), {}), ranges, self._settle_selected(ranges))
+            return _Handed(Grant(0, Rows(runs), {}), ranges, self.picking.settle_selected(ranges))
         token = queue.grant(ranges, taker.holder, now=now, seconds=taker.lease_seconds)
         counts = queue.counts(ranges)
         self.counter["redelivered"] += len(counts)
-        self._arm()
-        self._note_given_again(counts, token)
-        done = self._note_attempts(ranges, counts, token) if not topic.proposer.is_instant else None
+        self.arm()
+        self.settling.note_given_again(counts, token)
+        done = None
+        if not topic.proposer.is_instant:
+            done = self.settling.note_attempts(ranges, counts, token)
         return _Handed(Grant(token, Rows(runs), counts), ranges, done)
-
-    def _pick_apart(self, wanted: int) -> tuple[Ranges, list[Run]]:
-        """As `_pick`: one suspect if that comes first and no other is out, else others. Of a key
-        one at a time: what is put back must have none of its key behind it that goes out."""
-        suspects, queue = self._suspects, self.queue
-        is_one_out = self._alone is not None and queue.places.is_out(self._alone)
-        passed: Ranges = []
-        try:
-            while True:
-                ranges, runs = self._pick(wanted, in_turn=False)
-                offsets = list(each(ranges))
-                others = [offset for offset in offsets if offset not in suspects]
-                if len(others) == len(offsets):
-                    return ranges, runs
-                chosen = others
-                if not is_one_out and not passed and offsets[0] in suspects:
-                    self._alone = offsets[0]
-                    chosen = [self._alone]
-                passed += without(ranges, merged(sorted(chosen)))
-                if chosen:
-                    return merged(chosen), rows_of(self.topic, merged(chosen))
-        finally:
-            if passed:
-                queue.put_back(passed)
-
-    def _note_attempts(self, ranges: Ranges, counts: dict[int, int], token: int) -> Done:
-        """A first delivery is handed out once this is written. One that somebody may have had
-        before waits until it is as durable as the policy asks: else a power cut could make the
-        token of the one before count again."""
-        attempts = [(start, stop, 1) for start, stop in ranges]
-        attempts += [(offset, offset + 1, count) for offset, count in counts.items()]
-        command = Attempts(self.topic.id, self.name, attempts, [], token)
-        proposer = self.topic.proposer
-        had_before = bool(counts) or bool(self._recalled and self._recalled.take_ranges(ranges))
-        return proposer.change(command) if had_before else proposer.attempts(command)
-
-    def _note_given_again(self, offsets: Iterable[int], token: int) -> None:
-        again = self._given_again
-        for offset in offsets:
-            again.pop(offset, None)
-            again[offset] = token
-        while len(again) > _GIVEN_AGAIN_MAX:
-            del again[next(iter(again))]
 
     def look(self) -> bool:
         """Take note of what has come, and of what retention took; whether of all of it."""
@@ -355,302 +275,12 @@ class QueueGroup:
         if queue.floor < first:
             floor = queue.floor
             queue.index.drop_before(first)
-            self._suspects.discard_before(first)
-            self._recalled.discard_before(first)
+            self.picking.suspects.discard_before(first)
+            self.settling.recalled.discard_before(first)
             lost = queue.drop_before(first)
             expired = min(lost, first - floor - topic.sweeping.missed_between(floor, first))
             self.drops["expired"] += expired
             self.drops["retention"] += lost - expired
-
-    def _pick(self, wanted: int, in_turn: bool) -> tuple[Ranges, list[Run]]:
-        """Up to `wanted` messages that may be delivered. What may not is settled or buried."""
-        topic, queue = self.topic, self.queue
-        ranges: Ranges = []
-        runs: list[Run] = []
-        left, budget = wanted, LOOKED_AT_MAX
-        sifts = self.filter is not None or topic.may_expire
-        allowance = None if self.filter is None else pace().begin()
-        keys = self._key_hashes if self.order == "key" else None
-        step = self._rows_in_a_step()
-        while left and budget > 0:
-            asked = left if self.filter is None else min(budget, step, max(64, 2 * left))
-            selection = queue.select(
-                asked,
-                max_deliveries=topic.options.max_deliveries,
-                key_hashes=keys,
-                together=in_turn,
-            )
-            if selection.exhausted:
-                queue.set_aside(merged(sorted(selection.exhausted)))
-                self._bury_later(
-                    self._exhausted(selection.exhausted, "not settled by any of its deliveries")
-                )
-            if not selection.ranges:
-                if selection.exhausted:  # others may be ready behind them
-                    budget -= len(selection.exhausted)
-                    continue
-                self._has_more_to_look_at = selection.is_cut
-                return ranges, runs
-            damaged: Ranges = []
-            unreadable: Ranges = []
-            picked = rows_of(topic, selection.ranges, damaged, unreadable)
-            if unreadable:
-                # The disk may read them again another time: they are set aside until the next
-                # start, and nothing of that is written down.
-                _tell_unreadable(self, unreadable)
-                queue.set_aside(sorted(unreadable))
-                budget -= count_in(unreadable)
-            if damaged:
-                _tell_damaged(self, damaged)
-                self._settle_selected(sorted(damaged), "damaged")
-                budget -= count_in(damaged)
-            if (damaged or unreadable) and not picked:
-                continue  # others may be ready behind them
-            if not sifts:
-                is_whole = not damaged and not unreadable
-                return (selection.ranges if is_whole else offsets_of(picked)), picked
-            budget -= sum(run.row_count for run in picked)
-            picked, rest = self._sift(picked, allowance)
-            over = cut(picked, left) + rest
-            if over:
-                queue.put_back(offsets_of(over))
-            left -= sum(run.row_count for run in picked)
-            runs += picked
-            ranges += offsets_of(picked)
-            if allowance is not None and allowance.is_over():
-                break
-        self._has_more_to_look_at = left > 0
-        return ranges, runs
-
-    def _key_hashes(self, start: int, stop: int) -> list[int]:
-        return key_hashes(self.topic.log, start, stop)
-
-    def _rows_in_a_step(self) -> int:
-        """As many as a filter is likely to look at before the time is up: others would be read from
-        the disk for nothing."""
-        log = self.topic.log
-        each = log.byte_count // max(1, log.next_offset - log.first_offset)
-        return max(1, _STEP_BYTES // max(1, each))
-
-    def _sift(self, runs: list[Run], allowance: Allowance | None) -> tuple[list[Run], list[Run]]:
-        """What of these is alive and passes the filter, and what was not looked at as the time was
-        up. Everything else is settled, and counted."""
-        topic = self.topic
-        now_ms = topic.clock.now_ms()
-        kept: list[Run] = []
-        for number, run in enumerate(runs):
-            if number and allowance is not None and allowance.is_over():
-                return kept, runs[number:]
-            rows: Sequence[int] = run.rows()
-            if topic.may_expire:
-                source, ttl_ms = run.source, topic.ttl_ms
-                alive = [row for row in rows if end_of_life(source, row, ttl_ms) > now_ms]
-                self._settle_without_delivery(run, rows, alive, "expired")
-                rows = alive
-            if self.filter is not None and rows:
-                passed, failed, looked = self._passing(run, rows, allowance)
-                asked, rest = rows[:looked], rows[looked:]
-                self._settle_without_delivery(run, asked, [*passed, *failed], "filtered")
-                if passed:
-                    kept.append(run._replace(picks=passed))
-                if rest:
-                    return kept, [run._replace(picks=rest), *runs[number + 1 :]]
-            elif rows:
-                kept.append(run._replace(picks=rows))
-        return kept, []
-
-    def _passing(
-        self, run: Run, rows: Sequence[int], allowance: Allowance | None
-    ) -> tuple[list[int], list[int], int]:
-        """Rows that pass the filter, rows on which it raises, which go to the dead letters, and how
-        many were looked at."""
-        topic = self.topic
-        assert self.filter is not None
-        try:
-            passed, looked = topic.sieve.look_through(
-                self.filter, run.source, rows, None, allowance
-            )
-            return passed, [], looked
-        except FilterFailed:
-            if not callable(self.filter):
-                # An expression does not raise, whatever the message: if it does, that is our fault,
-                # and no reason to give messages up.
-                raise
-            # Some row is at fault: each is asked on its own.
-        passed = []
-        failed: list[int] = []
-        for looked, row in enumerate(rows):
-            if looked and allowance is not None and allowance.is_over():
-                return passed, failed, looked
-            try:
-                passed += topic.sieve.pick(self.filter, run.source, [row])
-            except FilterFailed as error:
-                failed.append(row)
-                offset = run.source.base_offset + row
-                dead = Dead(offset, str(error), self.queue.count_of(offset))
-                self.queue.set_aside([(offset, offset + 1)])
-                self._bury_later([dead])
-        return passed, failed, len(rows)
-
-    def _settle_without_delivery(
-        self, run: Run, rows: Sequence[int], kept: Sequence[int], reason: str
-    ) -> None:
-        if len(kept) < len(rows):
-            base, known = run.source.base_offset, set(kept)
-            gone = merged([base + row for row in rows if row not in known])
-            self._settle_selected(gone, reason)
-
-    def _settle_selected(self, ranges: Ranges, reason: str = "") -> Done:
-        self.queue.set_aside(ranges)
-        try:
-            return self.topic.proposer.settle(self.topic.id, self.name, ranges, reason)
-        except BaseException:  # the journal has stopped
-            self._unfinish(ranges)
-            raise
-
-    def pass_damaged(self, ranges: Ranges) -> Done:
-        """Nobody can be given these: the group is done with them, or it would wait for ever."""
-        _tell_damaged(self, ranges)
-        return self.topic.proposer.settle(self.topic.id, self.name, ranges, "damaged")
-
-    # --- settling
-
-    async def ack(self, leases: Sequence[Lease]) -> None:
-        self.check_open()
-        mine, lost = self._finish(leases)
-        if mine:
-            self.counter["acked"] += count_in(mine)
-            done = self.topic.proposer.settle(self.topic.id, self.name, mine)
-            if done is not None:
-                await done
-        if lost:
-            self._raise_lost(await self._not_done(lost))
-
-    async def _not_done(self, lost: Sequence[Lease]) -> Ranges:
-        """What of these is not settled, or was by another. Whoever lost its connection, or us,
-        while it acked something asks again, and hears that it is done."""
-        if any(self.queue.places.is_in_limbo(ranges) for _, ranges in lost):
-            # One that is behind it tells its fate.
-            done = self.topic.proposer.settle(self.topic.id, self.name, [])
-            if done is not None:
-                await done
-        again, is_settled = self._given_again, self.queue.places.is_settled
-        return merged(
-            [
-                offset
-                for token, ranges in lost
-                for offset in each(ranges)
-                if token < self._void_before
-                or not is_settled(offset)
-                or again.get(offset, 0) > token
-            ]
-        )
-
-    async def settle_before(self, offset: int) -> None:
-        """Everything before an offset is done, whoever holds it."""
-        self.check_open()
-        self.look()
-        floor, stop = self.queue.floor, min(offset, self.topic.log.next_offset)
-        if stop > floor:
-            done = self.topic.proposer.settle(self.topic.id, self.name, [(floor, stop)])
-            if done is not None:
-                await done
-
-    async def nack(self, leases: Sequence[Lease], delay: float) -> None:
-        self.check_open()
-        topic, queue = self.topic, self.queue
-        due_ms = topic.clock.now_ms() + round(delay * 1000) if delay > 0 else None
-        dead: list[Dead] = []
-        all_lost: Ranges = []
-        given_back: Ranges = []
-        nacked = 0
-        for token, ranges in leases:
-            last, others = self._apart(ranges)
-            if last:
-                mine, lost = queue.finish(token, last)
-                dead += self._exhausted(each(mine), "nacked once too often")
-                all_lost += lost
-            if others:
-                mine, lost = queue.nack(token, others, due_ms)
-                self._suspects.remove_ranges(mine)  # whoever nacks it has survived it
-                given_back += mine
-                nacked += count_in(mine)
-                all_lost += lost
-        self.counter["nacked"] += len(dead) + nacked
-        self._note_recalled()
-        self.wake()
-        self._arm()
-        if given_back and not topic.proposer.is_instant:
-            await self._note_nacked(given_back, due_ms)
-        if dead:
-            await self._bury(dead)
-        self._raise_lost(all_lost)
-
-    async def _note_nacked(self, ranges: Ranges, due_ms: int | None) -> None:
-        proposer = self.topic.proposer
-        if due_ms is None:
-            if proposer.failure is None:  # nobody waits for it
-                proposer.attempts(Attempts(self.topic.id, self.name, [], [], 0, ranges))
-            return
-        delays = [(offset, due_ms) for offset in each(ranges)]
-        done = proposer.attempts(Attempts(self.topic.id, self.name, [], delays))
-        if done is not None:
-            await done
-
-    async def reject(self, leases: Sequence[Lease], reason: str) -> None:
-        self.check_open()
-        mine, lost = self._finish(leases)
-        if mine:
-            count_of = self.queue.count_of
-            await self._bury([Dead(offset, reason, count_of(offset)) for offset in each(mine)])
-        self._raise_lost([run for _, ranges in lost for run in ranges])
-
-    async def extend(self, leases: Sequence[Lease], seconds: float, holder: str) -> None:
-        self.check_open()
-        now = self.topic.clock.monotonic()
-        all_lost: Ranges = []
-        for token, ranges in leases:
-            all_lost += self.queue.extend(token, ranges, holder, now=now, seconds=seconds)[1]
-        self._arm()
-        self._raise_lost(all_lost)
-
-    async def release(self, leases: Sequence[Lease]) -> None:
-        self.check_open()
-        self._raise_lost(self._release(leases))
-
-    def _release(self, leases: Sequence[Lease]) -> Ranges:
-        queue = self.queue
-        released: Ranges = []
-        all_lost: Ranges = []
-        for token, ranges in leases:
-            mine, lost = queue.release(token, ranges)
-            released += mine
-            all_lost += lost
-        self._note_uncounted(released)
-        self._note_recalled()
-        self.wake()
-        return all_lost
-
-    def _note_uncounted(self, ranges: Ranges) -> None:
-        """These were given back unseen: write down that nobody has them, and how often they were
-        delivered. Nobody waits for it."""
-        proposer = self.topic.proposer
-        if ranges and not proposer.is_instant and proposer.failure is None:
-            count_of = self.queue.count_of
-            attempts = [(offset, offset + 1, count_of(offset)) for offset in each(ranges)]
-            proposer.attempts(Attempts(self.topic.id, self.name, attempts))
-
-    def _note_recalled(self) -> None:
-        """By key, what was handed out behind one that came back is its holder's no more."""
-        if self.queue.recalled:
-            recalled, self.queue.recalled = self.queue.recalled, []
-            self._recalled.add_ranges(recalled)
-            self._note_given_again(each(recalled), self.queue.next_token)
-            self._note_uncounted(recalled)
-
-    def _unfinish(self, ranges: Ranges) -> None:
-        self.queue.unfinish(ranges)
-        self._note_recalled()
 
     def is_worked_on(self) -> bool:
         """Whether a member has something that it has not settled."""
@@ -668,67 +298,10 @@ class QueueGroup:
         queue = self.queue
         while queue.is_giving_up and pace().may(self):
             queue.give_up()
-        self._note_recalled()
+        self.settling.note_recalled()
         self.wake()
         if queue.is_giving_up and self.ended is None:
             asyncio.get_running_loop().call_soon(self.topic.guarded(self._give_up_rest))
-
-    def _finish(self, leases: Sequence[Lease]) -> tuple[Ranges, list[Lease]]:
-        finish = self.queue.finish
-        all_mine: Ranges = []
-        all_lost: list[Lease] = []
-        for token, ranges in leases:
-            mine, lost = finish(token, ranges)
-            all_mine += mine
-            if lost:
-                all_lost.append((token, lost))
-        return all_mine, all_lost
-
-    def _raise_lost(self, lost: Ranges) -> None:
-        if lost:
-            raise LeaseLost(self.topic.name, self.name, list(each(lost)))
-
-    # --- dead letters
-
-    def _apart(self, ranges: Ranges) -> tuple[Ranges, Ranges]:
-        """Those that were delivered as often as they may be, and the others."""
-        most = self.topic.options.max_deliveries
-        if most is None:
-            return [], ranges
-        count_of = self.queue.count_of
-        last = [offset for offset in each(ranges) if count_of(offset) >= most]
-        if not last:
-            return [], ranges
-        known = set(last)
-        return merged(last), merged([o for o in each(ranges) if o not in known])
-
-    def _exhausted(self, offsets: Iterable[int], how: str) -> list[Dead]:
-        most, count_of = self.topic.options.max_deliveries, self.queue.count_of
-        return [
-            Dead(offset, f"{how} (max_deliveries={most})", count_of(offset)) for offset in offsets
-        ]
-
-    def _bury_later(self, dead: list[Dead]) -> None:
-        task = asyncio.get_running_loop().create_task(self._bury(dead))
-        self._at_work.add(task)
-        task.add_done_callback(self._buried)
-
-    def _buried(self, task: asyncio.Task[None]) -> None:
-        self._at_work.discard(task)
-        if not task.cancelled():
-            task.exception()  # it was told by the log; the messages are back
-
-    async def _bury(self, dead: list[Dead]) -> None:
-        try:
-            await self.topic.bury(self, dead)
-            self._note_given_again([one.offset for one in dead], END)
-            self.counter["dead_lettered"] += len(dead)
-        except BaseException:
-            if self.ended is None:
-                self._unfinish(merged([one.offset for one in dead]))
-                # Not at once: whoever waits would have it tried again and again.
-                self.topic.clock.call_later(_BURY_AGAIN_SECONDS, self.topic.guarded(self.wake))
-            raise
 
     # --- time
 
@@ -738,7 +311,7 @@ class QueueGroup:
         self.queue.add_due([pair for pair in due if pair[0] < known])
         self.wake()
 
-    def _arm(self) -> None:
+    def arm(self) -> None:
         """Set the alarm for what time brings about next: a lease that ends, a delay that is over, a
         token of the rate limit."""
         if self.ended is not None:
@@ -767,14 +340,14 @@ class QueueGroup:
         self._timer = None
         topic, queue = self.topic, self.queue
         expired = queue.expire(topic.clock.monotonic())
-        self._note_recalled()
+        self.settling.note_recalled()
         if expired:
             self.counter["leases_expired"] += sum(stop - start for start, stop in expired)
-            last, _ = self._apart(expired)
+            last, _ = self.burying.apart(expired)
             if last:
                 queue.set_aside(last)
-                self._bury_later(
-                    self._exhausted(each(last), "not settled by any of its deliveries")
+                self.burying.later(
+                    self.burying.exhausted(each(last), "not settled by any of its deliveries")
                 )
         self.wake()
         try:
@@ -794,12 +367,12 @@ class QueueGroup:
             )
             return
         queue.take_due(topic.clock.now_ms())
-        self._arm()
+        self.arm()
 
     # --- changes that are applied
 
     def settled(self, ranges: Ranges, reason: str, count: int) -> None:
-        for noted in (self._suspects, self._recalled):
+        for noted in (self.picking.suspects, self.settling.recalled):
             noted.remove_ranges(ranges)
         if reason:
             self.drops[reason] += count
@@ -814,9 +387,9 @@ class QueueGroup:
 
     def was_reset(self, passed: int) -> None:
         self._resets = max(0, self._resets - 1)
-        self._void_before = self.queue.next_token
+        self.settling.void_before = self.queue.next_token
         self.drops["reset"] += passed
-        self._suspects.clear()
+        self.picking.suspects.clear()
         self.wake()
 
     def take_up(self, reclaim_seconds: float) -> None:
@@ -824,12 +397,12 @@ class QueueGroup:
         topic, queue = self.topic, self.queue
         if queue.floor < topic.log.first_offset:
             self.look()
-        self._find_suspects()
+        self.picking.find_suspects()
         now = topic.clock.monotonic()
         queue.take_up(
             now=now,
             seconds=reclaim_seconds,
-            key_hashes=self._key_hashes if self.order == "key" else None,
+            key_hashes=self.picking.key_hashes if self.order == "key" else None,
         )
         while not reclaim_seconds and queue.expire(now):
             queue.recalled.clear()  # it is so again after every start
@@ -837,18 +410,7 @@ class QueueGroup:
             while not self.look():
                 pass  # what is due comes by the lane of its priority, which the index knows
             self.queue.take_due(self.topic.clock.now_ms())
-        self._arm()
-
-    def _find_suspects(self) -> None:
-        """What was delivered almost as often as it may be, and never came to an end."""
-        most = self.topic.options.max_deliveries
-        if most is not None:
-            state = self.queue.snapshot()
-            for start, stop, count in state.attempts:
-                if count >= max(1, most - _ALONE):
-                    self._suspects.add_range(start, stop)
-            for offset, _ in state.delays:
-                self._suspects.remove_range(offset, offset + 1)  # it was nacked
+        self.arm()
 
     def end(self, error: FlintError) -> None:
         self.ended = error
@@ -871,35 +433,3 @@ class QueueGroup:
         self._pass_dropped()
         queue = self.queue
         return max(0, self.topic.log.next_offset - queue.floor - len(queue.settled))
-
-
-def _tell_damaged(group: QueueGroup, ranges: Ranges) -> None:
-    limited(
-        _log,
-        logging.ERROR,
-        "group_passed_damage",
-        f"{group.topic.name}/{group.name}",
-        "a group passes over messages that are damaged on the disk; reset it to have them "
-        "delivered once they are restored",
-        amount=count_in(ranges),
-        topic=group.topic.name,
-        group=group.name,
-        first_offset=ranges[0][0],
-        count=count_in(ranges),
-    )
-
-
-def _tell_unreadable(group: QueueGroup, ranges: Ranges) -> None:
-    limited(
-        _log,
-        logging.ERROR,
-        "group_set_aside",
-        f"{group.topic.name}/{group.name}",
-        "a group sets messages aside that the disk cannot read; check the disk and start the "
-        "broker again to have it try again",
-        amount=count_in(ranges),
-        topic=group.topic.name,
-        group=group.name,
-        first_offset=ranges[0][0],
-        count=count_in(ranges),
-    )

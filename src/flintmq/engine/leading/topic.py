@@ -50,13 +50,14 @@ from ..state.group import GroupState
 from ..state.topic import TopicState
 from ..view import TopicView
 from ..waiting import Bell, again
+from .burying import Dead
 from .cursors import Cursors
 from .delaying import Delaying
 from .fan_out import FanOut
 from .feeds import Feed, FeedBoard
 from .intake import Intake
 from .line import Line
-from .queue_group import Dead, QueueGroup
+from .queue_group import QueueGroup
 from .sieve import Sieve
 from .sweeping import Sweeping
 
@@ -238,7 +239,7 @@ class LeadingTopic:
             self.is_involved
             or self.publishers
             or self.known_feeds
-            or self.feeds_version != self.board.version
+            or (self.feeds_version != self.board.version and self.feeds)
             or len(value) > state.bytes_max
         ):
             return None
@@ -340,8 +341,9 @@ class LeadingTopic:
         self.published.add(count, rows.append_time, size)
         if not self.proposer.is_instant:
             self.view.applied(rows, size)
-        if rows.columns & EXPIRY:
+        if rows.columns & EXPIRY and not self.expiry_seen:
             self._saw_expiry()
+            self.sweeping.rearm()  # it may be the first already, and the next to go
         if (
             rows.columns & DELIVER_AT
             or self.known_feeds
