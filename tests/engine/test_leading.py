@@ -332,3 +332,15 @@ async def test_a_filter_that_this_version_does_not_know_keeps_nobody_from_follow
     shard.give_up_lead()
     await lead_again(life)
     assert (await life.publish("orders", b"1")).offset == 1
+
+
+async def test_what_was_let_in_before_a_topic_was_deleted_was_in_it(life: Life) -> None:
+    deleting = asyncio.ensure_future(life.broker.delete_topic("orders"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    publishing = asyncio.ensure_future(life.publishing("orders", b"in the old one"))
+    await asyncio.sleep(0)  # gathered, and not proposed before the turn is over
+    life.broker.host.step()  # which deletes the topic
+
+    assert (await life.run(asyncio.wait_for(publishing, None))).offset == 0
+    await life.run(asyncio.wait_for(deleting, None))

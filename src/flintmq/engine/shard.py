@@ -203,6 +203,7 @@ class Shard:
             if is_literal(feed.pattern):
                 feed.end(TopicDeleted(base))
         for topic in gone:
+            topic.intake.propose_gathered()  # it was let in before: it was in the old topic
             topic.end(TopicDeleted(base))
         self._tell_of(base, None)
 
