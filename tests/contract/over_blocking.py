@@ -298,6 +298,14 @@ class OverDeliveries(OverBlocking):
         return [*map(self._wrapped, found)] if isinstance(index, slice) else self._wrapped(found)
 
 
+def async_side(thing: Any) -> Any:
+    """What does the work: of a blocking connection or reader, the async one inside."""
+    if not isinstance(thing, OverBlocking):
+        return thing
+    inside = vars(thing._blocking)
+    return inside.get("_client") or inside["_inner"]
+
+
 def _unwrapped(thing: Any) -> Any:
     if isinstance(thing, OverBlocking):
         return thing._blocking

@@ -8,6 +8,7 @@ import flintmq
 from flintmq.testing import ManualClock
 from tests.conftest import Background
 from tests.contract.conftest import Connect
+from tests.contract.over_blocking import async_side
 
 
 async def _collect(stream: flintmq.Reader | flintmq.Feed) -> list[bytes]:
@@ -182,15 +183,16 @@ async def test_a_part_that_cannot_be_closed_keeps_nothing_else_open(
     async def fails(closer: object) -> None:
         raise flintmq.OutcomeUnknown("by chance")
 
-    monkeypatch.setattr(reader, "_close_for", fails)
+    monkeypatch.setattr(async_side(reader), "_close_for", fails)
     closed: list[str] = []
-    close = mq._broker.close
+    broker = async_side(mq)._broker
+    close = broker.close
 
     async def close_broker() -> None:
         await close()
         closed.append("broker")
 
-    monkeypatch.setattr(mq._broker, "close", close_broker)
+    monkeypatch.setattr(broker, "close", close_broker)
     with pytest.raises(flintmq.OutcomeUnknown, match="by chance"):
         await mq.close()
 
