@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
-from collections.abc import AsyncIterator, Coroutine
+import sys
+import threading
+from collections.abc import AsyncIterator, Coroutine, Generator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -59,6 +62,26 @@ def pytest_collection_finish() -> None:
     """What was collected stays to the end: no collection of garbage has to walk through it."""
     gc.collect()
     gc.freeze()
+
+
+HARD_LIMIT_SECONDS = 400
+"""pytest-timeout fails a test long before, but does not look at what comes behind a failure: a
+teardown that waits for ever. Then the process ends; the run goes on in another."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    def give_up() -> None:
+        print(f"{item.nodeid} does not end: the process does", file=sys.__stderr__, flush=True)
+        os._exit(1)
+
+    limit = threading.Timer(HARD_LIMIT_SECONDS, give_up)
+    limit.daemon = True
+    limit.start()
+    try:
+        return (yield)
+    finally:
+        limit.cancel()
 
 
 LOUD = ("NOT TESTED", "NO FULL DISK", "NO POWER CUT", "could not import")

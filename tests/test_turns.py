@@ -124,3 +124,23 @@ def test_a_turn_over_the_limit_is_logged_with_what_it_took_of_the_processor(
 def test_a_turn_that_nobody_saw_is_told_in_plain_words() -> None:
     assert "the machine, or its disk, was busy" in str(Overrun(0.5, 0.0, UNKNOWN))
     assert "what it did was not seen" in str(Overrun(0.5, 0.5, UNKNOWN))
+
+
+def test_short_turns_are_in_the_sum_as_they_are_in_the_count(runner: asyncio.Runner) -> None:
+    turns = Turns()
+
+    async def work() -> None:
+        turns.start()
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    with runner:
+        runner.run(work())
+        assert sum(turns.seconds.counts) >= 99
+        assert turns.seconds.total > turns._histogram.total
+        assert turns.cpu_seconds.total > turns._cpu_histogram.total
+
+        async def stop() -> None:
+            turns.stop()
+
+        runner.run(stop())

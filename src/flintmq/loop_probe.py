@@ -16,7 +16,7 @@ from time import perf_counter, perf_counter_ns, thread_time
 from typing import Any, Protocol
 
 SHORT_SECONDS = 0.001
-"""Turns up to this long are only counted."""
+"""Turns up to this long are only counted and summed up."""
 
 _SHORT_NS = int(SHORT_SECONDS * 1e9)
 
@@ -28,6 +28,8 @@ on the processor; the rest it waited, for the disk or for other processes. Must 
 class LoopProbe(Protocol):
     short: int
     """How many turns were short."""
+    short_seconds: float
+    """How long all of these were busy."""
 
     def stop(self) -> None:
         """Call it on the loop, before that is closed."""
@@ -45,7 +47,7 @@ def probe(loop: asyncio.AbstractEventLoop, on_turn: OnTurn) -> LoopProbe | None:
 
 class _SelectorProbe:
     def __init__(self, selector: Any, on_turn: OnTurn) -> None:
-        self.short = 0
+        self.short, self.short_seconds = 0, 0.0
         self._selector, self._on_turn = selector, on_turn
         self._began, self._cpu = perf_counter(), thread_time()
         self._select = selector.select
@@ -55,6 +57,7 @@ class _SelectorProbe:
         busy = perf_counter() - self._began
         if busy < SHORT_SECONDS:
             self.short += 1
+            self.short_seconds += busy
         else:
             self._on_turn(busy, thread_time() - self._cpu)
         try:
@@ -99,7 +102,7 @@ class _UvProbe:
     def __init__(
         self, library: ctypes.CDLL, loop: asyncio.AbstractEventLoop, on_turn: OnTurn
     ) -> None:
-        self.short = 0
+        self.short, self.short_seconds = 0, 0.0
         self._library, self._on_turn = library, on_turn
         pointer = _pointer_of(loop)
         self._handle = ctypes.create_string_buffer(_HANDLE_BYTES)
@@ -127,6 +130,7 @@ class _UvProbe:
         self._cpu = cpu
         if busy_ns < _SHORT_NS:
             self.short += 1
+            self.short_seconds += busy_ns / 1e9
         else:
             self._on_turn(busy_ns / 1e9, cpu - before)
 

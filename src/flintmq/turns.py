@@ -119,7 +119,9 @@ class Turns:
     def _whole(self, histogram: Histogram) -> Histogram:
         whole = Histogram(TURN_SECONDS)
         whole.add(histogram)
-        whole.counts[0] += 0 if self._probe is None else self._probe.short
+        if self._probe is not None:  # short turns are busy all the time
+            whole.counts[0] += self._probe.short
+            whole.total += self._probe.short_seconds
         return whole
 
     def start(self) -> None:
