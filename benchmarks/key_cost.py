@@ -26,9 +26,9 @@ from flintmq.engine.broker import Broker
 from flintmq.serde.codec import Codec
 from flintmq.servers.key_gate import gate_of
 from flintmq.servers.native import NativeServer
-from flintmq.servers.rules import may_publish
 from flintmq.storage.key_file import KEYS_FILE, KeyFile, make_key
 from flintmq.wire.operations import Publish
+from flintmq.wire.rules import may_publish
 
 from .report import machine, machine_line
 

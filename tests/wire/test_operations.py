@@ -55,7 +55,7 @@ SAMPLES: list[Control] = [
     ops.PauseGroup("orders", "g", True),
     ops.ResetGroup("orders", "g", "earliest"),
     ops.Redrive("orders", "g", [1, 2], None),
-    ops.CancelDelayed("orders", [[1, 5]]),
+    ops.CancelDelayed("orders", [(1, 5)]),
     ops.PurgeTopic("orders", 17),
     ops.DeadLetters("orders", "g", 10, 5),
     ops.Fault("TopicNotFound", "no", {"topic": "orders"}),

@@ -6,14 +6,15 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import update_wrapper
 from math import inf
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args
 
 import msgspec
 
 from ..batch import EXPIRY, OBJECTS, BatchBuilder, RecordBatch
-from ..broker_api import ConnectionChanged, Fetched, Filter
+from ..broker_api import BrokerApi, ConnectionChanged, Fetched, Filter
 from ..clock import Clock, SystemClock
 from ..errors import (
     Closed,
@@ -23,7 +24,7 @@ from ..errors import (
     MessageTooLarge,
     OutcomeUnknown,
 )
-from ..group_model import GroupInfo, GroupStats, InFlight, Order, Ranges
+from ..group_model import Order
 from ..model import (
     Extent,
     Missed,
@@ -32,23 +33,20 @@ from ..model import (
     Start,
     TopicInfo,
     TopicOptions,
-    TopicStats,
     changed_options,
 )
 from ..rows import Decoder, Origin, Rows, Run
 from ..wire.faults import error_of
 from ..wire.frames import HEADER_BYTES, Buffer, Frame
 from ..wire.operations import (
-    AbortStage,
-    CancelDelayed,
+    BY_VERB,
+    OPERATIONS,
     CloseStream,
     CommitStage,
-    DeadLetters,
     Extents,
     Fault,
     FetchedRange,
     FetchRange,
-    GroupName,
     JoinGroup,
     KnownTopic,
     Name,
@@ -56,10 +54,6 @@ from ..wire.operations import (
     Opened,
     OpenFeed,
     OpenReader,
-    PauseGroup,
-    PurgeTopic,
-    Redrive,
-    ResetGroup,
     SetTopic,
     Stage,
     Taken,
@@ -76,6 +70,7 @@ from .streams import RemoteFeed, RemoteReader, RemoteStream
 from .tls import ClientTls
 
 T = TypeVar("T")
+P = ParamSpec("P")
 OnFull = Literal["block", "raise"]
 
 SEND_BYTES_MAX = 16 * 1024 * 1024
@@ -85,6 +80,45 @@ AT_ONCE_SECONDS = 0.001
 """What is left of a time that is up: 0 would mean that it was never to be waited."""
 
 _PLAIN_OPTIONS = TopicOptions()
+
+
+def _filter_text(filter: Filter | None) -> str | None:
+    if filter is None:
+        return None
+    text = getattr(filter, "text", None)
+    if not isinstance(text, str):
+        raise InvalidRequest(
+            "a function cannot travel to the broker: give the filter as an expression, such as "
+            "'headers.region == \"eu\"'"
+        )
+    return text
+
+
+_WRITTEN: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("filter", _filter_text),
+    ("to", start_fields),
+    ("offsets", list),
+)
+"""Fields of plain requests that do not travel as they are."""
+
+
+def _asks(
+    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[RemoteBroker, P], Coroutine[Any, Any, T]]:
+    """A verb whose arguments are the fields of its request, as the table of operations has it."""
+    row = BY_VERB[verb.__name__]
+    answer = row.answer
+
+    async def ask(broker: RemoteBroker, /, *arguments: P.args, **named: P.kwargs) -> T:
+        request = row.request(*arguments, **named)
+        for name, convert in _WRITTEN:
+            if (value := getattr(request, name, None)) is not None:
+                setattr(request, name, convert(value))
+        found: T = await broker._asked(row.op, request, answer)
+        return found
+
+    update_wrapper(ask, verb)
+    return ask
 
 
 class RemoteBroker:
@@ -307,7 +341,6 @@ class RemoteBroker:
         kind: type[T] | Any = Any,
         batches: Sequence[Buffer] = (),
         *,
-        may_repeat: bool = True,
         until: float | None = None,
     ) -> T:
         """Ask and decode the answer. What may be repeated is asked again of a new session."""
@@ -316,23 +349,15 @@ class RemoteBroker:
             try:
                 frame = await self.ask(op, control, batches, until=until)
             except SessionLost:
-                if may_repeat:
+                if OPERATIONS[op].may_repeat:
                     continue
                 raise OutcomeUnknown(
                     f"the connection to {self.link.name} was lost while it was asked"
                 ) from None
-            decoded: T = msgspec.msgpack.decode(frame.control, type=kind)
-            return decoded
-
-    async def _rows(self, op: Op, control: Any) -> Rows:
-        until = self.until()
-        while True:
-            try:
-                frame = await self.ask(op, control, until=until)
-            except SessionLost:
-                continue
-            taken = msgspec.msgpack.decode(frame.control, type=Taken)
-            return Rows(decode_runs(taken.runs, frame.batches, self.origin))
+            if kind is Rows:
+                taken = msgspec.msgpack.decode(frame.control, type=Taken)
+                return cast(T, Rows(decode_runs(taken.runs, frame.batches, self.origin)))
+            return cast(T, msgspec.msgpack.decode(frame.control, type=kind))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -462,8 +487,7 @@ class RemoteBroker:
         fields: list[Any] = await self._asked(Op.COMMIT_STAGE, control, list[Any])
         return [receipt_of(receipt) for receipt in fields]
 
-    async def abort(self, writer: str, number: int) -> None:
-        await self._asked(Op.ABORT_STAGE, AbortStage(writer, number))
+    abort = _asks(BrokerApi.abort)
 
     def writer_topics(self, writer: str) -> list[str]:
         raise InvalidRequest("a broker far away checks by itself who may write as whom")
@@ -471,7 +495,7 @@ class RemoteBroker:
     # --- topics
 
     async def backup(self, directory: str) -> None:
-        await self._asked(Op.BACKUP, Name(directory), may_repeat=False, until=inf)
+        await self._asked(Op.BACKUP, Name(directory), until=inf)
 
     async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
         control = SetTopic(name, _checked(options))
@@ -483,25 +507,15 @@ class RemoteBroker:
         info: TopicInfo = await self._asked(Op.CONFIGURE_TOPIC, control, TopicInfo)
         return info
 
-    async def delete_topic(self, name: str) -> None:
-        await self._asked(Op.DELETE_TOPIC, Name(name), may_repeat=False)
-
-    async def purge_topic(self, name: str, before: int | None) -> int:
-        control = PurgeTopic(name, before)
-        count: int = await self._asked(Op.PURGE_TOPIC, control, int, may_repeat=False)
-        return count
+    delete_topic = _asks(BrokerApi.delete_topic)
+    purge_topic = _asks(BrokerApi.purge_topic)
 
     async def topics(self, pattern: str) -> list[str]:
         names: list[str] = await self._asked(Op.TOPICS, Name(pattern), list[str])
         return names
 
-    async def topic_info(self, name: str) -> TopicInfo:
-        info: TopicInfo = await self._asked(Op.TOPIC_INFO, Name(name), TopicInfo)
-        return info
-
-    async def topic_stats(self, name: str) -> TopicStats:
-        stats: TopicStats = await self._asked(Op.TOPIC_STATS, Name(name), TopicStats)
-        return stats
+    topic_info = _asks(BrokerApi.topic_info)
+    topic_stats = _asks(BrokerApi.topic_stats)
 
     # --- readers and feeds
 
@@ -625,56 +639,17 @@ class RemoteBroker:
         await self._opened_once(member)
         return member
 
-    async def groups(self, topic: str) -> list[GroupInfo]:
-        found: list[GroupInfo] = await self._asked(Op.GROUPS, GroupName(topic), list[GroupInfo])
-        return found
-
-    async def group_stats(self, topic: str, group: str) -> GroupStats:
-        control = GroupName(topic, group)
-        stats: GroupStats = await self._asked(Op.GROUP_STATS, control, GroupStats)
-        return stats
-
-    async def pause_group(self, topic: str, group: str, paused: bool) -> None:
-        await self._asked(Op.PAUSE_GROUP, PauseGroup(topic, group, paused))
-
-    async def reset_group(self, topic: str, group: str, to: Start | Mapping[int, int]) -> None:
-        control = ResetGroup(topic, group, start_fields(to))
-        await self._asked(Op.RESET_GROUP, control, may_repeat=False)
-
-    async def delete_group(self, topic: str, group: str) -> None:
-        await self._asked(Op.DELETE_GROUP, GroupName(topic, group), may_repeat=False)
-
-    async def peek(self, topic: str, group: str, max_rows: int) -> Rows:
-        return await self._rows(Op.PEEK, GroupName(topic, group, max_rows))
-
-    async def in_flight(self, topic: str, group: str, max_rows: int) -> list[InFlight]:
-        control = GroupName(topic, group, max_rows)
-        found: list[InFlight] = await self._asked(Op.IN_FLIGHT, control, list[InFlight])
-        return found
-
-    async def dead_letters(self, topic: str, group: str, max_rows: int, first: int = 0) -> Rows:
-        return await self._rows(Op.DEAD_LETTERS, DeadLetters(topic, group, max_rows, first))
-
-    async def redrive(
-        self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
-    ) -> int:
-        wanted = None if offsets is None else list(offsets)
-        control = Redrive(topic, group, wanted, _filter_text(filter))
-        count: int = await self._asked(Op.REDRIVE, control, int, may_repeat=False)
-        return count
-
-    async def discard(
-        self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
-    ) -> int:
-        wanted = None if offsets is None else list(offsets)
-        control = Redrive(topic, group, wanted, _filter_text(filter))
-        count: int = await self._asked(Op.DISCARD, control, int, may_repeat=False)
-        return count
-
-    async def cancel(self, topic: str, ranges: Ranges) -> int:
-        control = CancelDelayed(topic, [list(pair) for pair in ranges])
-        count: int = await self._asked(Op.CANCEL_DELAYED, control, int, may_repeat=False)
-        return count
+    groups = _asks(BrokerApi.groups)
+    group_stats = _asks(BrokerApi.group_stats)
+    pause_group = _asks(BrokerApi.pause_group)
+    reset_group = _asks(BrokerApi.reset_group)
+    delete_group = _asks(BrokerApi.delete_group)
+    peek = _asks(BrokerApi.peek)
+    in_flight = _asks(BrokerApi.in_flight)
+    dead_letters = _asks(BrokerApi.dead_letters)
+    redrive = _asks(BrokerApi.redrive)
+    discard = _asks(BrokerApi.discard)
+    cancel = _asks(BrokerApi.cancel)
 
 
 def _end_of_life(run: Run, row: int, ttl_ms: int | None) -> float:
@@ -694,15 +669,3 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
     """Options as they travel: checked, and times in seconds."""
     wanted = changed_options(_PLAIN_OPTIONS, options)
     return {name: getattr(wanted, name) for name in options}
-
-
-def _filter_text(filter: Filter | None) -> str | None:
-    if filter is None:
-        return None
-    text = getattr(filter, "text", None)
-    if not isinstance(text, str):
-        raise InvalidRequest(
-            "a function cannot travel to the broker: give the filter as an expression, such as "
-            "'headers.region == \"eu\"'"
-        )
-    return text

@@ -16,8 +16,8 @@ from ..errors import FlintError, InvalidRequest, MalformedFrame, QueueFull
 from ..model import PRIORITY_MAX, SECONDS_MAX, Receipt
 from ..wire.frames import Frame
 from ..wire.operations import Op, Publish, encode
+from ..wire.rules import may_publish
 from ..wire.values import receipt_fields
-from .rules import may_publish
 
 if TYPE_CHECKING:
     from .session import Session

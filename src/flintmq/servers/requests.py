@@ -1,4 +1,4 @@
-"""What each request of the native protocol asks of the broker: a table, and one function each."""
+"""What the server does for each request: a verb of BrokerApi, or one of the functions here."""
 
 from __future__ import annotations
 
@@ -22,43 +22,35 @@ from ..serde.filters import compile_filter
 from ..wire.faults import fault_of
 from ..wire.frames import Buffer, Frame
 from ..wire.operations import (
-    AbortStage,
-    CancelDelayed,
+    OPERATIONS,
     CloseStream,
     Commit,
     CommitStage,
     Control,
-    DeadLetters,
     Extents,
     Fetch,
     FetchedRange,
     FetchRange,
     Granted,
-    GroupName,
     Joined,
     JoinGroup,
     Name,
     Op,
     OpenFeed,
     OpenReader,
-    PauseGroup,
-    PurgeTopic,
-    Redrive,
-    ResetGroup,
+    Operation,
     Seek,
     Settle,
     SetTopic,
     Stage,
     StreamOpened,
-    Take,
     TakeLeased,
     Taken,
-    WaitBeyond,
 )
 from ..wire.operations import Stream as StreamName
+from ..wire.rules import Need
 from ..wire.values import receipt_fields, start_of
 from .publishing import checked_batch
-from .rules import Need
 from .streams import Member, Stream, cut
 
 if TYPE_CHECKING:
@@ -112,10 +104,6 @@ async def commit_stage(session: Session, c: CommitStage, frame: Frame) -> Any:
     return [receipt_fields(receipt) for receipt in receipts]
 
 
-async def abort_stage(session: Session, c: AbortStage, frame: Frame) -> None:
-    await session.server.broker.abort(c.writer, c.number)
-
-
 # --- topics
 
 
@@ -136,25 +124,9 @@ def _refuse_objects(c: SetTopic) -> None:
         )
 
 
-async def delete_topic(session: Session, c: Name, frame: Frame) -> None:
-    await session.server.broker.delete_topic(c.name)
-
-
-async def purge_topic(session: Session, c: PurgeTopic, frame: Frame) -> Any:
-    return await session.server.broker.purge_topic(c.name, c.before)
-
-
 async def topics(session: Session, c: Name, frame: Frame) -> Any:
     names = await session.server.broker.topics(c.name)
     return [name for name in names if session.access.sees(name)]
-
-
-async def topic_info(session: Session, c: Name, frame: Frame) -> Any:
-    return await session.server.broker.topic_info(c.name)
-
-
-async def topic_stats(session: Session, c: Name, frame: Frame) -> Any:
-    return await session.server.broker.topic_stats(c.name)
 
 
 async def backup(session: Session, c: Name, frame: Frame) -> None:
@@ -426,10 +398,6 @@ async def extents(session: Session, c: Extents, frame: Frame) -> Any:
     return found
 
 
-async def wait_beyond(session: Session, c: WaitBeyond, frame: Frame) -> bool:
-    return await session.server.broker.wait_beyond(c.offsets, c.timeout)
-
-
 # --- groups
 
 
@@ -507,30 +475,6 @@ async def settle(session: Session, c: Settle, frame: Frame) -> None:
         raise InvalidRequest(f"to settle is ack, nack, reject, extend or release, not {c.how!r}")
 
 
-async def groups(session: Session, c: GroupName, frame: Frame) -> Any:
-    return await session.server.broker.groups(c.topic)
-
-
-async def group_stats(session: Session, c: GroupName, frame: Frame) -> Any:
-    return await session.server.broker.group_stats(c.topic, c.group)
-
-
-async def pause_group(session: Session, c: PauseGroup, frame: Frame) -> None:
-    await session.server.broker.pause_group(c.topic, c.group, c.paused)
-
-
-async def reset_group(session: Session, c: ResetGroup, frame: Frame) -> None:
-    await session.server.broker.reset_group(c.topic, c.group, start_of(c.to))
-
-
-async def delete_group(session: Session, c: GroupName, frame: Frame) -> None:
-    await session.server.broker.delete_group(c.topic, c.group)
-
-
-async def peek(session: Session, c: GroupName, frame: Frame) -> WithBatches:
-    return _some_of(session, await session.server.broker.peek(c.topic, c.group, c.max_rows))
-
-
 def _some_of(session: Session, rows: Rows) -> WithBatches:
     """As many as a reply may carry."""
     runs, _, _ = cut(rows.runs, len(rows), session.server.limits.delivery_bytes)
@@ -538,67 +482,54 @@ def _some_of(session: Session, rows: Rows) -> WithBatches:
     return WithBatches(Taken(infos), batches)
 
 
-async def in_flight(session: Session, c: GroupName, frame: Frame) -> Any:
-    return await session.server.broker.in_flight(c.topic, c.group, c.max_rows)
+# --- the table
 
 
-async def dead_letters(session: Session, c: DeadLetters, frame: Frame) -> WithBatches:
-    found = await session.server.broker.dead_letters(c.topic, c.group, c.max_rows, c.first)
-    return _some_of(session, found)
+def _plain(operation: Operation) -> Handler:
+    """Call the verb of the operation with the fields of the request."""
+    assert operation.verb is not None
+    verb, arguments = operation.verb.__name__, operation.arguments
+    read = [(name, _READ.get(name)) for name in arguments]
+
+    async def call(session: Session, c: Control, frame: Frame) -> Any:
+        values = [
+            getattr(c, name) if convert is None else convert(getattr(c, name))
+            for name, convert in read
+        ]
+        answer = await getattr(session.server.broker, verb)(*values)
+        return _some_of(session, answer) if isinstance(answer, Rows) else answer
+
+    return call
 
 
-async def redrive(session: Session, c: Redrive, frame: Frame) -> Any:
-    return await session.server.broker.redrive(c.topic, c.group, c.offsets, _filter(c.filter))
+_READ: dict[str, Callable[[Any], Any]] = {"filter": _filter, "to": start_of}
+"""Fields that do not travel as they are."""
 
-
-async def discard(session: Session, c: Redrive, frame: Frame) -> Any:
-    return await session.server.broker.discard(c.topic, c.group, c.offsets, _filter(c.filter))
-
-
-async def cancel_delayed(session: Session, c: CancelDelayed, frame: Frame) -> Any:
-    return await session.server.broker.cancel(
-        c.topic, [(int(first), int(behind)) for first, behind in c.ranges]
-    )
-
-
-HANDLERS: dict[int, tuple[type[Control], Handler]] = {
-    Op.STAGE: (Stage, stage),
-    Op.COMMIT_STAGE: (CommitStage, commit_stage),
-    Op.ABORT_STAGE: (AbortStage, abort_stage),
-    Op.CREATE_TOPIC: (SetTopic, create_topic),
-    Op.CONFIGURE_TOPIC: (SetTopic, configure_topic),
-    Op.DELETE_TOPIC: (Name, delete_topic),
-    Op.TOPICS: (Name, topics),
-    Op.TOPIC_INFO: (Name, topic_info),
-    Op.TOPIC_STATS: (Name, topic_stats),
-    Op.BACKUP: (Name, backup),
-    Op.PURGE_TOPIC: (PurgeTopic, purge_topic),
-    Op.OPEN_READER: (OpenReader, open_reader),
-    Op.OPEN_FEED: (OpenFeed, open_feed),
-    Op.SEEK: (Seek, seek),
-    Op.COMMIT: (Commit, commit),
-    Op.POSITION: (StreamName, position),
-    Op.LAG: (StreamName, lag),
-    Op.CLOSE_STREAM: (CloseStream, close_stream),
-    Op.FETCH: (Fetch, fetch),
-    Op.FETCH_RANGE: (FetchRange, fetch_range),
-    Op.EXTENTS: (Extents, extents),
-    Op.WAIT_BEYOND: (WaitBeyond, wait_beyond),
-    Op.PUT_BACK: (CloseStream, put_back),
-    Op.JOIN_GROUP: (JoinGroup, join_group),
-    Op.TAKE_LEASED: (TakeLeased, take_leased),
-    Op.SETTLE: (Settle, settle),
-    Op.GROUPS: (GroupName, groups),
-    Op.GROUP_STATS: (GroupName, group_stats),
-    Op.PAUSE_GROUP: (PauseGroup, pause_group),
-    Op.RESET_GROUP: (ResetGroup, reset_group),
-    Op.DELETE_GROUP: (GroupName, delete_group),
-    Op.PEEK: (GroupName, peek),
-    Op.IN_FLIGHT: (GroupName, in_flight),
-    Op.DEAD_LETTERS: (DeadLetters, dead_letters),
-    Op.REDRIVE: (Redrive, redrive),
-    Op.CANCEL_DELAYED: (CancelDelayed, cancel_delayed),
-    Op.DISCARD: (Redrive, discard),
+_OWN: dict[Op, Handler] = {
+    Op.STAGE: stage,
+    Op.COMMIT_STAGE: commit_stage,
+    Op.CREATE_TOPIC: create_topic,
+    Op.CONFIGURE_TOPIC: configure_topic,
+    Op.TOPICS: topics,
+    Op.BACKUP: backup,
+    Op.OPEN_READER: open_reader,
+    Op.OPEN_FEED: open_feed,
+    Op.SEEK: seek,
+    Op.COMMIT: commit,
+    Op.POSITION: position,
+    Op.LAG: lag,
+    Op.CLOSE_STREAM: close_stream,
+    Op.FETCH: fetch,
+    Op.FETCH_RANGE: fetch_range,
+    Op.EXTENTS: extents,
+    Op.PUT_BACK: put_back,
+    Op.JOIN_GROUP: join_group,
+    Op.TAKE_LEASED: take_leased,
+    Op.SETTLE: settle,
 }
-
-__all__ = ["ANSWERED", "HANDLERS", "Take", "WithBatches"]
+HANDLERS: dict[int, tuple[Operation, Handler]] = {
+    op: (row, _OWN[op] if row.verb is None else _plain(row))
+    for op, row in OPERATIONS.items()
+    if row.verb is not None or op in _OWN
+}
+"""The other operations concern the connection itself or its hot paths: see Session.receive."""

@@ -30,11 +30,20 @@ from ..rows import Run
 from ..wire.faults import fault_of
 from ..wire.frames import Buffer, Frame, encode_frame
 from ..wire.hello import DURATIONS
-from ..wire.operations import CancelPiece, Control, Fault, Op, Open, RunInfo, encode
+from ..wire.operations import (
+    OPERATIONS,
+    CancelPiece,
+    Control,
+    Fault,
+    Op,
+    Open,
+    RunInfo,
+    Take,
+    encode,
+)
 from . import requests
 from .connection import Connection
 from .publishing import Publishes
-from .rules import RULES
 from .streams import Member, Stream
 
 if TYPE_CHECKING:
@@ -140,7 +149,7 @@ class Session:
             self._check_still(stream)
         for request, (op, control) in list(self._waits.items()):
             try:
-                RULES[Op(op)].check(self, control)
+                OPERATIONS[Op(op)].rule.check(self, control)
             except FlintError as error:
                 self._refused[request] = error
                 self._tasks[request].cancel()
@@ -339,13 +348,13 @@ class Session:
         if frame.id in self._tasks or frame.id in self._takes:
             raise MalformedFrame(f"request {frame.id} is under way already")
         self.check_requests()
-        kind, work = handler
-        control = self.control(frame, kind)
+        operation, work = handler
+        control = self.control(frame, operation.request)
         for name in _NAMES:
             if isinstance(getattr(control, name, None), list | dict):
-                raise InvalidRequest(f"{kind.__name__}: {name} is no list and no map")
-        RULES[Op(frame.op)].check(self, control)
-        waits = frame.op in _WAIT
+                raise InvalidRequest(f"{type(control).__name__}: {name} is no list and no map")
+        operation.rule.check(self, control)
+        waits = operation.may_wait
         if waits:
             self._waits[frame.id] = (frame.op, control)
         self.run(frame.id, work(self, control, frame), waits=waits)
@@ -388,8 +397,8 @@ class Session:
             self.reply(request, answer)
 
     def _take(self, frame: Frame) -> None:
-        wanted = self.control(frame, requests.Take)
-        RULES[Op.TAKE].check(self, wanted)
+        wanted = self.control(frame, Take)
+        OPERATIONS[Op.TAKE].rule.check(self, wanted)
         stream = self.stream(wanted.stream)
         if not isinstance(stream, Stream):
             raise InvalidRequest("a member of a group takes under a lease: TAKE_LEASED")
@@ -463,9 +472,6 @@ class Session:
 
 _NAMES = ("topic", "name", "group", "pattern", "writer", "part")
 """What the broker looks things up by."""
-
-_WAIT = frozenset({Op.FETCH, Op.TAKE_LEASED, Op.WAIT_BEYOND})
-"""What may wait for messages, for ever."""
 
 _decoders: dict[type[Control], Any] = {}
 

@@ -15,7 +15,7 @@ from ..model import Missed
 from ..pace import pace
 from ..rows import Rows, Run
 from ..wire.operations import Op, Taken, encode
-from .rules import Need
+from ..wire.rules import Need
 
 if TYPE_CHECKING:
     from .session import Session

@@ -1,4 +1,9 @@
-"""The operations of the native protocol, and the control parts they come with.
+"""The operations of the native protocol: their numbers, their control parts, and one table of them.
+
+A new operation is a number in `Op`, a control part, and a row in `OPERATIONS`. If its control part
+holds just the arguments of a verb of BrokerApi, the row names the verb; the server then needs
+nothing more, and the client one line in `remote/broker.py`. Otherwise `servers/requests.py` has a
+function for it. Tests compare docs/security.md and docs/reference/protocol.md with the table.
 
 Every control part is a MessagePack array, its fields in the order they have here; docs/reference/
 protocol.md says what they mean. Fields are only ever added at the end: a receiver takes the default
@@ -7,10 +12,17 @@ for one that is missing and ignores those it does not know.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
+
+from ..broker_api import BrokerApi
+from . import rules
+from .rules import Rule
 
 
 class Op(IntEnum):
@@ -362,7 +374,7 @@ class Redrive(Control):
 
 class CancelDelayed(Control):
     topic: Any
-    ranges: list[list[int]]
+    ranges: list[tuple[int, int]]
 
 
 class Fault(Control):
@@ -378,3 +390,91 @@ _encoder = msgspec.msgpack.Encoder()
 
 def encode(control: Any) -> bytes:
     return _encoder.encode(control)
+
+
+# --- the table
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    op: Op
+    request: type[Control]
+    rule: Rule
+    verb: Callable[..., Any] | None = None
+    """The verb of BrokerApi that takes the fields of the request, and whose value is the answer."""
+    may_repeat: bool = True
+    """Whether a client may ask again when it does not know if it was carried out."""
+    may_wait: bool = False
+    """Whether it may wait for messages, for ever: draining does not wait for it."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """The fields of the request that the verb takes: all it has parameters for."""
+        assert self.verb is not None
+        return list(inspect.signature(self.verb).parameters)[1:]
+
+    @property
+    def answer(self) -> Any:
+        """What the answer is decoded as."""
+        return get_type_hints(self.verb)["return"]
+
+
+OPERATIONS: dict[Op, Operation] = {
+    row.op: row
+    for row in (
+        Operation(Op.OPEN, Open, rules.OPEN),
+        Operation(Op.PING, Control, rules.ANYBODY),
+        Operation(Op.CANCEL, CancelPiece, rules.ANYBODY),
+        Operation(Op.GOODBYE, Control, rules.ANYBODY),
+        Operation(Op.PUBLISH, Publish, rules.PUBLISH),
+        Operation(Op.STAGE, Stage, rules.STAGE),
+        Operation(Op.COMMIT_STAGE, CommitStage, rules.WRITER),
+        Operation(Op.ABORT_STAGE, AbortStage, rules.WRITER, BrokerApi.abort),
+        Operation(Op.CREATE_TOPIC, SetTopic, rules.SETS),
+        Operation(Op.CONFIGURE_TOPIC, SetTopic, rules.SETS),
+        Operation(Op.DELETE_TOPIC, Name, rules.NAMED, BrokerApi.delete_topic, may_repeat=False),
+        Operation(Op.TOPICS, Name, rules.LIST),
+        Operation(Op.TOPIC_INFO, Name, rules.SEE, BrokerApi.topic_info),
+        Operation(Op.TOPIC_STATS, Name, rules.SEE, BrokerApi.topic_stats),
+        Operation(Op.BACKUP, Name, rules.EVERYTHING, may_repeat=False),
+        Operation(Op.PURGE_TOPIC, PurgeTopic, rules.NAMED, BrokerApi.purge_topic, may_repeat=False),
+        Operation(Op.OPEN_READER, OpenReader, rules.CONSUME),
+        Operation(Op.OPEN_FEED, OpenFeed, rules.FEED),
+        Operation(Op.TAKE, Take, rules.STREAM),
+        Operation(Op.SEEK, Seek, rules.STREAM),
+        Operation(Op.COMMIT, Commit, rules.STREAM),
+        Operation(Op.POSITION, Stream, rules.STREAM),
+        Operation(Op.LAG, Stream, rules.STREAM),
+        Operation(Op.CLOSE_STREAM, CloseStream, rules.ANYBODY),
+        Operation(Op.FETCH, Fetch, rules.CONSUME, may_wait=True),
+        Operation(Op.FETCH_RANGE, FetchRange, rules.CONSUME),
+        Operation(Op.PUT_BACK, CloseStream, rules.STREAM),
+        Operation(Op.EXTENTS, Extents, rules.EACH_TOPIC),
+        Operation(
+            Op.WAIT_BEYOND, WaitBeyond, rules.EACH_OFFSET, BrokerApi.wait_beyond, may_wait=True
+        ),
+        Operation(Op.JOIN_GROUP, JoinGroup, rules.CONSUME),
+        Operation(Op.TAKE_LEASED, TakeLeased, rules.STREAM, may_wait=True),
+        Operation(Op.SETTLE, Settle, rules.STREAM),
+        Operation(Op.GROUPS, GroupName, rules.LOOK, BrokerApi.groups),
+        Operation(Op.GROUP_STATS, GroupName, rules.LOOK, BrokerApi.group_stats),
+        Operation(Op.PAUSE_GROUP, PauseGroup, rules.ADMINISTER, BrokerApi.pause_group),
+        Operation(
+            Op.RESET_GROUP, ResetGroup, rules.ADMINISTER, BrokerApi.reset_group, may_repeat=False
+        ),
+        Operation(
+            Op.DELETE_GROUP, GroupName, rules.ADMINISTER, BrokerApi.delete_group, may_repeat=False
+        ),
+        Operation(Op.PEEK, GroupName, rules.CONSUME, BrokerApi.peek),
+        Operation(Op.IN_FLIGHT, GroupName, rules.LOOK, BrokerApi.in_flight),
+        Operation(Op.DEAD_LETTERS, DeadLetters, rules.CONSUME, BrokerApi.dead_letters),
+        Operation(Op.REDRIVE, Redrive, rules.ADMINISTER, BrokerApi.redrive, may_repeat=False),
+        Operation(Op.DISCARD, Redrive, rules.ADMINISTER, BrokerApi.discard, may_repeat=False),
+        Operation(
+            Op.CANCEL_DELAYED, CancelDelayed, rules.PUBLISH, BrokerApi.cancel, may_repeat=False
+        ),
+    )
+}
+"""Everything a client may send. What only a server sends has no row."""
+
+BY_VERB = {row.verb.__name__: row for row in OPERATIONS.values() if row.verb is not None}

@@ -17,8 +17,7 @@ from flintmq.servers.http.limits import HttpLimits
 from flintmq.servers.http.pages import Pages
 from flintmq.servers.http.server import HttpServer
 from flintmq.servers.http.state import HttpState
-from flintmq.servers.rules import RULES
-from flintmq.wire.operations import Op
+from flintmq.wire.operations import OPERATIONS, Op
 
 from .conftest import Caller, KeyGate
 
@@ -91,7 +90,7 @@ SAME_AS = {
 def test_a_route_asks_for_what_the_native_operation_asks_for() -> None:
     needs = {name_of(route): route.rule.text for route in ROUTES}
     assert {name: needs[name] for name in SAME_AS} == {
-        name: RULES[op].text for name, op in SAME_AS.items()
+        name: OPERATIONS[op].rule.text for name, op in SAME_AS.items()
     }
 
 
