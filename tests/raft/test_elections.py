@@ -29,7 +29,7 @@ from flintmq.raft.candidate import Candidate, PreCandidate
 from flintmq.raft.follower import Follower
 from flintmq.raft.leader import Leader
 from flintmq.raft.roles import TRANSITIONS, RoleName
-from flintmq.testing.raft_cluster import RaftCluster, elected_cluster, lone_leader
+from tests.raft.cluster import RaftCluster, elected_cluster, lone_leader
 
 PLAIN: dict[str, Any] = {"pre_vote": False, "check_quorum": False}
 BOTH_WAYS = pytest.mark.parametrize("pre_vote", [False, True], ids=["vote", "pre-vote"])

@@ -11,7 +11,7 @@ from flintmq.raft import Message
 from flintmq.raft import MessageKind as Kind
 from flintmq.raft.inflights import Inflights
 from flintmq.raft.progress import Progress, ProgressState
-from flintmq.testing.raft_cluster import RaftCluster, lone_leader
+from tests.raft.cluster import RaftCluster, lone_leader
 
 
 def replicating(**options: Any) -> RaftCluster:

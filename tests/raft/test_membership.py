@@ -23,7 +23,7 @@ from flintmq.raft import (
 )
 from flintmq.raft import MessageKind as Kind
 from flintmq.raft.membership import changed, check_is_sound
-from flintmq.testing.raft_cluster import RaftCluster, elected_cluster, lone_leader
+from tests.raft.cluster import RaftCluster, elected_cluster, lone_leader
 
 SWAP = MembershipChange((Step(Action.REMOVE, 3), Step(Action.ADD_VOTER, 4)))
 

@@ -13,7 +13,7 @@ import pytest
 
 from flintmq.raft import Entry, HardState, Membership, MemoryStorage, Message, RaftNode, Settings
 from flintmq.raft import MessageKind as Kind
-from flintmq.testing.raft_cluster import RaftCluster, elected_cluster, lone_leader
+from tests.raft.cluster import RaftCluster, elected_cluster, lone_leader
 
 
 def lone_candidate(**options: Any) -> RaftCluster:

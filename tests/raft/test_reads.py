@@ -7,7 +7,7 @@ import pytest
 from flintmq.errors import InvalidRequest, NotLeader
 from flintmq.raft import Message, Settings, remove
 from flintmq.raft import MessageKind as Kind
-from flintmq.testing.raft_cluster import RaftCluster, elected_cluster, lone_leader
+from tests.raft.cluster import RaftCluster, elected_cluster, lone_leader
 
 
 def read(cluster: RaftCluster, node: int, context: bytes) -> list[tuple[int, bytes]]:

@@ -11,7 +11,7 @@ from flintmq.errors import InvalidRequest, NotLeader, TooMuchUncommitted
 from flintmq.raft import Entry, HardState, Message, RaftNode, Snapshot
 from flintmq.raft import MessageKind as Kind
 from flintmq.raft.progress import ProgressState
-from flintmq.testing.raft_cluster import RaftCluster, elected_cluster, lone_leader
+from tests.raft.cluster import RaftCluster, elected_cluster, lone_leader
 
 PLAIN: dict[str, Any] = {"pre_vote": False, "check_quorum": False}
 

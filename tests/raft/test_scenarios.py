@@ -43,7 +43,7 @@ from flintmq.raft import (
     Step,
     Transition,
 )
-from flintmq.testing.raft_cluster import RaftCluster
+from tests.raft.cluster import RaftCluster
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 SIGNS = {"+": Action.ADD_VOTER, "~": Action.ADD_LEARNER, "-": Action.REMOVE}

@@ -22,7 +22,7 @@ from flintmq.raft import (
 )
 from flintmq.raft import MessageKind as Kind
 from flintmq.raft.progress import ProgressState
-from flintmq.testing.raft_cluster import RaftCluster, elected_cluster, lone_leader
+from tests.raft.cluster import RaftCluster, elected_cluster, lone_leader
 
 ELEVEN = Snapshot(index=11, term=11, membership=Membership(voters=(1, 2, 3)))
 

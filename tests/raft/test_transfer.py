@@ -7,7 +7,7 @@ import pytest
 from flintmq.errors import LeadershipMoving
 from flintmq.raft import Action, Membership, MembershipChange, Message, Step, remove
 from flintmq.raft import MessageKind as Kind
-from flintmq.testing.raft_cluster import RaftCluster, elected_cluster
+from tests.raft.cluster import RaftCluster, elected_cluster
 
 
 def transfer(cluster: RaftCluster, successor: int, *, asked: int | None = None) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.testing.linearizability import (
+from tests.simulation.linearizability import (
     NEVER,
     Operation,
     append_log,

@@ -12,9 +12,9 @@ import pytest
 from flintmq.raft import Entry, Message, MessageKind
 from flintmq.raft.leader import Leader
 from flintmq.raft.log import RaftLog
-from flintmq.testing.simulate import main
-from flintmq.testing.simulation.machine import Machine, OffsetBroken, TopicProposer
-from flintmq.testing.simulation.world import SimulationFailed, World, simulate
+from tests.simulation.__main__ import main
+from tests.simulation.machine import Machine, OffsetBroken, TopicProposer
+from tests.simulation.world import SimulationFailed, World, simulate
 
 SEEDS_PER_TEST = 10
 
@@ -49,7 +49,7 @@ def test_the_story_does_not_depend_on_the_process_that_tells_it() -> None:
     """Hidden entropy would come from the order of hashed things; another hash seed shows it."""
     told = []
     for hash_seed in ("1", "2"):
-        command = [sys.executable, "-m", "flintmq.testing.simulate", "--seeds", "30:36", "--trace"]
+        command = [sys.executable, "-m", "tests.simulation", "--seeds", "30:36", "--trace"]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         done = subprocess.run(command, env=environment, capture_output=True, check=True)
         told.append(done.stdout[: done.stdout.rindex(b"seconds")])

@@ -1,7 +1,7 @@
 """A whole Raft group in one thread, moved by hand: for tests that tell one story.
 
 Disks are instant unless held; messages wait in a queue until `settle`, and links can be cut. No
-time passes by itself. For chance, delay and crashes see `flintmq.testing.simulation`.
+time passes by itself. For chance, delay and crashes see `tests.simulation`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs the simulator: `python -m flintmq.testing.simulate --seeds A:B [--nodes N] [--trace]`.
+"""Runs the simulator: `python -m tests.simulation --seeds A:B [--nodes N] [--trace]`.
 
 Prints what happened in sum and ends with exit code 0; at the first seed that breaks a promise it
 prints the seed and what it broke, and ends with 1. `--keep-going` collects all of them.
@@ -13,14 +13,14 @@ import sys
 import time
 from collections import Counter
 
-from flintmq.testing.simulation.world import SimulationFailed, simulate
+from tests.simulation.world import SimulationFailed, simulate
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m flintmq.testing.simulate",
+        prog="python -m tests.simulation",
         description="Clusters from one seed each, through crashes, partitions and lost disks.",
-        epilog="example: python -m flintmq.testing.simulate --seeds 0:200 --nodes 5",
+        epilog="example: python -m tests.simulation --seeds 0:200 --nodes 5",
     )
     parser.add_argument("--seeds", default="0:100", metavar="A:B", help="from A up to, not with, B")
     parser.add_argument("--nodes", type=int, metavar="N", help="founders, 1 to 7; else by seed")

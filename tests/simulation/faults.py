@@ -16,11 +16,11 @@ from flintmq.raft import (
     add_voter,
     remove,
 )
-from flintmq.testing.simulation.plan import MS
+from tests.simulation.plan import MS
 
 if TYPE_CHECKING:
-    from flintmq.testing.simulation.server import Server
-    from flintmq.testing.simulation.world import World
+    from tests.simulation.server import Server
+    from tests.simulation.world import World
 
 MEMBERS_MAX = 7
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flintmq.testing.linearizability import NEVER, Operation
-from flintmq.testing.simulation.plan import MS
+from tests.simulation.linearizability import NEVER, Operation
+from tests.simulation.plan import MS
 
 if TYPE_CHECKING:
-    from flintmq.testing.simulation.server import Server
-    from flintmq.testing.simulation.world import World
+    from tests.simulation.server import Server
+    from tests.simulation.world import World
 
 PATIENCE_US = 1500 * MS
 

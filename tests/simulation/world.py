@@ -17,13 +17,13 @@ from typing import Any
 from flintmq.errors import FlintError, ProposalRefused
 from flintmq.raft import LEAVE_JOINT, Membership, TraceEvent
 from flintmq.raft.leader import Leader
-from flintmq.testing.linearizability import Operation, append_log, is_linearizable
-from flintmq.testing.simulation.clients import Client, Reader, known
-from flintmq.testing.simulation.faults import Faults
-from flintmq.testing.simulation.invariants import Invariants, Violation
-from flintmq.testing.simulation.network import SimulatedNetwork
-from flintmq.testing.simulation.plan import MS, draw_plan
-from flintmq.testing.simulation.server import Server
+from tests.simulation.clients import Client, Reader, known
+from tests.simulation.faults import Faults
+from tests.simulation.invariants import Invariants, Violation
+from tests.simulation.linearizability import Operation, append_log, is_linearizable
+from tests.simulation.network import SimulatedNetwork
+from tests.simulation.plan import MS, draw_plan
+from tests.simulation.server import Server
 
 CALM_US_MAX = 60_000 * MS
 CALM_PATIENCE_US = 2_000 * MS

@@ -29,11 +29,11 @@ from flintmq.raft import (
     describe_bytes,
 )
 from flintmq.raft.leader import Leader
-from flintmq.testing.simulation.disk import SimulatedDisk
-from flintmq.testing.simulation.machine import Machine, OffsetBroken, TopicProposer
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.machine import Machine, OffsetBroken, TopicProposer
 
 if TYPE_CHECKING:
-    from flintmq.testing.simulation.world import World
+    from tests.simulation.world import World
 
 CHUNK_BYTES = 256
 

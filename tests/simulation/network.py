@@ -8,7 +8,7 @@ from flintmq.raft import Message, MessageKind
 from flintmq.wire.raft_messages import decode_message, encode_message
 
 if TYPE_CHECKING:
-    from flintmq.testing.simulation.world import World
+    from tests.simulation.world import World
 
 
 class SimulatedNetwork:

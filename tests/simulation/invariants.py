@@ -22,8 +22,8 @@ from flintmq.errors import LogCompacted
 from flintmq.raft import Entry, EntryKind, Message, MessageKind, ReadState, Ready, TraceEvent
 
 if TYPE_CHECKING:
-    from flintmq.testing.simulation.server import Server
-    from flintmq.testing.simulation.world import World
+    from tests.simulation.server import Server
+    from tests.simulation.world import World
 
 
 class Violation(AssertionError):
