@@ -63,7 +63,7 @@ def digest(broker: Broker) -> dict[str, Any]:
     state = broker.shard.state
     staging, remembered = state.staging, state.remembered
     return {
-        "ids": (state.last_topic_id, state.epoch),
+        "ids": state.last_topic_id,
         "remembered": (
             remembered.age_ms,
             remembered.bytes_max,

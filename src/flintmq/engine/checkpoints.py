@@ -213,7 +213,7 @@ class Checkpoints:
             applied,
             self._host.position_behind(applied),
             state.last_topic_id,
-            epoch=state.epoch,
+            epoch=max(state.epoch, self._shard.term),
             time_ms=self._shard.clock.now_ms(),
             producer_limits=(remembered.age_ms, remembered.bytes_max),
             producer_time=remembered.time_ms,

@@ -36,12 +36,18 @@ class CommandLog(Protocol):
 
     is_instant: bool
     """Whether a command is committed in the step that submits it."""
+    term: int
+    """Under which commands are submitted."""
     index: int
     """Of the last command that was submitted, here or by who led before."""
     submitted_bytes: int
     """All that was submitted since this log was opened."""
 
     def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> Entry: ...
+
+    def begin_term(self, above: int, on_durable: Callable[[], None]) -> None:
+        """Somebody begins to lead: `term` is one that nobody had before, and above a number. Told
+        once that is so for good, whatever happens to this node."""
 
 
 class InstantLog:
@@ -50,8 +56,12 @@ class InstantLog:
     is_instant = True
 
     def __init__(self) -> None:
-        self.index = self.submitted_bytes = 0
+        self.term = self.index = self.submitted_bytes = 0
 
     def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> Entry:
         self.index += 1
-        return Entry(self.index, 0, 0)
+        return Entry(self.index, self.term, 0)
+
+    def begin_term(self, above: int, on_durable: Callable[[], None]) -> None:
+        self.term = max(self.term, above) + 1
+        on_durable()

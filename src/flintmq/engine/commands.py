@@ -156,7 +156,7 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
 
 
 class BeginEpoch(msgspec.Struct, frozen=True, tag="begin_epoch", array_like=True):
-    """From now on, lease tokens begin with this."""
+    """From now on, lease tokens begin with this. Earlier versions wrote it; now it is the term."""
 
     epoch: int
 

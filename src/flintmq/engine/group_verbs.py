@@ -57,14 +57,14 @@ class GroupVerbs:
                 "start='committed' is what a known group does anyway; a new one begins at "
                 "'earliest', 'latest', an offset or a datetime"
             )
-        epoch = await self._shard.epoch()
+        term = await self._shard.wait_term()
         found = await self._topics.obtain_for(group, topic, auto_create)
         known = found.queues.get(group)
         if known is None:
             known = await self._create_group(found, group, order, filter, start)
         _check_same(found, known, order, filter, start)
         known.is_ending |= self._is_ending
-        known.queue.begin_tokens(epoch << 40)
+        known.queue.begin_tokens(term << 40)
         self._holders += 1
         label = holder if holder not in known.members else f"{holder}#{self._holders}"
         return Member(known, label)

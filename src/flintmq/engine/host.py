@@ -212,7 +212,7 @@ class Host:
                 await restore(state, manifest, self.store, pace)
             head = self.checkpoints.manifest.head
             found = await replay(self._journal, log.group, head.checkpoint, shard.proposer, pace)
-            log.go_on_behind(found.index, is_behind=found.is_behind)
+            log.go_on_behind(found.index, found.term, is_behind=found.is_behind)
             shard.proposer.applied = found.index
             self._replayed_bytes = found.bytes
             self._note_backlog()

@@ -1,4 +1,9 @@
-"""The command log of one node: what is in its journal is committed."""
+"""The command log of one node: what is in its journal is committed.
+
+The term is raised by a hard state in the journal whenever somebody begins to lead, at each start
+too. What is submitted under it lies behind that, so an entry is never there without its term; what
+leaves this node without an entry, a lease token, waits for it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 
-from ..storage.frames import ENTRY, RESTART, Record
+from ..storage.frames import ENTRY, RESTART, Record, State
 from ..storage.group_commit import GroupCommit
 from .command_log import Entry
 from .commands import Command, encode_command
@@ -17,16 +22,17 @@ class JournalLog:
 
     is_instant = False
 
-    def __init__(self, *, group: int = 0, term: int = 1) -> None:
+    def __init__(self, group: int = 0) -> None:
         self._commit: GroupCommit
         self._on_committed: Callable[[int], None]
         self._on_due: Callable[[], object]
         self.bytes_due: float = inf
         """When it is time for a checkpoint, by `submitted_bytes`."""
-        self.group, self.term, self.index = group, term, 0
+        self.group, self.term, self.index = group, 0, 0
         self._is_behind = False
         self._tickets: deque[tuple[int, int]] = deque()
         self._on_written: deque[tuple[int, Callable[[], None]]] = deque()
+        self._on_term: deque[tuple[int, Callable[[], None]]] = deque()
         self.submitted_bytes = 0
 
     def write_to(
@@ -39,10 +45,16 @@ class JournalLog:
         checkpoint."""
         self._commit, self._on_committed, self._on_due = commit, on_committed, on_due
 
-    def go_on_behind(self, index: int, *, is_behind: bool) -> None:
-        """The log was read up to `index`. If the journal itself ends before that, `is_behind`, it
-        begins anew there."""
-        self.index, self._is_behind = index, is_behind
+    def go_on_behind(self, index: int, term: int, *, is_behind: bool) -> None:
+        """The log was read up to `index`, the last term is `term`. If the journal itself ends
+        before that, `is_behind`, it begins anew there."""
+        self.index, self.term, self._is_behind = index, term, is_behind
+
+    def begin_term(self, above: int, on_durable: Callable[[], None]) -> None:
+        self.term = max(self.term, above) + 1
+        state = State(self.term, commit=self.index)
+        ticket = self._commit.submit([state.record(self.group)], must_sync=True)
+        self._on_term.append((ticket, on_durable))
 
     def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> Entry:
         """`on_written` is called once it is written, which may be long before it is synced; not at
@@ -68,6 +80,8 @@ class JournalLog:
             self._on_written.popleft()[1]()
 
     def durable_up_to(self, ticket: int) -> None:
+        while self._on_term and self._on_term[0][0] <= ticket:
+            self._on_term.popleft()[1]()
         index = 0
         tickets = self._tickets
         while tickets and tickets[0][0] <= ticket:

@@ -89,6 +89,21 @@ class Proposer:
         self.full: StorageFull | None = None
         """Why publishers are refused; consumers go on."""
         self.applied = log.index
+        self._term_begun: _Wait | None = None
+
+    # --- leading
+
+    def begin_term(self, above: int) -> None:
+        """Propose under a new term from now on, above that number."""
+        if self.failure is not None:
+            raise again(self.failure)
+        self._term_begun = _Wait()
+        self.log.begin_term(above, self._term_begun.written)
+
+    async def wait_term(self) -> None:
+        """Wait until nobody can ever lead under our term again."""
+        while (begun := self._term_begun) is not None and not begun.future.done():
+            await asyncio.shield(begun.future)
 
     # --- proposing
 
@@ -218,6 +233,8 @@ class Proposer:
         """The log has stopped: what was proposed may or may not be in it."""
         if self.failure is None:
             self.failure = cause
+        if self._term_begun is not None:
+            self._term_begun.failed(again(cause))
         flying, self._flying = self._flying, deque()
         for proposal in flying:
             self._fail(proposal, OutcomeUnknown(str(cause)))

@@ -10,6 +10,7 @@ from time import perf_counter
 from ..errors import BrokerFailed, Corrupt, FlintError
 from ..logs import event
 from ..storage.filesystem import FileSystem
+from ..storage.frames import State
 from ..storage.journal import TORN, Journal, TornTail
 from ..storage.manifest import Manifest, ManifestStore, check_not_lost
 from ..storage.segments import SegmentStore
@@ -105,6 +106,8 @@ class Replayed:
     """The last one."""
     is_behind: bool = False
     """Whether the journal ends before the checkpoint, and has to begin anew behind it."""
+    term: int = 0
+    """The last one the journal knows."""
     records: int = 0
     bytes: int = 0
 
@@ -114,7 +117,16 @@ async def replay(
 ) -> Replayed:
     """Apply what the journal has behind a checkpoint."""
     replayed = Replayed(checkpoint)
-    known = journal.groups().get(group)
+    known, hard = journal.groups().get(group), journal.states().get(group, State(0))
+    replayed.term = max(hard.term, known.last_term if known is not None else 0)
+    # A hard state lies behind what was committed when it was written.
+    last = max(checkpoint, known.next_index - 1 if known is not None else 0)
+    if hard.commit > last:
+        raise Corrupt(
+            f"the journal says that index {hard.commit} was written, but journal and checkpoint "
+            f"end with {last}: files are missing; restore a backup, or see what "
+            "`flintmq log repair` can save"
+        )
     if known is None:
         return replayed
     if known.first_index > checkpoint + 1:

@@ -28,7 +28,7 @@ from ..model import TopicOptions
 from ..patterns import is_literal
 from ..rows import Decoder
 from .command_log import InstantLog
-from .commands import BeginEpoch, Command
+from .commands import Command
 from .leading.feeds import FeedBoard
 from .leading.topic import LeadingTopic, Surroundings
 from .proposer import Done, Proposer, wait_for
@@ -81,8 +81,6 @@ class Shard:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changing = asyncio.Lock()
         self._last_change: Done = None
-        self._epoch_begun: Done = None
-        self._has_epoch = False
 
     # --- leading
 
@@ -94,6 +92,7 @@ class Shard:
     ) -> None:
         """Begin to decide, with what is applied."""
         await self.proposer.wait_applied()
+        self.proposer.begin_term(self.state.epoch)
         self.state.observer = self
         for topic in list(self.state.by_id.values()):
             self._lead(topic).take_up(reclaim_seconds)
@@ -101,7 +100,6 @@ class Shard:
         self.staging = self.state.staging
         if not self.proposer.is_instant:
             self.staging = self.staging.copy()
-        self._has_epoch, self._epoch_begun = self.proposer.is_instant, None
         self.refusal = None
 
     def give_up_lead(self) -> None:
@@ -140,17 +138,18 @@ class Shard:
                 "connect_sync, which serves every thread"
             )
 
-    async def epoch(self) -> int:
-        """What lease tokens begin with: a number that nobody who led before has used, durably so
-        before it is used."""
+    @property
+    def term(self) -> int:
+        """Under which this shard leads, or led."""
+        return self.proposer.log.term
+
+    async def wait_term(self) -> int:
+        """The term, once it is durable. Lease tokens begin with it: nobody who led before has used
+        it, and nobody who leads later will."""
         self.check_open()
-        if not self._has_epoch:
-            if self._epoch_begun is None:
-                self._epoch_begun = self.proposer.change(BeginEpoch(self.state.epoch + 1))
-            await wait_for(self._epoch_begun)
-            self.check_open()
-            self._has_epoch = True
-        return self.state.epoch
+        await self.proposer.wait_term()
+        self.check_open()
+        return self.term
 
     # --- changes of topics
 

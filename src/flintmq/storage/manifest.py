@@ -142,7 +142,7 @@ class Manifest(msgspec.Struct, frozen=True):
     topics: list[TopicState] = []
     stages: list[WriterState] = []
     epoch: int = 0
-    """What the last lease tokens begin with."""
+    """The last term, or what an earlier version had in its place: lease tokens begin with it."""
     time_ms: int = 0
     """The broker's time when it was written: after a restart it is not earlier."""
     producer_limits: tuple[int, int] | None = None

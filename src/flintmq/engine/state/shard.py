@@ -52,7 +52,8 @@ class ShardState:
         self.by_id: dict[int, TopicState] = {}
         self.last_topic_id = 0
         self.epoch = 0
-        """What the last lease tokens begin with."""
+        """What lease tokens have begun with, by the last checkpoint, or by an earlier version: who
+        begins to lead takes a term above it. A checkpoint has the term here, so it may differ."""
         self.staging = staging
         self.remembered = Remembered()
         """Of durable topics: it follows from commands, and from nothing else."""

@@ -2,7 +2,7 @@
 
 HermesMQ numbers every delivery; the engine has a token for a grant of many, and offsets. Ids are
 the server's, not a connection's: a client may poll by one and ack by another. They begin with the
-epoch of the broker's tokens, which is journaled, so none is ever given out twice.
+term of the broker's tokens, which is journaled, so none is ever given out twice.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 
 ALIASES_MAX = 8
 """Ids of one message in the hands of one subscriber that all mean its last delivery."""
-_EPOCH = ~((1 << 40) - 1)
-"""The bits of a token that are the epoch."""
+_TERM = ~((1 << 40) - 1)
+"""The bits of a token that are the term."""
 
 
 class Owner(Protocol):
@@ -125,7 +125,7 @@ class Hold:
         return deliveries, encoded
 
     def next_id(self, token: int) -> int:
-        return (token & _EPOCH) + next(self._numbers)
+        return (token & _TERM) + next(self._numbers)
 
     def forget(self, delivery: Delivery) -> None:
         for number in delivery.ids:
