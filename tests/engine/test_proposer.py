@@ -25,6 +25,9 @@ class Log:
         self.index += 1
         return Entry(self.index, self.term, 10)
 
+    def begin_term(self, above: int, on_durable: Callable[[], None]) -> None:
+        raise AssertionError("nobody begins to lead here")
+
 
 class Told:
     """Who proposed something."""
