@@ -78,7 +78,7 @@ def test_the_core_needs_two_packages_and_no_more() -> None:
         if "extra ==" not in line
     ]
 
-    assert sorted(re.split(r"[<>=!~\[ ]", line)[0] for line in required) == ["crc32c", "msgspec"]
+    assert sorted(re.split(r"[<>=!~\[ ]", line)[0] for line in required) == ["fastcrc", "msgspec"]
 
 
 def of_spark(path: Path) -> list[pytest.MarkDecorator]:

@@ -72,7 +72,7 @@ def test_the_core_runs_with_two_packages_beside_it(built: Built, tmp_path: Path)
     names = "print(*sorted(d.name.lower() for d in importlib.metadata.distributions()))"
     installed = run(python, "-c", f"import importlib.metadata; {names}", cwd=tmp_path)
 
-    assert installed.split() == ["crc32c", "flintmq", "msgspec"]
+    assert installed.split() == ["fastcrc", "flintmq", "msgspec"]
     assert run(python, "-c", IN_MEMORY, cwd=tmp_path) == "42\n"
     asked = subprocess.run([python.parent / "flintmq", "serve"], capture_output=True, text=True)
     assert asked.returncode == 2

@@ -10,8 +10,8 @@ import struct
 from itertools import accumulate, pairwise
 from typing import Any
 
-import crc32c
 import msgspec
+from fastcrc.crc32 import iscsi as crc32c
 
 HEADER = struct.Struct("<IBBHQQII")
 BATCH = struct.Struct("<4sBBBBIIIIIIQqqII")
@@ -90,11 +90,11 @@ def encode_batch(values: list[bytes]) -> bytes:
     decided = struct.pack(
         "<4sBBBBIIIIIQ", b"FMQB", 1, 1, 0, 0, 0, len(values), 0, len(payload), len(payload), 0
     )
-    checksum = crc32c.crc32c(payload, crc32c.crc32c(decided))
+    checksum = crc32c(payload, crc32c(decided))
     head = BATCH.pack(
         b"FMQB", 1, 1, 0, 0, 0, len(values), 0, len(payload), len(payload), checksum, 0, -1, 0, 0, 0
     )[:-4]
-    return head + struct.pack("<I", crc32c.crc32c(head)) + payload
+    return head + struct.pack("<I", crc32c(head)) + payload
 
 
 def decode_batch(data: bytes) -> tuple[int, list[bytes], bytes]:

@@ -16,7 +16,7 @@ from ..installing import remedy
 from .findings import Finding, ok, warn
 
 PACKAGES = (
-    *("msgspec", "crc32c", "uvloop", "pyarrow", "lz4", "backports.zstd", "fastavro", "click"),
+    *("msgspec", "fastcrc", "uvloop", "pyarrow", "lz4", "backports.zstd", "fastavro", "click"),
     *("starlette", "uvicorn", "httptools", "pyyaml", "rich", "pyspark", "opentelemetry-api"),
 )
 MEMORY_BYTES_FEW = 256 << 20
