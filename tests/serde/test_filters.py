@@ -20,16 +20,8 @@ from hypothesis import strategies as st
 from flintmq.batch import BatchBuilder, RowSource
 from flintmq.errors import InvalidRequest
 from flintmq.rows import Message, Origin
-from flintmq.serde import filters
-from flintmq.serde.filters import (
-    DEPTH_MAX,
-    FUNCTIONS,
-    NAMES,
-    NODES_MAX,
-    TEXT_LENGTH_MAX,
-    CompiledFilter,
-    compile_filter,
-)
+from flintmq.serde.filters import CompiledFilter, code, compile_filter
+from flintmq.serde.filters.grammar import DEPTH_MAX, FUNCTIONS, NAMES, NODES_MAX, TEXT_LENGTH_MAX
 
 ORIGIN = Origin("orders.eu", 3)
 
@@ -505,13 +497,13 @@ def test_size_and_depth_have_limits_that_are_named() -> None:
 
 def test_what_the_user_wrote_never_becomes_part_of_code(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
-    compiled_by = filters._Writer.compiled
+    compiled_by = code._Writer.compiled
 
     def spy(writer: Any, code: str) -> Any:
         written.append(code)
         return compiled_by(writer, code)
 
-    monkeypatch.setattr(filters._Writer, "compiled", spy)
+    monkeypatch.setattr(code._Writer, "compiled", spy)
 
     passes(
         'value.marker["marker"] == "marker" and value.x in ["marker"] and 777 < value.y < 777', {}
