@@ -33,7 +33,6 @@ class Heard:
         journal: Journal,
         policy: FsyncPolicy = ALWAYS,
         *,
-        queue_bytes_max: int = 1 << 20,
         frame_bytes_max: int = 1 << 20,
         monotonic: Callable[[], float] = lambda: 0.0,
     ) -> None:
@@ -51,7 +50,6 @@ class Heard:
             on_written=self._note(self.written),
             on_full=lambda error: self._note(self.room)("full"),
             on_room=lambda: self._note(self.room)("room"),
-            queue_bytes_max=queue_bytes_max,
             frame_bytes_max=frame_bytes_max,
             monotonic=monotonic,
         )
@@ -213,18 +211,18 @@ async def test_nothing_is_acknowledged_before_its_sync(
     await started.until(lambda: started.durable == [1])
 
 
-async def test_publishers_are_held_back_while_too_much_waits(disk: SimulatedFileSystem) -> None:
-    heard = Heard(open_journal(disk, file_bytes=1 << 16), queue_bytes_max=1000)
+async def test_what_waits_is_counted_until_it_is_told(disk: SimulatedFileSystem) -> None:
+    heard = Heard(open_journal(disk, file_bytes=1 << 16))
     slow = SlowDisk(disk)
     heard.commit.start()
     heard.submit(b"x" * 600)
-    rooms = [heard.commit.has_room]
+    first = heard.commit.waiting_bytes
     heard.submit(b"x" * 600)
-    rooms.append(heard.commit.has_room)
+    assert 600 < first < 1200 < heard.commit.waiting_bytes
     slow.finish_all()
     await heard.until(lambda: heard.durable[-1:] == [2])
 
-    assert [*rooms, heard.commit.has_room] == [True, False, True]
+    assert heard.commit.waiting_bytes == 0
     await heard.commit.close()
 
 

@@ -135,13 +135,14 @@ class Run:
         return cls(group, term, index, 1, kind, State.of(term, payload) if kind == STATE else None)
 
 
+@dataclass(slots=True, eq=False)
 class Lot:
     """The records of one submit, encoded. They go into one frame: all of them are kept, or none."""
 
-    __slots__ = ("buffers", "bytes", "count", "runs")
-
-    def __init__(self, buffers: list[Buffer], bytes: int, count: int, runs: list[Run]) -> None:
-        self.buffers, self.bytes, self.count, self.runs = buffers, bytes, count, runs
+    buffers: list[Buffer]
+    bytes: int
+    count: int
+    runs: list[Run]
 
 
 def bytes_of(lots: Sequence[Lot]) -> int:
@@ -155,7 +156,7 @@ def encode(records: Sequence[Record]) -> Lot:
     for record in records:
         group, term, index, kind = record.group, record.term, record.index, record.kind
         parts = record.buffers
-        length = len(parts[0]) if len(parts) == 1 else bytes_in(parts)
+        length = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         buffers.append(_pack_record(group, kind, term, index, length))
         buffers += parts
         total += RECORD_BYTES + length

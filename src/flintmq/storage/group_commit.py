@@ -31,7 +31,6 @@ from ..metrics import DISK_SECONDS, Histogram
 from .frames import Lot, Record, bytes_of
 from .journal import Journal
 
-QUEUE_BYTES_MAX = 64 << 20
 FRAME_BYTES_MAX = 16 << 20
 """What one write takes, unless a single lot is larger: a sync of more holds everybody up."""
 RETRY_SECONDS = 1.0
@@ -81,7 +80,6 @@ class GroupCommit:
         on_room: Callable[[], object] = _ignore,
         on_slow: Callable[[float, int], object] = _ignore,
         is_slow: Callable[[float], bool] = _never,
-        queue_bytes_max: int = QUEUE_BYTES_MAX,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -94,15 +92,16 @@ class GroupCommit:
         self._on_room = on_room
         self._on_slow = on_slow
         self._is_slow = is_slow
-        self._queue_bytes_max = queue_bytes_max
         self._frame_bytes_max = frame_bytes_max
         self._monotonic = monotonic
         # Of the loop's thread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: list[Thread] = []
         self._ended: asyncio.Future[None] | None = None
-        self._submitted = 0
-        self._waiting_bytes = 0
+        self.submitted = 0
+        """The last ticket."""
+        self.waiting_bytes = 0
+        """Submitted and not yet told as durable."""
         self._sizes: deque[tuple[int, int]] = deque()
         self._wake_is_due = False
         self._closed = False
@@ -147,8 +146,8 @@ class GroupCommit:
         if self._closed:
             raise Closed("the journal")
         lot = self.journal.prepare(records)
-        self._submitted = ticket = self._submitted + 1
-        self._waiting_bytes += lot.bytes
+        self.submitted = ticket = self.submitted + 1
+        self.waiting_bytes += lot.bytes
         self._sizes.append((ticket, lot.bytes))
         if tell_when_written:
             self._tell_written = ticket
@@ -160,21 +159,6 @@ class GroupCommit:
             self._wake_is_due = True
             self._loop.call_soon(self._wake)
         return ticket
-
-    @property
-    def has_room(self) -> bool:
-        """Whether publishers may go on. If not, hold them back until an on_durable finds room."""
-        return self._waiting_bytes < self._queue_bytes_max
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Submitted and not yet told as durable."""
-        return self._waiting_bytes
-
-    @property
-    def submitted(self) -> int:
-        """The last ticket."""
-        return self._submitted
 
     def release_before(self, position: int) -> None:
         """Let the journal recycle its files before this position, in the background."""
@@ -242,7 +226,7 @@ class GroupCommit:
     def _write_here(self) -> bool:
         """Write what waits on this thread, if that cannot take long; whether it was done."""
         if (
-            self._waiting_bytes > HERE_BYTES_MAX
+            self.waiting_bytes > HERE_BYTES_MAX
             # What the thread has written and not told yet comes first.
             or len(self._sizes) != len(self._lots)
             or self._closing
@@ -279,35 +263,35 @@ class GroupCommit:
             with self._changed:  # it has to sync in time
                 self._changed.notify()
         for callback, arguments in told:
-            self._tell(callback, *arguments)
+            callback(*arguments)
         return True
 
-    def _durable_up_to(self, ticket: int, synced: int) -> None:
+    def _have_come(self, written: int, durable: int, synced: int) -> None:
+        """Writing has come so far, by tickets: 0 where there is nothing new to tell."""
         if self.failure is not None:
             return
-        sizes = self._sizes
-        while sizes and sizes[0][0] <= ticket:
-            self._waiting_bytes -= sizes.popleft()[1]
-        if synced >= 0:
+        if synced:
             self.synced = synced
-        self._on_durable(ticket)
-
-    def _synced_up_to(self, ticket: int) -> None:
-        self.synced = ticket
-
-    def _written_up_to(self, ticket: int) -> None:
-        if self.failure is None:
-            self._on_written(ticket)
+        try:
+            if written:
+                self._on_written(written)
+            if durable:
+                sizes = self._sizes
+                while sizes and sizes[0][0] <= durable:
+                    self.waiting_bytes -= sizes.popleft()[1]
+                self._on_durable(durable)
+        except Exception as error:
+            self._cannot_tell(error)
 
     def _tell_full(self, error: StorageFull) -> None:
         if self.full is None and self.failure is None:
             self.full = error
-            self._on_full(error)
+            self._tell(self._on_full, error)
 
     def _tell_room(self) -> None:
         if self.full is not None:
             self.full = None
-            self._on_room()
+            self._tell(self._on_room)
 
     def _fail(self, error: FlintError) -> None:
         if self.failure is None:
@@ -345,7 +329,7 @@ class GroupCommit:
             tell_written = self._tell_written > self._written
             self._written += len(lots)
             if tell_written and self.policy.acknowledges_after_sync:
-                tell(self._written_up_to, self._written)
+                tell(self._have_come, self._written, 0, 0)
         is_due = self._synced < self._must_sync <= self._written or self._sync_is_due()
         sync = may_sync and self._unsynced_records > 0 and is_due
         if sync:
@@ -355,14 +339,12 @@ class GroupCommit:
             self._unsynced_records, self._synced = 0, self._written
         took = self._monotonic() - began
         if self._is_slow(took):
-            tell(self._on_slow, took, bytes_of(lots))
-        synced = self._written if journal.durable == journal.written else -1
-        if lots:
-            if not self.policy.acknowledges_after_sync:
-                tell(self._written_up_to, self._written)
-            tell(self._durable_up_to, self._written, synced)
-        elif sync:
-            tell(self._synced_up_to, self._written)
+            tell(self._tell, self._on_slow, took, bytes_of(lots))
+        if lots or sync:
+            durable = self._written if lots else 0
+            written = 0 if self.policy.acknowledges_after_sync else durable
+            synced = self._written if journal.durable == journal.written else 0
+            tell(self._have_come, written, durable, synced)
         if journal.wants_spare():
             self._chores.put(0)
         return bool(lots) or sync
@@ -424,7 +406,7 @@ class GroupCommit:
             except BaseException as error:
                 self._call(self._fail, _as_failure(error))
             else:
-                self._call(self._synced_up_to, self._written)
+                self._call(self._have_come, 0, 0, self._written)
         self._chores.put(None)
 
     # --- making and recycling files
@@ -481,20 +463,23 @@ class GroupCommit:
 
     def _call(self, callback: Callable[..., object], *arguments: object) -> None:
         if self._loop is None:
-            self._tell(callback, *arguments)
+            callback(*arguments)
             return
         try:
-            self._loop.call_soon_threadsafe(self._tell, callback, *arguments)
+            self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:  # the loop was closed under us: there is nobody to tell
             return
 
     def _tell(self, callback: Callable[..., object], *arguments: object) -> None:
-        """On the loop. Who cannot be told is not told anything more: the journal has failed."""
         try:
             callback(*arguments)
         except Exception as error:
-            fault = f"{type(error).__name__}: {error}"
-            self._fail(BrokerFailed("taking in what the journal has written", fault))
+            self._cannot_tell(error)
+
+    def _cannot_tell(self, error: Exception) -> None:
+        """Who cannot be told is not told anything more: the journal has failed."""
+        fault = f"{type(error).__name__}: {error}"
+        self._fail(BrokerFailed("taking in what the journal has written", fault))
 
 
 def _as_failure(error: BaseException) -> FlintError:
