@@ -6,11 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flintmq.batch import BatchBuilder, DecodeCache, RecordBatch
 from flintmq.engine.state import producers as dedup
 from flintmq.engine.state.constants import SEQUENCES_MAX
+from flintmq.engine.state.memory_log import MemoryLog
 from flintmq.engine.state.producers import Producers, Remembered, Window
-from flintmq.engine.view import Flying
+from flintmq.engine.state.topic import TopicState
+from flintmq.engine.view import TopicView
 from flintmq.errors import InvalidRequest
+from flintmq.model import TopicOptions
 
 WINDOW = 12
 U64_MAX = 2**64 - 1
@@ -232,29 +236,44 @@ def test_a_resend_that_overlaps_in_part_is_refused() -> None:
     assert window.find(11, 3) == 1
 
 
-def test_what_is_on_its_way_answers_for_a_resend_until_it_has_arrived() -> None:
-    flying: Flying[str] = Flying()
-    flying.add("one", 0, 10, "first")
-    flying.add("one", 10, 5, "second")
+def a_view() -> tuple[TopicState, TopicView[str]]:
+    state = TopicState(1, "t", TopicOptions(), MemoryLog(DecodeCache(0)), Remembered())
+    return state, TopicView(state)
 
-    assert flying.find("one", 0, 10) == "first"
-    assert flying.find("one", 10, 5) == "second"
-    assert flying.find("one", 15, 5) is None
-    assert flying.find("two", 0, 10) is None
-    flying.remove("one", 0)
-    assert flying.find("one", 0, 10) is None
-    assert flying.find("one", 10, 5) == "second"
+
+def sent(producer: str, sequence: int, count: int) -> RecordBatch:
+    builder = BatchBuilder()
+    for _ in range(count):
+        builder.append(b"x")
+    return builder.seal(producer=producer, base_sequence=sequence)
+
+
+def test_what_is_on_its_way_answers_for_a_resend_until_it_has_arrived() -> None:
+    state, view = a_view()
+    first = sent("one", 0, 10)
+    assert view.propose(first, 0, "first") == 0
+    assert view.propose(sent("one", 10, 5), 0, "second") == 10
+
+    assert view.known(sent("one", 0, 10)) == "first"
+    assert view.known(sent("one", 10, 5)) == "second"
+    assert view.known(sent("one", 15, 5)) is None
+    assert view.known(sent("two", 0, 10)) is None
+    view.applied(first, 10)
+    assert view.known(first) is None
+    state.append(first)
+    assert view.known(first) == 0, "from now on the topic has it"
+    assert view.known(sent("one", 10, 5)) == "second"
 
 
 def test_sequences_that_go_back_are_looked_for_among_all_that_are_on_their_way() -> None:
-    flying: Flying[str] = Flying()
-    flying.add("one", 100, 100, "high")
-    flying.add("one", 0, 10, "low")
+    _, view = a_view()
+    view.propose(sent("one", 100, 100), 0, "high")
+    view.propose(sent("one", 0, 10), 0, "low")
 
-    assert flying.find("one", 50, 50) is None
+    assert view.known(sent("one", 50, 50)) is None
     for first, count in ((150, 10), (99, 2), (199, 1), (5, 10)):
         with pytest.raises(InvalidRequest, match="overlap"):
-            flying.find("one", first, count)
+            view.known(sent("one", first, count))
 
 
 def test_a_repeat_is_found_after_50_000_other_producers() -> None:

@@ -35,8 +35,8 @@ class Told:
     def __init__(self) -> None:
         self.heard: list[object] = []
 
-    def applied(self, durability: object) -> None:
-        self.heard.append(durability)
+    def applied(self) -> None:
+        self.heard.append("applied")
 
     def failed(self, error: BaseException) -> None:
         self.heard.append(type(error))
@@ -64,7 +64,7 @@ def test_what_is_committed_is_applied_in_its_order_and_answered() -> None:
     story.proposer.committed(2)
 
     assert story.applied == [BeginEpoch(1), BeginEpoch(2)]
-    assert (first.heard, second.heard, third.heard) == (["synced"], ["synced"], [])
+    assert (first.heard, second.heard, third.heard) == (["applied"], ["applied"], [])
     assert story.proposer.queued_bytes == 10
 
 
@@ -74,7 +74,7 @@ def test_an_entry_that_was_proposed_here_is_answered_though_another_leads_by_now
 
     story.proposer.take(1, 2, BeginEpoch(1))
 
-    assert told.heard == ["synced"]
+    assert told.heard == ["applied"]
     assert story.applied == [BeginEpoch(1)]
 
 
@@ -85,7 +85,7 @@ def test_an_entry_of_another_term_in_its_place_says_that_it_was_surely_not_done(
     story.proposer.take(1, 2, BeginEpoch(1))
     story.proposer.take(2, 3, BeginEpoch(9))
 
-    assert first.heard == ["synced"]
+    assert first.heard == ["applied"]
     assert second.heard == third.heard == [NotLeader]
     assert story.applied == [BeginEpoch(1), BeginEpoch(9)]
     assert (story.proposer.applied, story.proposer.queued_bytes) == (2, 0)
@@ -153,7 +153,7 @@ def test_each_who_waits_hears_an_error_of_its_own() -> None:
     heard: list[BaseException] = []
 
     class Waiter:
-        def applied(self, durability: object) -> None: ...
+        def applied(self) -> None: ...
         def failed(self, error: BaseException) -> None:
             heard.append(error)
 

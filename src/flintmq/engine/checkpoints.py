@@ -58,8 +58,6 @@ class Checkpoints:
     def __init__(self, host: Host, shard: Shard) -> None:
         self._host, self._shard = host, shard
         self.manifest = ManifestStore(host.filesystem)
-        self._changed: set[int] = set()
-        """Topics that are not as the last checkpoint has them."""
         self._plan: Plan | None = None
         """The checkpoint that is being planned."""
         self.next_file = 1
@@ -113,7 +111,7 @@ class Checkpoints:
             if host.journal_full is not None:
                 self._try_later()
         except StorageFull as error:
-            self._changed |= plan.changed
+            self._shard.state.changed |= plan.changed
             self.failures += 1
             self.full = error
             host.note_room()
@@ -154,7 +152,7 @@ class Checkpoints:
         by_id, known = self._shard.state.by_id, self.manifest.topics
         changed = [
             left
-            for id in self._changed
+            for id in self._shard.state.changed
             if (state := known.get(id)) is not None
             and (left := _without(state, by_id.get(id))).sections != state.sections
         ]
@@ -202,7 +200,7 @@ class Checkpoints:
         """A topic is about to change: the checkpoint that is being planned takes it as it is."""
         if self._plan is not None and id in self._plan.due:
             self._take_state(self._plan, id)
-        self._changed.add(id)
+        self._shard.state.changed.add(id)
 
     def begin_plan(self) -> Plan:
         """A checkpoint of what is applied right now. The states of topics are taken in steps, and
@@ -218,8 +216,8 @@ class Checkpoints:
             producer_limits=(remembered.age_ms, remembered.bytes_max),
             producer_time=remembered.time_ms,
         )
-        self._plan = Plan(head, state.staging.copy(), self._changed.copy(), self._changed)
-        self._changed = set()
+        self._plan = Plan(head, state.staging.copy(), state.changed.copy(), state.changed)
+        state.changed = set()
         return self._plan
 
     async def take_states(self, plan: Plan, pace: Pace) -> None:

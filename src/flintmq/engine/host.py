@@ -258,7 +258,6 @@ class Host:
         self._checkpoint_bytes, self._queue_bytes_max = checkpoint_bytes, queue_bytes_max
         self._shard.proposer.queue_bytes_max = queue_bytes_max
         self._note_backlog()
-        self._shard.proposer.let_go_on()
 
     def set_producer_limits(self, seconds: float, bytes_max: int) -> None:
         """How long, and in how many bytes, producers are remembered."""
@@ -363,12 +362,13 @@ class Host:
             self._flushed_bytes += self._being_flushed
         self._being_flushed = 0
         self._note_backlog()
-        self._shard.proposer.let_go_on()
 
     def _note_backlog(self) -> None:
         """Hold publishers back where checkpoints are slower than they: memory is bounded."""
         begun = self._flushed_bytes - self._replayed_bytes
-        self._shard.proposer.submitted_bytes_max = begun + self._checkpoint_bytes * BACKLOG_TIMES
+        proposer = self._shard.proposer
+        proposer.submitted_bytes_max = begun + self._checkpoint_bytes * BACKLOG_TIMES
+        proposer.let_go_on()
         self._journal_log.bytes_due = begun + self._being_flushed + self._checkpoint_bytes
 
     def position_behind(self, index: int) -> int:

@@ -6,36 +6,30 @@ import asyncio
 
 import msgspec
 
-from ..model import Durability, Receipt
+from ..model import Receipt
 
 
 class Pending(asyncio.Future[Receipt]):
     """The receipt to come. Cancelling the wait does not take the publish back."""
 
-    def __init__(self, receipt: Receipt, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self._receipt = receipt
-        self._followers: list[Pending] | None = None
+    receipt: Receipt
+    """What it will say. Whoever makes one puts it there."""
+    _followers: list[Pending] | None = None
 
     def repeated(self) -> Pending:
         """The same publish once more: answered together with the first, and said to be a repeat."""
-        receipt = msgspec.structs.replace(self._receipt, duplicate=True)
-        follower = Pending(receipt, self.get_loop())
+        follower = Pending(loop=self.get_loop())
+        follower.receipt = msgspec.structs.replace(self.receipt, duplicate=True)
         if self._followers is None:
             self._followers = []
         self._followers.append(follower)
         return follower
 
-    def applied(self, durability: Durability) -> None:
+    def applied(self) -> None:
         if not self.done():
-            r = self._receipt
-            if r.durability != durability:
-                r = Receipt(
-                    r.topic, r.offset, r.count, r.partition, r.dropped, r.duplicate, durability
-                )
-            self.set_result(r)
+            self.set_result(self.receipt)
         for follower in self._followers or ():
-            follower.applied(durability)
+            follower.applied()
 
     def failed(self, error: BaseException) -> None:
         if not self.done():

@@ -43,7 +43,7 @@ async def wait_for(done: Done) -> None:
 class Waiter(Protocol):
     """Who wants to hear that a command was applied, or why not."""
 
-    def applied(self, durability: Durability) -> None: ...
+    def applied(self) -> None: ...
     def failed(self, error: BaseException) -> None: ...
 
 
@@ -80,6 +80,8 @@ class Proposer:
         self.queue_bytes_max = QUEUE_BYTES_MAX
         self.submitted_bytes_max: float = inf
         """What the log may have taken before publishers have to wait for checkpoints."""
+        self.is_full = False
+        """Whether publishers have to wait, by those two."""
         self._settles: dict[tuple[int, str, str], tuple[Ranges, list[_Wait]]] = {}
         """What was settled in this turn of the event loop: of each group, one command."""
         self._held_back: list[Callable[[], None]] = []
@@ -120,11 +122,15 @@ class Proposer:
         if self.is_instant:
             self._apply(command)
             for waiter in waiters:
-                waiter.applied(self.durability)
+                waiter.applied()
             return
         index, term, size = self.log.submit(command, on_written)
         self.queued_bytes += size
         self._flying.append(_Proposal(index, term, size, command, waiters, measure, perf_counter()))
+        if self.queued_bytes >= self.queue_bytes_max or (
+            self.log.submitted_bytes >= self.submitted_bytes_max
+        ):
+            self.is_full = True
 
     def change(self, command: Command) -> Done:
         """Have a command applied; what to wait for."""
@@ -168,7 +174,7 @@ class Proposer:
         if self.is_instant:
             return None  # they end with the process, like what was delivered
         waiter = _Wait()
-        self.propose(command, (waiter,), waiter.written)
+        self.propose(command, (waiter,), waiter.applied)
         return waiter.future
 
     def give_up(self, error: FlintError) -> None:
@@ -193,12 +199,12 @@ class Proposer:
                 if proposal.measure is not None:
                     proposal.measure.observe(now - proposal.proposed_at)
                 for waiter in proposal.waiters:
-                    waiter.applied(self.durability)
+                    waiter.applied()
             except Exception as error:
                 flying.appendleft(proposal)  # whoever waits for it hears of it with the others
                 self._on_fault(f"applying {type(proposal.command).__name__}", error)
                 return
-        if self._held_back:
+        if self.is_full:
             self.let_go_on()
         if self._quiet:
             self._tell_quiet()
@@ -262,9 +268,9 @@ class Proposer:
 
     async def wait_room(self) -> None:
         """Wait until the log has caught up far enough to take more."""
-        while self.is_full() and self.failure is None:
+        while self.is_full and self.failure is None:
             waiter = _Wait()
-            self.when_room(waiter.written)
+            self.when_room(waiter.applied)
             await waiter.future
 
     def is_quiet(self) -> bool:
@@ -291,15 +297,13 @@ class Proposer:
         if self.full is not None:
             raise again(self.full)
 
-    def is_full(self) -> bool:
-        return (
+    def let_go_on(self) -> None:
+        """Wake publishers that were held back, if there is room now."""
+        self.is_full = (
             self.queued_bytes >= self.queue_bytes_max
             or self.log.submitted_bytes >= self.submitted_bytes_max
         )
-
-    def let_go_on(self) -> None:
-        """Wake publishers that were held back, if there is room now."""
-        if self._held_back and not self.is_full():
+        if self._held_back and not self.is_full:
             held_back, self._held_back = self._held_back, []
             for wake in held_back:
                 wake()
@@ -332,11 +336,7 @@ class _Wait:
     def __init__(self) -> None:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def written(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
-
-    def applied(self, durability: object) -> None:
+    def applied(self) -> None:
         if not self.future.done():
             self.future.set_result(None)
 

@@ -25,7 +25,10 @@ class TopicView(Generic[T]):
         self._first = state.log.first_offset
         self._last_time = state.log.last_time
         self._bytes = 0
-        self.sequences: Flying[T] = Flying()
+        self._flying: dict[str, dict[int, tuple[int, T]]] = {}
+        """By producer and first sequence: how many are on their way, and who answers for them."""
+        self._ends: dict[str, int] = {}
+        """By producer: behind the highest of those."""
         self.gathered: BatchBuilder | None = None
         """What was placed in this turn of the event loop, and is proposed at its end."""
 
@@ -44,15 +47,45 @@ class TopicView(Generic[T]):
         self._next, self._last_time = offset + count, time
         return offset, time
 
-    def on_its_way(self, size: int) -> None:
+    def known(self, batch: RecordBatch) -> T | int | None:
+        """Who answers for a batch with just these sequences, or the offset that it went to; None if
+        they are new. See Window.find."""
+        producer, sequence, count = batch.producer or "", batch.base_sequence, batch.row_count
+        # Who counts up, as producers do, is beyond all that is on its way: nothing to look for.
+        if sequence < self._ends.get(producer, 0):
+            for first, (length, item) in self._flying[producer].items():
+                if first < sequence + count and sequence < first + length:
+                    if (first, length) == (sequence, count):
+                        return item
+                    raise overlap(sequence, count)
+        return self._state.producers.find(producer, sequence, count)
+
+    def is_proposed(self, size: int) -> None:
         """What was placed counts for so much."""
         self._bytes += size
+
+    def propose(self, batch: RecordBatch, now_ms: int, item: T) -> int:
+        """Give a batch its place, the offset that is returned; `item` answers for it."""
+        offset, count = self._next, batch.row_count
+        self._next, self._last_time = offset + count, max(now_ms, self._last_time)
+        batch.stamp(offset, self._last_time)
+        self._bytes += batch.size(0, count)
+        if batch.columns & PRODUCER:
+            producer, first = batch.producer or "", batch.base_sequence
+            self._flying.setdefault(producer, {})[first] = (count, item)
+            self._ends[producer] = max(self._ends.get(producer, 0), first + count)
+        return offset
 
     def applied(self, rows: BatchBuilder | RecordBatch, size: int) -> None:
         self._bytes = max(0, self._bytes - size)
         if rows.columns & PRODUCER:
             assert isinstance(rows, RecordBatch)
-            self.sequences.remove(rows.producer or "", rows.base_sequence)
+            producer = rows.producer or ""
+            flying = self._flying.get(producer)
+            if flying is not None:
+                flying.pop(rows.base_sequence, None)
+                if not flying:
+                    del self._flying[producer], self._ends[producer]
 
     def pass_over(self, offset: int) -> None:
         self._first = offset
@@ -71,46 +104,3 @@ class TopicView(Generic[T]):
             stored -= log.size_between(first, self._first)
             first = self._first
         return self.next_offset - first, stored
-
-
-class Flying(Generic[T]):
-    """Sequences that are decided and not yet applied, by producer, and who answers for each."""
-
-    def __init__(self) -> None:
-        self._by_producer: dict[str, _Ranges[T]] = {}
-
-    def find(self, producer: str, sequence: int, count: int) -> T | None:
-        """Who answers for just these sequences; None if they are new. See Window.find."""
-        ranges = self._by_producer.get(producer)
-        # Who counts up, as producers do, is beyond all that is on its way: nothing to look for.
-        if ranges is None or sequence >= ranges.end:
-            return None
-        for first, (length, item) in ranges.held.items():
-            if first < sequence + count and sequence < first + length:
-                if (first, length) == (sequence, count):
-                    return item
-                raise overlap(sequence, count)
-        return None
-
-    def add(self, producer: str, sequence: int, count: int, item: T) -> None:
-        ranges = self._by_producer.get(producer)
-        if ranges is None:
-            ranges = self._by_producer[producer] = _Ranges()
-        ranges.held[sequence] = (count, item)
-        ranges.end = max(ranges.end, sequence + count)
-
-    def remove(self, producer: str, sequence: int) -> None:
-        ranges = self._by_producer.get(producer)
-        if ranges is not None:
-            ranges.held.pop(sequence, None)
-            if not ranges.held:
-                del self._by_producer[producer]
-
-
-class _Ranges(Generic[T]):
-    __slots__ = ("end", "held")
-
-    def __init__(self) -> None:
-        self.held: dict[int, tuple[int, T]] = {}
-        self.end = 0
-        """Behind the highest that was ever among them."""

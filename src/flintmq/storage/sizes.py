@@ -40,14 +40,11 @@ class Sizes:
 
     def append(self, rows: int, size: int, size_to: Callable[[int, int], int]) -> None:
         """Count a batch; `size_to(0, n)` is what its first n rows count for."""
-        if self.next + rows + self.total + size >= self._due:
-            self._mark(rows, size, size_to)
-        self.next += rows
-        self.total += size
-
-    def _mark(self, rows: int, size: int, size_to: Callable[[int, int], int]) -> None:
         base, before = self.next, self.total
         end = base + rows + before + size
+        self.next, self.total = base + rows, before + size
+        if end < self._due:
+            return
         while end - self._offsets[0] - self._bytes[0] > self._step * self._marks_max:
             self._double()
         at_least = (rows + size) // self._batch_marks_max if rows > self._batch_marks_max else 0

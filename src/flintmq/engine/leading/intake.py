@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...batch import PRODUCER, BatchBuilder, RecordBatch
+from ...batch import BatchBuilder, RecordBatch
 from ...errors import FlintError
 from ...metrics import PUBLISH_SECONDS, Histogram
 from ...model import Receipt
@@ -43,12 +43,14 @@ class Intake:
             or len(value) > topic.state.bytes_max
             or proposer.failure is not None
             or proposer.full is not None
-            or proposer.is_full()
+            or proposer.is_full
         ):
             return None
         offset, time = self._view.place(1, topic.clock.now_ms())
-        receipt = Receipt(topic.base, offset, 1, topic.partition, durability=proposer.durability)
-        pending = Pending(receipt, asyncio.get_running_loop())
+        pending = Pending(loop=asyncio.get_running_loop())
+        pending.receipt = Receipt(
+            topic.base, offset, 1, topic.partition, durability=proposer.durability
+        )
         gathered = self._view.gathered or self._begin_gathering(offset)
         gathered.append_at(value, time)
         self._gatherers.append(pending)
@@ -59,27 +61,31 @@ class Intake:
     def take_in(
         self, rows: BatchBuilder | RecordBatch, count: int, now_ms: int, dropped: int
     ) -> Pending:
-        topic, view = self._topic, self._view
-        offset, time = view.place(count, now_ms)
-        for feed in topic.feeds:
-            if feed.refuses:
-                feed.expect(count)
-                self.expected.append((offset, count, feed))
-        receipt = Receipt(topic.base, offset, count, topic.partition, dropped)
-        pending = Pending(receipt, asyncio.get_running_loop())
+        topic, proposer, view = self._topic, self._proposer, self._view
+        pending = Pending(loop=asyncio.get_running_loop())
         if isinstance(rows, BatchBuilder) and count < JOIN_ROWS_MAX:
+            batch = None
+            offset, time = view.place(count, now_ms)
             gathered = view.gathered or self._begin_gathering(offset)
             gathered.extend_at(rows, time)
             self._gatherers.append(pending)
-            if gathered.row_count >= CHUNK_ROWS or gathered.byte_count >= CHUNK_BYTES:
+        else:
+            if view.gathered is not None:
                 self.propose_gathered()
-            return pending
-        self.propose_gathered()
-        batch = rows.seal() if isinstance(rows, BatchBuilder) else rows
-        batch.stamp(offset, time)
-        if batch.columns & PRODUCER:
-            view.sequences.add(batch.producer or "", batch.base_sequence, count, pending)
-        self._propose(batch, [pending])
+            batch = rows.seal() if isinstance(rows, BatchBuilder) else rows
+            offset = view.propose(batch, now_ms, pending)
+        for feed in topic.known_feeds:  # `publish` has looked for them
+            if feed.refuses:
+                feed.expect(count)
+                self.expected.append((offset, count, feed))
+        pending.receipt = Receipt(
+            topic.base, offset, count, topic.partition, dropped, False, proposer.durability
+        )
+        if batch is not None:
+            measure = self.seconds or self._begin_measuring()
+            proposer.propose(Append(topic.id, batch), (pending,), None, measure)
+        elif gathered.row_count >= CHUNK_ROWS or gathered.byte_count >= CHUNK_BYTES:
+            self.propose_gathered()
         return pending
 
     def _begin_gathering(self, offset: int) -> BatchBuilder:
@@ -89,24 +95,26 @@ class Intake:
 
     def propose_gathered(self) -> None:
         gathered, self._view.gathered = self._view.gathered, None
-        if gathered is not None:
-            self._propose(gathered.seal(), self._gatherers)
-            self._gatherers = []
-
-    def _propose(self, batch: RecordBatch, pending: list[Pending]) -> None:
-        self._view.on_its_way(batch.size(0, batch.row_count))
-        if self.seconds is None:
-            self.seconds = Histogram(PUBLISH_SECONDS)
+        if gathered is None:
+            return
+        pending, self._gatherers = self._gatherers, []
+        batch = gathered.seal()
+        self._view.is_proposed(batch.size(0, batch.row_count))
+        measure = self.seconds or self._begin_measuring()
         try:
-            self._proposer.propose(Append(self._topic.id, batch), pending, measure=self.seconds)
+            self._proposer.propose(Append(self._topic.id, batch), pending, None, measure)
         except FlintError as error:  # the journal has stopped; this never went in
             for publish in pending:
                 publish.failed(error)
 
+    def _begin_measuring(self) -> Histogram:
+        self.seconds = Histogram(PUBLISH_SECONDS)
+        return self.seconds
+
     def place(self, batches: Sequence[RecordBatch], now_ms: int) -> tuple[int, int]:
         """Decide where these go: offset and time."""
         self.propose_gathered()  # it has its place before these
-        self._view.on_its_way(sum(batch.size(0, batch.row_count) for batch in batches))
+        self._view.is_proposed(sum(batch.size(0, batch.row_count) for batch in batches))
         return self._view.place(sum(batch.row_count for batch in batches), now_ms)
 
     def have_come(self, before: int) -> None:

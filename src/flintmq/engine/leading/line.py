@@ -54,7 +54,7 @@ class Line:
 
     def _why(self, timeout: float | None, count: int) -> FlintError:
         topic, proposer = self._topic, self._topic.proposer
-        if proposer.is_full():
+        if proposer.is_full:
             return QueueFull(
                 "the queue of the journal",
                 proposer.queue_bytes_max,

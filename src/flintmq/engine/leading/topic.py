@@ -178,7 +178,7 @@ class LeadingTopic:
             refusal = proposer.failure or proposer.full
             if refusal is not None:
                 raise again(refusal)
-            if proposer.is_full():
+            if proposer.is_full:
                 proposer.when_room(self.wake_publisher)
                 self.line.held_by = "disk"
                 return None
@@ -193,9 +193,9 @@ class LeadingTopic:
         count = rows.row_count
         if rows.columns & PRODUCER and qos:
             assert isinstance(rows, RecordBatch)
-            known = self._known_sequences(rows)
+            known = self.view.known(rows)
             if known is not None:
-                return known
+                return self._repeated(known, count)
         has_feeds = self.known_feeds or self.feeds_version != self.board.version
         if has_feeds and self.fan_out.holds_back(rows):
             self.line.held_by = "feed"
@@ -251,18 +251,13 @@ class LeadingTopic:
         self.bell.ring()
         return Receipt(self.base, offset, 1, self.partition)
 
-    def _known_sequences(self, batch: RecordBatch) -> Receipt | Pending | None:
-        """The receipt of a batch that was published before, by its producer and sequence."""
-        producer, first, count = batch.producer or "", batch.base_sequence, batch.row_count
-        flying = self.view.sequences.find(producer, first, count)
-        if flying is not None:
-            return flying.repeated()
-        offset = self.state.producers.find(producer, first, count)
-        if offset is None:
-            return None
+    def _repeated(self, known: Pending | int, count: int) -> Receipt | Pending:
+        """The receipt of a batch that was published before: it is on its way, or has its offset."""
+        if isinstance(known, Pending):
+            return known.repeated()
         durability = self.proposer.durability
         return Receipt(
-            self.base, offset, count, self.partition, duplicate=True, durability=durability
+            self.base, known, count, self.partition, duplicate=True, durability=durability
         )
 
     def _refuse_kind(self) -> NoReturn:

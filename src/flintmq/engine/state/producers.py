@@ -171,9 +171,6 @@ class _Small:
 
     @staticmethod
     def find(window: bytes, sequence: int, count: int) -> int | None:
-        first, length, offset = _RUN.unpack_from(window, len(window) - _RUN.size)
-        if sequence >= first + length:
-            return None  # as it is for who counts up
         for first, length, offset in _Small.runs(window):
             if first <= sequence and sequence + count <= first + length:
                 return int(offset + sequence - first)
@@ -227,40 +224,41 @@ class Remembered:
     def __init__(
         self, age_ms: int = round(PRODUCER_SECONDS * 1000), bytes_max: int = PRODUCER_BYTES
     ) -> None:
-        self.age_ms, self.bytes_max = age_ms, bytes_max
         self.time_ms = 0
         self.bytes = 0
         self._topics: dict[int, Producers] = {}
         # When the first of a topic was used, or before that: it may have been used since.
-        self._fronts: list[tuple[int, int]] = []
+        self.fronts: list[tuple[int, int]] = []
         self.on_change: Callable[[int], object] = lambda topic: None
         """Told of topics before somebody is forgotten there."""
+        self.set_limits(age_ms, bytes_max)
 
     def set_limits(self, age_ms: int, bytes_max: int) -> None:
         self.age_ms, self.bytes_max = age_ms, bytes_max
+        self.late_ms = age_ms + age_ms // 64
+        """Who was quiet so long is forgotten: later than it might be, so that it is rare."""
         self.keep()
 
     def begin(self, topic: int, producers: Producers) -> None:
         self._topics[topic] = producers
 
     def enlist(self, topic: int, front_ms: int) -> None:
-        heappush(self._fronts, (front_ms, topic))
+        heappush(self.fronts, (front_ms, topic))
 
     def forget(self, topic: int) -> None:
         """The topic is gone."""
         producers = self._topics.pop(topic, None)
         if producers is not None:
             self.bytes -= producers.bytes
-            if len(self._fronts) > 2 * len(self._topics) + 64:
-                self._fronts = [front for front in self._fronts if front[1] in self._topics]
-                heapify(self._fronts)
+            if len(self.fronts) > 2 * len(self._topics) + 64:
+                self.fronts = [front for front in self.fronts if front[1] in self._topics]
+                heapify(self.fronts)
 
     def keep(self) -> None:
         """Forget who is beyond the limits; a little more than that at once, so that it is rare."""
-        fronts = self._fronts
+        fronts = self.fronts
         while fronts and (
-            fronts[0][0] + self.age_ms + self.age_ms // 64 < self.time_ms
-            or self.bytes > self.bytes_max
+            fronts[0][0] + self.late_ms < self.time_ms or self.bytes > self.bytes_max
         ):
             if self._is_first_known():
                 room = self.bytes_max
@@ -270,21 +268,21 @@ class Remembered:
 
     def _is_first_known(self) -> bool:
         """Whether the first front is as it says. If not it is made so, and another may be first."""
-        last_ms, topic = self._fronts[0]
+        last_ms, topic = self.fronts[0]
         producers = self._topics.get(topic)
         front_ms = None if producers is None else producers.front_ms()
         if front_ms is None:
-            heappop(self._fronts)
+            heappop(self.fronts)
             if producers is not None:
                 producers.is_listed = False
             return False
         if front_ms != last_ms:
-            heapreplace(self._fronts, (front_ms, topic))
+            heapreplace(self.fronts, (front_ms, topic))
         return front_ms == last_ms
 
     def _forget_oldest(self, before_ms: int, room: int) -> None:
         """Who was used before that time; and others, until all that is left has room."""
-        fronts = self._fronts
+        fronts = self.fronts
         while fronts and (fronts[0][0] < before_ms or self.bytes > room):
             if self._is_first_known():
                 _, topic = fronts[0]
@@ -315,9 +313,12 @@ class Producers:
         window = self._windows.get(producer)
         if window is None:
             return None
-        if isinstance(window, bytes):
-            return _Small.find(window, sequence, count)
-        return window.find(sequence, count)
+        if isinstance(window, Window):
+            return window.find(sequence, count)
+        first, length, _ = _RUN.unpack_from(window, len(window) - _RUN.size)
+        if sequence >= first + length:
+            return None  # as it is for who counts up
+        return _Small.find(window, sequence, count)
 
     def add(self, producer: str, sequence: int, count: int, offset: int, time_ms: int = 0) -> None:
         remembered, windows = self._remembered, self._windows
@@ -326,20 +327,25 @@ class Producers:
         if window is None:
             window = _TIME.pack(now_ms) + _RUN.pack(sequence, count, offset)
             self._grow(_size(producer, window))
+        elif isinstance(window, Window):
+            before = window.size
+            window.last_ms = now_ms
+            window.add(sequence, count, offset)
+            self._grow(window.size - before)
         else:
-            before = _size(producer, window)
-            if isinstance(window, bytes):
-                window = _Small.added(window, now_ms, sequence, count, offset)
+            small, window = window, _Small.added(window, now_ms, sequence, count, offset)
+            if isinstance(window, Window) or len(window) != len(small):
                 self._large += isinstance(window, Window)
-            else:
-                window.last_ms = now_ms
-                window.add(sequence, count, offset)
-            self._grow(_size(producer, window) - before)
+                self._grow(_size(producer, window) - _size(producer, small))
         windows[producer] = window
         if not self.is_listed:
             self.is_listed = True
             remembered.enlist(self._topic, now_ms)
-        remembered.keep()
+        if (
+            remembered.fronts[0][0] + remembered.late_ms < now_ms
+            or remembered.bytes > remembered.bytes_max
+        ):
+            remembered.keep()
 
     def _grow(self, size: int) -> None:
         self.bytes += size

@@ -59,8 +59,11 @@ class ShardState:
         """Of durable topics: it follows from commands, and from nothing else."""
         self.remembered_in_memory = Remembered()
         self.observer: ShardObserver | None = None
+        self.changed: set[int] = set()
+        """Topics that are not as the last checkpoint has them."""
         self.on_change: Callable[[int], object] | None = None
-        """Told of topics before they change: a checkpoint may have to take them as they are."""
+        """Told of topics before they change and are none of those: a checkpoint may have to take
+        them as they are."""
 
     def note_changes(self, on_change: Callable[[int], object]) -> None:
         self.on_change = self.remembered.on_change = on_change
@@ -69,15 +72,16 @@ class ShardState:
         """Make a change that was decided. Refuses nothing."""
         if self.on_change is not None:
             for id in (command.topic,) if type(command) is Append else topics_of(command):
-                self.on_change(id)
-        _APPLY.get(type(command), ShardState._change_group)(self, command)
+                if id not in self.changed:
+                    self.on_change(id)
+        if type(command) is Append:  # as most are
+            topic = self.by_id.get(command.topic)
+            if topic is not None:
+                topic.append(command.batch)
+        else:
+            _APPLY.get(type(command), ShardState._change_group)(self, command)
 
     # Where a topic is not there, it was deleted after the command was decided.
-
-    def _append(self, command: Append) -> None:
-        topic = self.by_id.get(command.topic)
-        if topic is not None:
-            topic.append(command.batch)
 
     def _change_group(self, command: GroupChange) -> None:
         topic = self.by_id.get(command.topic)
@@ -180,7 +184,6 @@ class ShardState:
 
 # What is not in here concerns one group of one topic.
 _APPLY: dict[type, Callable[[ShardState, Any], None]] = {
-    Append: ShardState._append,
     Settle: ShardState._settle,
     SetCursor: ShardState._set_name,
     AdvanceFirstOffset: ShardState._advance,
