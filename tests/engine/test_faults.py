@@ -267,7 +267,7 @@ async def test_a_fault_at_the_end_of_a_turn_stops_the_broker(
 ) -> None:
     await life.run(life.broker.create_topic("orders", {}))
     await life.run(life.broker.create_topic("bills", {}))
-    failing(Intake, "_propose")
+    failing(Intake, "propose_gathered")
 
     outcomes = await life.do(
         life.publishing("orders", b"never"), life.publishing("bills", b"nor this")
