@@ -100,7 +100,7 @@ class Proposer:
         if self.failure is not None:
             raise again(self.failure)
         self._term_begun = _Wait()
-        self.log.begin_term(above, self._term_begun.written)
+        self.log.begin_term(above, self._term_begun.applied)
 
     async def wait_term(self) -> None:
         """Wait until nobody can ever lead under our term again."""
