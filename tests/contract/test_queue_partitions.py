@@ -194,7 +194,7 @@ async def test_pausing_resetting_and_deleting_are_of_the_whole_row(
     assert len(await _all(mq)) == 6
 
 
-async def test_messages_of_a_key_go_one_at_a_time_over_a_row_too(mq: flintmq.Client) -> None:
+async def test_messages_of_a_key_come_in_order_over_a_row_too(mq: flintmq.Client) -> None:
     await mq.create_topic("orders", partitions=3)
     for n in range(12):
         await mq.publish("orders", b"%d" % n, key=f"k{n % 4}")
@@ -202,7 +202,6 @@ async def test_messages_of_a_key_go_one_at_a_time_over_a_row_too(mq: flintmq.Cli
     await mq.poll("orders", "g", 1, order="key", lease=1000)
     await mq.reset_group("orders", "g", "earliest")
     while found := await _all(mq):
-        assert len({message.key for message in found}) == len(found)
         for message in found:
             seen.setdefault(message.key, []).append(int(message.value))
         await mq.ack(found)

@@ -112,10 +112,9 @@ async def test_a_group_that_never_polled_a_topic_of_much_traffic_goes_on_at_its_
         await mq.poll("orders", order, order=order)
     for n in range(50):
         await mq.publish_batch("orders", [b"%d" % n] * 3, priority=n % 8, key=f"k{n % 5}")
-    for order in ("priority", "log"):
+    for order in ("priority", "key", "log"):
         assert len(await polled(mq, order)) == 10
         assert (await mq.group_stats("orders", order)).drops == {"retention": 140}
-    assert 1 <= len(await polled(mq, "key")) <= 5
 
 
 # --- full topics

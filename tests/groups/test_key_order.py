@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -121,6 +122,52 @@ def test_what_was_granted_together_is_leased_on_together_over_a_restart() -> Non
     assert keyed.queue.extend(token, [(0, 2)], "anna", now=1.0, seconds=30.0) == ([(0, 2)], [])
     keyed.ack(token, [(0, 2)])
     assert keyed.take(3, together=True)[1] == [(2, 3)]
+
+
+def nacked_around_one_that_is_recalled() -> tuple[Keyed, int]:
+    keyed = Keyed([7, 7, 7, 7])
+    token, _ = keyed.take(3, together=True)
+    keyed.queue.nack(token, [(0, 1), (2, 3)], None)
+    return keyed, token
+
+
+@pytest.mark.parametrize("is_settled_before", [True, False])
+def test_over_a_restart_one_that_was_recalled_stays_ahead_of_one_that_was_nacked(
+    is_settled_before: bool,
+) -> None:
+    keyed, _ = nacked_around_one_that_is_recalled()
+    if is_settled_before:
+        keyed.ack(*keyed.take(1))
+    keyed.queue.restore(keyed.queue.snapshot())
+    keyed.queue.take_up(now=0.0, seconds=5.0, key_hashes=keyed.hashes)
+    order = []
+    while ranges := keyed.select(4, together=True).ranges:
+        order += offsets_in(ranges)
+        keyed.ack(keyed.queue.grant(ranges, "anna", now=0.0, seconds=30.0), ranges)
+    assert order == [1, 2, 3] if is_settled_before else [0, 1, 2, 3]
+
+
+def test_a_follower_learns_from_commands_what_was_recalled() -> None:
+    keyed = Keyed([7, 7, 7])
+    keyed.queue.apply_attempts([(0, 3, 1)], token=4)
+    keyed.queue.apply_attempts([(1, 2, 0)])
+    keyed.queue.apply_ended([(0, 1), (2, 3)])
+    keyed.queue.apply_settle([(0, 1)])
+    keyed.queue.take_up(now=0.0, seconds=5.0, key_hashes=keyed.hashes)
+
+    assert keyed.take(3, together=True)[1] == [(1, 2)]
+
+
+def test_one_that_was_given_back_lets_an_older_one_that_came_due_go_first_over_a_restart() -> None:
+    keyed = Keyed([7, 7], left_out=[0])
+    token, ranges = keyed.take(2)
+    assert ranges == [(1, 2)]
+    keyed.queue.release(token, ranges)
+    keyed.index.add_due([(0, 0)])
+    keyed.queue.restore(keyed.queue.snapshot())
+    keyed.queue.take_up(now=0.0, seconds=5.0, key_hashes=keyed.hashes)
+
+    assert keyed.take(2)[1] == [(0, 1)]
 
 
 def test_a_message_that_comes_back_keeps_its_key() -> None:

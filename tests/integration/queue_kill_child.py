@@ -7,7 +7,7 @@ one after; offsets are separated by commas.
     S <topic> <lag> <in flight>                   a group as it was found
     p <topic> <worker> <first> <count>            about to publish these
     P <topic> <worker> <first> <count> <offset>   they have a receipt
-    D <topic> <offset> <deliveries> <ms> <value>  somebody has got this one
+    D <topic> <offset> <deliveries> <ms> <token> <value>  somebody has got this one
     a <topic> <offsets>   A ...                   ack
     n <topic> <offsets> <due ms>   N ...          nack; due: not before that, told before
     r <topic> <offset>   R ...                    reject
@@ -94,7 +94,8 @@ def told(messages: Sequence[Delivery]) -> Sequence[Delivery]:
     ms = now_ms()
     for message in messages:
         text = message.value.decode()
-        tell("D", message.topic, message.offset, message.delivery_count, ms, text)
+        facts = message.offset, message.delivery_count, ms, message.token
+        tell("D", message.topic, *facts, text)
     return messages
 
 

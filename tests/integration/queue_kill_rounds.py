@@ -52,7 +52,8 @@ class Told:
     counts: dict[int, int] = field(default_factory=dict)
     """Offset to how often it was delivered, as it was last told."""
     due_ms: dict[int, int] = field(default_factory=dict)
-    last_of_key: dict[str, int] = field(default_factory=dict)
+    of_key: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Of each key, the tokens under which its messages were delivered last."""
     settling: set[int] = field(default_factory=set)
     """An ack, a reject or a cancel was begun; it may have been carried out or not."""
     acked: set[int] = field(default_factory=set)
@@ -166,14 +167,15 @@ class QueueRounds:
                 result.published += int(count)
                 for at in range(int(count)):
                     self._told[topic].places[int(offset) + at] = (worker, int(first) + at)
-            case ["D", topic, offset, count, ms, worker, number, key, not_before_ms]:
+            case ["D", topic, offset, count, ms, token, worker, number, key, not_before_ms]:
                 told = self._told[topic]
                 what = f"{topic} offset {offset} (delivery {count})"
                 if int(number) >= told.begun[worker]:
                     result.invented.append(f"{what}: {worker} {number}")
                 if int(ms) < int(not_before_ms) - CLOCK_MS:
                     result.too_early.append(f"{what}: at {ms}, published for {not_before_ms}")
-                self._delivered(topic, told, int(offset), int(count), int(ms), key)
+                numbers = int(offset), int(count), int(ms), int(token)
+                self._delivered(topic, told, *numbers, key)
             case [("a" | "r" | "c"), topic, offsets]:
                 self._told[topic].settling.update(map(int, offsets.split(",")))
             case ["A", topic, offsets]:
@@ -196,7 +198,7 @@ class QueueRounds:
                 raise AssertionError(f"the child said {words}")
 
     def _delivered(
-        self, topic: str, told: Told, offset: int, count: int, ms: int, key: str
+        self, topic: str, told: Told, offset: int, count: int, ms: int, token: int, key: str
     ) -> None:
         result = self.result
         what = f"{topic} offset {offset} (delivery {count})"
@@ -206,17 +208,22 @@ class QueueRounds:
             if offset in getattr(told, fate):
                 result.came_again.append(f"{what}: it was {fate}")
         before = told.counts.get(offset, 0)
-        if count <= before:
+        # By key, what was handed out behind one that came back goes back uncounted.
+        is_by_key = ORDERS[topic] == "key"
+        if count < before or (count == before and not is_by_key):
             result.counts_went_back.append(f"{what}: delivery {before} was handed out before")
         told.counts[offset] = count
         due_ms = told.due_ms.pop(offset, 0)
         if ms < due_ms - CLOCK_MS:
             result.too_early.append(f"{what}: at {ms}, nacked until {due_ms}")
-        if ORDERS[topic] == "key":
-            last = told.last_of_key.get(key, -1)
-            if offset < last:
-                result.disordered.append(f"{what}: {key} had {last} before")
-            told.last_of_key[key] = max(offset, last)
+        if is_by_key:
+            tokens = told.of_key.setdefault(key, {})
+            since = tokens.get(offset, 0)
+            # What was granted with it may be younger; nothing came ahead of it since.
+            ahead = [other for other, at in tokens.items() if other > offset and at > since]
+            if ahead:
+                result.disordered.append(f"{what}: {key} had {ahead} before")
+            tokens[offset] = token
 
     # --- what is there
 
@@ -295,7 +302,14 @@ class QueueRounds:
         while time.monotonic() < deadline and (await mq.group_stats(topic, group)).lag:
             found = await mq.poll(topic, group, max=100, lease=LONG_LEASE, wait=0.2)
             for message in found:
-                facts = ["D", topic, message.offset, message.delivery_count, now_ms()]
+                facts = [
+                    "D",
+                    topic,
+                    message.offset,
+                    message.delivery_count,
+                    now_ms(),
+                    message.token,
+                ]
                 self._hear([*map(str, facts), *message.value.decode().split(" ")])
             await found.ack()
             drained.update(message.offset or 0 for message in found)

@@ -98,8 +98,8 @@ def checked(
 
 
 def test_what_was_told_truly_is_good(tmp_path: Path) -> None:
-    told = [f"D {{topic}} 0 1 5 {VALUES[0]}", "a {topic} 0", "A {topic} 0"]
-    told += [f"D {{topic}} 1 1 5 {VALUES[1]}", "r {topic} 1", "R {topic} 1"]
+    told = [f"D {{topic}} 0 1 5 7 {VALUES[0]}", "a {topic} 0", "A {topic} 0"]
+    told += [f"D {{topic}} 1 1 5 7 {VALUES[1]}", "r {topic} 1", "R {topic} 1"]
     result = checked(tmp_path, told, settled={"acked": 1, "rejected": 1})
 
     assert result.is_good, str(result)
@@ -112,14 +112,14 @@ def test_what_was_told_truly_is_good(tmp_path: Path) -> None:
         (["P {topic} w 3 1 3"], {}, "lost"),
         (["R {topic} 0"], {}, "lost"),
         ([], {"acked": 1}, "lost"),
-        (["D {topic} 0 1 5 w 9 k1 0"], {}, "invented"),
+        (["D {topic} 0 1 5 7 w 9 k1 0"], {}, "invented"),
         (["a {topic} 0", "A {topic} 0"], {}, "came_again"),
-        (["R {topic} 0", f"D {{topic}} 0 2 5 {VALUES[0]}"], {"rejected": 1}, "came_again"),
+        (["R {topic} 0", f"D {{topic}} 0 2 5 7 {VALUES[0]}"], {"rejected": 1}, "came_again"),
         (["S {topic} 5 2"], {}, "invisible"),
-        ([f"D {{topic}} 0 2 5 {VALUES[0]}"] * 2, {}, "counts_went_back"),
-        ([f"D {{topic}} 0 9 5 {VALUES[0]}"], {}, "counts_went_back"),
-        (["N {topic} 0 500", f"D {{topic}} 0 1 5 {VALUES[0]}"], {}, "too_early"),
-        (["p {topic} v 0 1", "D {topic} 0 1 5 v 0 k1 500"], {}, "too_early"),
+        ([f"D {{topic}} 0 2 5 7 {VALUES[0]}"] * 2, {}, "counts_went_back"),
+        ([f"D {{topic}} 0 9 5 7 {VALUES[0]}"], {}, "counts_went_back"),
+        (["N {topic} 0 500", f"D {{topic}} 0 1 5 7 {VALUES[0]}"], {}, "too_early"),
+        (["p {topic} v 0 1", "D {topic} 0 1 5 7 v 0 k1 500"], {}, "too_early"),
         (["a {topic} 0", "A {topic} 0"], {"rejected": 1}, "buried_twice"),
     ],
 )
@@ -133,10 +133,20 @@ def test_what_was_told_in_vain_is_found(
 
 
 def test_a_key_that_goes_back_is_found(tmp_path: Path) -> None:
-    told = [f"D {{topic}} {at} 1 5 {VALUES[at]}" for at in (0, 2, 1)]
+    told = [f"D {{topic}} {at} 1 5 {7 + n} {VALUES[at]}" for n, at in enumerate((0, 2, 1))]
     result = checked(tmp_path, told, topic=KEYED)
 
     assert result.disordered
+
+
+def test_a_key_whose_messages_come_together_and_go_back_from_the_first_on_is_good(
+    tmp_path: Path,
+) -> None:
+    times = [(0, 1, 7), (1, 1, 7), (2, 1, 7), (0, 2, 8), (1, 1, 9), (2, 1, 9)]
+    told = [f"D {{topic}} {at} {n} 5 {token} {VALUES[at]}" for at, n, token in times]
+    told.insert(4, "A {topic} 0")
+
+    assert not checked(tmp_path, told, topic=KEYED, settled={"acked": 1}).disordered
 
 
 async def hold(directory: Path) -> None:

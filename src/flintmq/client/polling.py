@@ -170,7 +170,7 @@ class Poller:
         if len(members) > 1:
             return await self._poll_row(members, asked, wait, deadline)
         grant = await members[0].take(
-            asked.max_rows, asked.lease, wait, auto_ack=asked.auto
+            asked.max_rows, asked.lease, wait, auto_ack=asked.auto, in_turn=True
         )  # and no await until it is returned: nothing is lost on the way
         return self._deliveries(members[0], grant, asked.auto) if grant else Deliveries()
 
@@ -321,7 +321,7 @@ class Poller:
                 share = -(-left // (len(members) - number)) if left else 0
                 if not share:
                     break
-                grant = await member.take(share, asked.lease, 0.0)
+                grant = await member.take(share, asked.lease, 0.0, in_turn=True)
                 if grant is None:
                     continue
                 taken += self._deliveries(member, grant, False).runs
@@ -336,7 +336,7 @@ class Poller:
         """Wait at all of them. Two may have something in the same moment: then it is more."""
 
         async def take_from(member: MemberApi) -> None:
-            grant = await member.take(asked.max_rows, asked.lease, wait)
+            grant = await member.take(asked.max_rows, asked.lease, wait, in_turn=True)
             if grant is not None:
                 taken.extend(self._deliveries(member, grant, False).runs)
 

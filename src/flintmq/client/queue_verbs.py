@@ -85,9 +85,10 @@ class QueueVerbs:
         out: at most once. `grace` is how long work in progress may go on when the subscription is
         closed or the process gets SIGTERM.
 
-        The first subscribe or poll makes the group. `order` is 'priority' (the default), 'key' (one
-        message of a key at a time, in order) or 'log'; `filter` and `start` are as for readers, and
-        a new group starts at 'earliest'. They belong to the group: leave them out to take its own.
+        The first subscribe or poll makes the group. `order` is 'priority' (the default), 'key' (the
+        messages of a key in order, by one member at a time) or 'log'; `filter` and `start` are as
+        for readers, and a new group starts at 'earliest'. They belong to the group: leave them out
+        to take its own.
         """
         self._check_open()
         if prefetch is not None and (type(prefetch) is not int or not 1 <= prefetch <= TAKE_MAX):

@@ -15,7 +15,7 @@ from .deliveries import Deliveries
 from .key_gate import ALONE, LEADS, KeyGate
 from .lanes import END, LOG
 from .offset_set import OffsetSet
-from .orders import Counts, Drawn, Due, KeyHashes
+from .orders import Drawn, Due, KeyHashes
 from .places import Places
 from .ranges import both, count_in, offsets_in, ranges_of
 from .ready import Ready
@@ -146,18 +146,22 @@ class ByKey:
     def priority_of(self, offset: int) -> int:
         return 0
 
-    def take_up(
-        self, counts: Counts, granted: Sequence[Lease], key_hashes: KeyHashes | None
-    ) -> OffsetSet:
+    def take_up(self, granted: Sequence[Lease], key_hashes: KeyHashes | None) -> OffsetSet:
         """What was tried before has its key still, however long it waits: an older one that came
         due since has to wait for it, as it would have without the restart. What was granted with
-        it is out with it."""
+        it is out with it. One that was given back has lost its turn; what is behind it was drawn
+        with it or after it, and has none before it."""
         assert key_hashes is not None, "order by key needs to know the keys"
         waiting = OffsetSet()
+        given_back, behind = self._deliveries.given_back, set[int]()
         token_of = {o: token for token, ranges in granted for o in offsets_in(ranges)}
-        for start, stop, _ in counts:
+        for start, stop in self._deliveries.seen():
             for offset, key in zip(range(start, stop), key_hashes(start, stop), strict=True):
-                if not self._gate.admit(offset, key, -token_of.get(offset, ALONE)):
+                if offset in given_back:
+                    behind.add(key)
+                elif (key and key in behind) or not self._gate.admit(
+                    offset, key, -token_of.get(offset, ALONE)
+                ):
                     waiting.add_range(offset, offset + 1)
         return waiting
 

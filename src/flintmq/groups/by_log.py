@@ -8,7 +8,7 @@ from ..group_model import Lease, Ranges
 from .deliveries import Deliveries
 from .lanes import LOG
 from .offset_set import OffsetSet
-from .orders import Counts, Drawn, Due, KeyHashes
+from .orders import Drawn, Due, KeyHashes
 from .places import Places
 from .ranges import ranges_of
 from .ready import Ready
@@ -61,9 +61,7 @@ class ByLog:
     def priority_of(self, offset: int) -> int:
         return 0
 
-    def take_up(
-        self, counts: Counts, granted: Sequence[Lease], key_hashes: KeyHashes | None
-    ) -> OffsetSet:
+    def take_up(self, granted: Sequence[Lease], key_hashes: KeyHashes | None) -> OffsetSet:
         return OffsetSet()
 
     def parked(self) -> Ranges:

@@ -13,7 +13,7 @@ from ..group_model import PRIORITIES, Lease, Ranges
 from .deliveries import Deliveries
 from .lanes import END
 from .offset_set import OffsetSet
-from .orders import Counts, Drawn, Due, KeyHashes
+from .orders import Drawn, Due, KeyHashes
 from .places import Places
 from .ranges import append_range, count_in, joined, offsets_in, ranges_of
 from .ready import Ready
@@ -166,9 +166,7 @@ class ByPriority:
         priority = self._known.pop(offset, None)
         return self.ready.index.priority_of(offset) if priority is None else priority
 
-    def take_up(
-        self, counts: Counts, granted: Sequence[Lease], key_hashes: KeyHashes | None
-    ) -> OffsetSet:
+    def take_up(self, granted: Sequence[Lease], key_hashes: KeyHashes | None) -> OffsetSet:
         return OffsetSet()
 
     def parked(self) -> Ranges:

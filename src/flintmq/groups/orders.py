@@ -9,7 +9,7 @@ cursors, is drawn once, unless it is withdrawn before; and nothing else is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..group_model import Lease, Ranges
@@ -21,10 +21,6 @@ KeyHashes = Callable[[int, int], Sequence[int]]
 
 Due = list[tuple[int, int]]
 """Offsets whose time has come, with their priority."""
-
-
-Counts = Iterable[tuple[int, int, int]]
-"""How often messages were delivered, (start, stop, count)."""
 
 Drawn = tuple[Ranges, bool]
 """What was drawn, in the order of delivery; and whether there may be more: it looked at as much as
@@ -97,11 +93,9 @@ class ReadyOrder(Protocol):
         """The same after a restart: the lanes may have to tell."""
         ...
 
-    def take_up(
-        self, counts: Counts, granted: Sequence[Lease], key_hashes: KeyHashes | None
-    ) -> OffsetSet:
-        """After a restart: what was delivered before, and what was granted under which token.
-        Which of that has to wait for others."""
+    def take_up(self, granted: Sequence[Lease], key_hashes: KeyHashes | None) -> OffsetSet:
+        """After a restart: what was granted under which token. Which of that has to wait for
+        others."""
         ...
 
     # --- for tests

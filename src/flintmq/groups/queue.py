@@ -108,8 +108,7 @@ class Queue:
             self._finishing.clear()
         if self._catching_up.doubted:
             self._catching_up.doubted.remove_ranges(ranges)
-        if self._deliveries.counts:
-            self._deliveries.counts.forget_all(ranges)
+        self._deliveries.forget(ranges)
         newly = places.settle(ranges)
         self._ready.cursors.floor = places.floor
         self._order.settled(ranges)
@@ -174,7 +173,7 @@ class Queue:
         self._delays.forget_before(offset)
         self._late.lose_picked(gone)
         self._catching_up.doubted.discard_before(offset)
-        self._deliveries.counts.forget_all(gone)
+        self._deliveries.forget(gone)
         lost = places.drop_before(offset)
         self._ready.cursors.floor = places.floor
         self._catching_up.reaches(places.floor)
@@ -192,6 +191,7 @@ class Queue:
                 *self._finishing.standing(),
                 *self._table.standing(),
             ],
+            self._deliveries.given_back.to_chunks(),
         )
 
     def restore(self, state: QueueState) -> None:
@@ -199,6 +199,7 @@ class Queue:
         self._clear()
         self.places.restore(state.floor, state.settled)
         self._deliveries.apply(state.attempts)
+        self._deliveries.given_back = OffsetSet.from_chunks(state.given_back)
         self.apply_delays(state.delays)
         for token, ranges in state.tokens:
             self._granted.note(token, ranges)
@@ -206,7 +207,7 @@ class Queue:
         self._begin(self._ready.index)
 
     def _clear(self) -> None:
-        self._deliveries.counts.clear()
+        self._deliveries.clear()
         self._delays.clear()
         self._late.clear()
         self._table.clear()
@@ -218,7 +219,7 @@ class Queue:
     def take_up(self, *, now: float, seconds: float, key_hashes: KeyHashes | None = None) -> None:
         """Lease on what was granted before a restart, for those who come back."""
         granted = self._granted.standing()
-        waiting = self._order.take_up(self._deliveries.counts.runs(), granted, key_hashes)
+        waiting = self._order.take_up(granted, key_hashes)
         for token, ranges in granted:
             if held := [run for start, stop in ranges for run in waiting.missing(start, stop)]:
                 self._order.withdraw(held)
@@ -284,10 +285,17 @@ class Queue:
         ranges = self.places.selected.take_ranges(ranges)
         if self._late.picked:
             self._late.lose_picked(ranges)
+        if self._deliveries.given_back:
+            self._deliveries.given_back.remove_ranges(ranges)
         if ranges:
             self.places.leased.add_ranges(ranges)
             self._table.add(Lease(token, holder, now, now + seconds, ranges))
         return token
+
+    def was_given_back(self, ranges: Ranges) -> bool:
+        """Whether any of these was handed out before, and that does not count."""
+        given_back = self._deliveries.given_back
+        return bool(given_back) and any(given_back.present(*run) for run in ranges)
 
     def counts(self, ranges: Ranges) -> dict[int, int]:
         """Deliveries of what was just granted, where it is not the first."""
@@ -360,6 +368,7 @@ class Queue:
     def release(self, token: int, ranges: Ranges) -> tuple[Ranges, Ranges]:
         """Nobody looked at these: ready again, and the delivery does not count."""
         mine, lost = self._take(token, ranges)
+        self._deliveries.not_counted(mine)
         self._recall([token], without(self._return(mine), mine))
         return mine, lost
 
@@ -444,6 +453,7 @@ class Queue:
         recalled: Ranges = []
         for token in dict.fromkeys(tokens) if behind else ():
             recalled += self._take(token, behind)[0]
+        self._deliveries.not_counted(recalled)
         self.recalled += recalled
         return recalled
 

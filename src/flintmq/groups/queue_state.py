@@ -18,3 +18,5 @@ class QueueState(msgspec.Struct, array_like=True):
     """Nack delays, (offset, due_ms)."""
     tokens: list[tuple[int, Ranges]] = []
     """What was granted and not given back, by token."""
+    given_back: Chunks = []
+    """What was granted and given back, and has no delivery that counts."""

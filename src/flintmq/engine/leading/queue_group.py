@@ -252,6 +252,7 @@ class QueueGroup:
         if taker.auto_ack:
             self.counter["acked"] += count
             return _Handed(Grant(0, Rows(runs), {}), ranges, self.picking.settle_selected(ranges))
+        was_given_back = queue.was_given_back(ranges)
         token = queue.grant(ranges, taker.holder, now=now, seconds=taker.lease_seconds)
         counts = queue.counts(ranges)
         self.counter["redelivered"] += len(counts)
@@ -259,7 +260,8 @@ class QueueGroup:
         self.settling.note_given_again(counts, token)
         done = None
         if not topic.proposer.is_instant:
-            done = self.settling.note_attempts(ranges, counts, token)
+            is_first = not counts and not was_given_back
+            done = self.settling.note_attempts(ranges, counts, token, is_first=is_first)
         return _Handed(Grant(token, Rows(runs), counts), ranges, done)
 
     def look(self) -> bool:
@@ -276,7 +278,6 @@ class QueueGroup:
             floor = queue.floor
             queue.index.drop_before(first)
             self.picking.suspects.discard_before(first)
-            self.settling.recalled.discard_before(first)
             lost = queue.drop_before(first)
             expired = min(lost, first - floor - topic.sweeping.missed_between(floor, first))
             self.drops["expired"] += expired
@@ -372,8 +373,7 @@ class QueueGroup:
     # --- changes that are applied
 
     def settled(self, ranges: Ranges, reason: str, count: int) -> None:
-        for noted in (self.picking.suspects, self.settling.recalled):
-            noted.remove_ranges(ranges)
+        self.picking.suspects.remove_ranges(ranges)
         if reason:
             self.drops[reason] += count
         else:

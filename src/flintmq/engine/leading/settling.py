@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ...errors import LeaseLost
 from ...group_model import Lease, Ranges
-from ...groups.offset_set import OffsetSet
 from ...groups.ranges import count_in
 from ..commands import Attempts
 from ..proposer import Done
@@ -31,8 +30,6 @@ class Settling:
         self._given_again: dict[int, int] = {}
         """Of late: messages that were handed out more than once, and the last token of each; END
         where they are dead letters."""
-        self.recalled = OffsetSet()
-        """What was taken from its holder, who may not know it, and was not handed out since."""
         self.void_before = 0
         """Tokens from before a reset are worth nothing."""
 
@@ -166,7 +163,6 @@ class Settling:
         """By key, what was handed out behind one that came back is its holder's no more."""
         if self._queue.recalled:
             recalled, self._queue.recalled = self._queue.recalled, []
-            self.recalled.add_ranges(recalled)
             self.note_given_again(each(recalled), self._queue.next_token)
             self._note_uncounted(recalled)
 
@@ -189,7 +185,9 @@ class Settling:
         if lost:
             raise LeaseLost(self._topic.name, self._group.name, list(each(lost)))
 
-    def note_attempts(self, ranges: Ranges, counts: dict[int, int], token: int) -> Done:
+    def note_attempts(
+        self, ranges: Ranges, counts: dict[int, int], token: int, *, is_first: bool
+    ) -> Done:
         """A first delivery is handed out once this is written. One that somebody may have had
         before waits until it is as durable as the policy asks: else a power cut could make the
         token of the one before count again."""
@@ -197,8 +195,7 @@ class Settling:
         attempts += [(offset, offset + 1, count) for offset, count in counts.items()]
         command = Attempts(self._topic.id, self._group.name, attempts, [], token)
         proposer = self._topic.proposer
-        had_before = bool(counts) or bool(self.recalled and self.recalled.take_ranges(ranges))
-        return proposer.change(command) if had_before else proposer.attempts(command)
+        return proposer.attempts(command) if is_first else proposer.change(command)
 
     def note_given_again(self, offsets: Iterable[int], token: int) -> None:
         again = self._given_again
