@@ -140,7 +140,7 @@ def test_over_a_restart_one_that_was_recalled_stays_ahead_of_one_that_was_nacked
         keyed.ack(*keyed.take(1))
     keyed.queue.restore(keyed.queue.snapshot())
     keyed.queue.take_up(now=0.0, seconds=5.0, key_hashes=keyed.hashes)
-    order = []
+    order: list[int] = []
     while ranges := keyed.select(4, together=True).ranges:
         order += offsets_in(ranges)
         keyed.ack(keyed.queue.grant(ranges, "anna", now=0.0, seconds=30.0), ranges)
