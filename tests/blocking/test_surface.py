@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
 from collections.abc import AsyncIterator, Iterator
 from types import MemberDescriptorType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -143,3 +144,24 @@ def test_every_public_method_says_what_it_does(blocking: type) -> None:
     ]
 
     assert undocumented == []
+
+
+@pytest.mark.parametrize("blocking", BLOCKING_OF.values(), ids=lambda kind: kind.__name__)
+def test_no_text_speaks_of_what_only_async_code_has(blocking: type) -> None:
+    texts = {name: inspect.getdoc(thing) or "" for name, thing in surface(blocking).items()}
+    strange = [
+        name
+        for name, text in texts.items()
+        if any(word in text for word in ("async with", "await", "ancelled", "event loop", "task"))
+    ]
+
+    assert strange == []
+
+
+def test_help_shows_what_a_verb_takes_and_which_blocking_object_it_returns() -> None:
+    shown = pydoc.plain(pydoc.render_doc(BlockingClient.subscribe))
+
+    assert "prefetch: 'int | None' = None" in shown
+    assert "BlockingSubscription" in shown.splitlines()[2]
+    assert "with mq.subscribe(...) as deliveries" in shown
+    assert BlockingClient.subscribe.__qualname__ == "BlockingQueueVerbs.subscribe"

@@ -118,7 +118,7 @@ def connect_over_blocking(
     with patch("flintmq.blocking.client.connect", make):
         client = connect_sync(url, clock=clock, **options)
     thread = client._thread
-    clock.threads[thread] = lambda: _settled(client._client._broker)
+    clock.threads[thread] = lambda: _settled(client._inner._broker)
     submit = thread._submit
 
     def tell(call: Call[Any]) -> None:

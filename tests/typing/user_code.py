@@ -88,3 +88,23 @@ def blocking() -> None:
             assert_type(message, flintmq.Message | None)
             if message is not None:
                 print(message.value)
+        mq.publish("orders", b"x", key="42", ttl=timedelta(minutes=1))
+        mq.publish("orders", b"x", prio=3)  # type: ignore[call-arg]
+        mq.publish("orders", b"x", priority="high")  # type: ignore[arg-type]
+        mq.reader("orders", begin="earliest")  # type: ignore[call-arg]
+        assert_type(mq.create_topic("orders", partitions=4), flintmq.TopicInfo)
+        mq.create_topic("orders", partitions="four")  # type: ignore[arg-type]
+        with mq.publisher("orders", linger=0.002) as publisher:
+            publisher.send(b"x", key="42")
+            publisher.flush(timeout=1)
+        with mq.subscribe("orders", group="billing", lease=30) as subscription:
+            assert_type(subscription.topic, str)
+            assert_type(subscription.read(), flintmq.BlockingDelivery)
+            subscription.run(lambda message: message.ack(), concurrency=4, retries=3)
+        for delivery in mq.poll("orders", "billing", max=256, wait=1.0):
+            assert_type(delivery, flintmq.BlockingDelivery)
+            with delivery.process(retries=5) as message_in_work:
+                assert_type(message_in_work, flintmq.BlockingDelivery)
+            delivery.nack(later=3)  # type: ignore[call-arg]
+        assert_type(mq.peek("orders", "billing"), flintmq.Rows)
+        assert_type(mq.topics(), list[str])

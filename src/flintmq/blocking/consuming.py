@@ -9,12 +9,13 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
 from ..batch import RecordBatch
-from ..client.consuming import AnyConsumer, M, R
+from ..client.consuming import AnyConsumer, Consumer, M, R
 from ..client.feed import Feed
 from ..client.reader import Reader
 from ..errors import Closed, InvalidRequest
 from ..model import Missed, Overflow, Seconds, Start
 from ..rows import Message, Metadata, Rows, Run
+from .derived import like
 from .loop_thread import LoopThread
 
 Inner = TypeVar("Inner", bound=AnyConsumer)
@@ -36,17 +37,15 @@ class BlockingConsumer(Iterator[M], Generic[Inner, M, R]):
         self._returned: deque[R] = deque()
         self._views = Views()
 
+    @like(Consumer.read_nowait)
     def read_nowait(self) -> M | None:
-        """The next message if there is one right now."""
-
         async def take() -> tuple[R, M | None]:
             return _with_first(self._read_batch_nowait(1))
 
         return self._take(take)[1]
 
+    @like(Consumer.read_batch_nowait)
     def read_batch_nowait(self, max: int = 1000) -> R:
-        """Up to `max` messages that are there right now."""
-
         async def take() -> tuple[R, None]:
             return self._read_batch_nowait(max), None
 
@@ -67,9 +66,8 @@ class BlockingConsumer(Iterator[M], Generic[Inner, M, R]):
 
         return self._take(take)[1]
 
+    @like(Consumer.read_batch)
     def read_batch(self, max: int = 1000, timeout: Seconds | None = None) -> R:
-        """Up to `max` messages: waits for the first, never for more. Empty once time is up."""
-
         async def take() -> tuple[R, None]:
             return await self._read_batch(max, timeout), None
 
@@ -180,25 +178,20 @@ class BlockingConsumer(Iterator[M], Generic[Inner, M, R]):
 class BlockingReader(BlockingConsumer[Reader, Message, Rows]):
     """Made by `BlockingClient.reader`. A position is always the next offset to read."""
 
+    def __init__(self, owner: object, thread: LoopThread, inner: Reader) -> None:
+        super().__init__(owner, thread, inner)
+        self.topic, self.name = inner.topic, inner.name
+
     def _no_rows(self) -> Rows:
         return Rows()
-
-    @property
-    def topic(self) -> str:
-        return self._inner.topic
-
-    @property
-    def name(self) -> str | None:
-        return self._inner.name
 
     @property
     def missed(self) -> int:
         """How many messages retention took before this reader (or its name) came to them."""
         return self._inner.missed
 
+    @like(Reader.events)
     def events(self) -> Iterator[Message | Missed]:
-        """The messages, and a `Missed` wherever retention was faster than this reader."""
-
         async def take() -> tuple[Rows, None]:
             rows = self._again(1)
             if not rows.runs and rows.gap is None:
@@ -218,45 +211,37 @@ class BlockingReader(BlockingConsumer[Reader, Message, Rows]):
                 yield rows.gap
             yield from rows
 
+    @like(Reader.read_metadata)
     def read_metadata(self, max: int = 1000, timeout: Seconds | None = None) -> list[Metadata]:
-        """Like `read_batch`, without the payloads: they are passed over and never decoded."""
-
         async def take() -> tuple[Rows, list[Metadata]]:
             rows = await self._read_batch(max, timeout)
             return rows, rows.metadata
 
         return self._take(take)[1]
 
+    @like(Reader.seek)
     def seek(self, to: Start | Mapping[int, int]) -> None:
-        """Go to an offset, a time, 'earliest', 'latest' or 'committed'. A name moves as a whole.
-
-        Over several partitions an offset is given for each: `{partition: offset}`.
-        """
         self._thread.wait_for(self._inner.seek, to)
         self._returned.clear()
 
+    @like(Reader.commit)
     def commit(self, offset: int | Message | None = None) -> int:
-        """Remember where this name goes on after its last reader has closed.
-
-        Without an argument: behind everything handed out so far. With a message: behind that
-        message. With a number: at that offset, the next to read. Returns the offset committed.
-        """
         if offset is None and self._returned:
             return self._thread.wait_for(self._commit_handed_out)
         return self._thread.wait_for(self._inner.commit, offset)
 
+    @like(Reader.position)
     def position(self) -> int:
-        """The next offset to read; over several partitions, the sum of theirs."""
         if self._returned:
             return sum(self.positions().values())
         return self._thread.wait_for(self._inner.position)
 
+    @like(Reader.positions)
     def positions(self) -> dict[int, int]:
-        """The next offset to read, by partition; a plain topic has partition 0 alone."""
         return self._thread.wait_for(self._positions)
 
+    @like(Reader.lag)
     def lag(self) -> int:
-        """How many retained messages are still to be read."""
         return self._thread.wait_for(self._inner.lag) + sum(map(len, self._returned))
 
     async def _positions(self) -> dict[int, int]:
@@ -277,20 +262,13 @@ class BlockingReader(BlockingConsumer[Reader, Message, Rows]):
 class BlockingFeed(BlockingConsumer[Feed, Message, Rows]):
     """Made by `BlockingClient.live`. At most once and in order, through a bounded queue."""
 
+    def __init__(self, owner: object, thread: LoopThread, inner: Feed) -> None:
+        super().__init__(owner, thread, inner)
+        self.pattern, self.capacity = inner.pattern, inner.capacity
+        self.overflow: Overflow = inner.overflow
+
     def _no_rows(self) -> Rows:
         return Rows()
-
-    @property
-    def pattern(self) -> str:
-        return self._inner.pattern
-
-    @property
-    def capacity(self) -> int:
-        return self._inner.capacity
-
-    @property
-    def overflow(self) -> Overflow:
-        return self._inner.overflow
 
     @property
     def dropped(self) -> int:

@@ -19,6 +19,7 @@ from ..client.values import Value, When
 from ..clock import Timer
 from ..errors import Closed, FlintError, InvalidRequest, QueueFull
 from ..model import Receipt, Seconds, TopicOptions
+from .derived import like
 from .loop_thread import LoopThread
 
 HANDED_OVER_MAX = 8
@@ -159,13 +160,10 @@ class BlockingPublisher:
         self._owner = owner
         self._thread = thread
         self._inner = inner
+        self.topic = inner.topic
         self._gathering = Gathering(thread, inner)
         self._lock = self._gathering.lock
         thread.gatherings.add(self._gathering)
-
-    @property
-    def topic(self) -> str:
-        return self._inner.topic
 
     @property
     def sent(self) -> int:
@@ -254,12 +252,8 @@ class BlockingPublisher:
         if gathering.is_ahead:
             self._thread.run(gathering.hand_on)
 
+    @like(Publisher.flush)
     def flush(self, timeout: Seconds | None = None) -> None:
-        """Wait until everything sent so far is acknowledged.
-
-        Raises the first error if something was not, with a note of how many messages that were;
-        OutcomeUnknown if `timeout` seconds were not enough, and then it may be flushed again.
-        """
         self._thread.check_usable()
         self._hand_over()
         self._thread.wait_for(lambda: self._gathering.flush(timeout))

@@ -18,6 +18,7 @@ from ..model import Seconds
 from ..rows import Rows, Run
 from .consuming import BlockingConsumer
 from .delivery import BlockingDeliveries, BlockingDelivery
+from .derived import like
 from .loop_thread import LoopThread
 
 T = TypeVar("T")
@@ -38,18 +39,11 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
 
     def __init__(self, owner: object, thread: LoopThread, inner: Subscription) -> None:
         super().__init__(owner, thread, inner)
+        self.topic, self.group = inner.topic, inner.group
         self._forget_sigterm: Callable[[], None] = lambda: None
 
-    @property
-    def topic(self) -> str:
-        return self._inner.topic
-
-    @property
-    def group(self) -> str:
-        return self._inner.group
-
+    @like(Subscription.read_batch_nowait)
     def read_batch_nowait(self, max: int = 1000) -> BlockingDeliveries:
-        """Up to `max` messages that were taken ahead. Not with ack="auto", which has to wait."""
         return super().read_batch_nowait(max)
 
     def run(

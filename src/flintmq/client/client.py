@@ -134,8 +134,8 @@ class Client(QueueVerbs):
         written as JSON. `ttl` seconds after the broker took it in nobody is handed it any more;
         `delay` seconds after that it is due, or at the time `at` by the broker's clock (a datetime,
         or seconds since 1970; one that has passed means now). `qos=0` reaches live feeds only and
-        is not stored. `partition` chooses among the partitions of a topic that has them. Cancelled
-        or timed out while waiting, nothing was published.
+        is not stored. `partition` chooses among the partitions of a topic that has them.
+        Cancelled or timed out while waiting, nothing was published.
 
         With a `producer` (any str) and a `sequence` (any u64) of its own, the same publish may be
         repeated: if it is there already, the receipt is that of the first time and says so. A topic

@@ -60,7 +60,7 @@ def wait_consumed_sync(
     mq: BlockingClient, topic: str, *, name: str | None = None, timeout: float = 5.0
 ) -> None:
     """The same for a blocking connection, whose consumers are other threads."""
-    client: Any = mq._client
+    client: Any = mq._inner
     mq._thread.wait_for(lambda: wait_consumed(client, topic, name=name, timeout=timeout))
 
 
