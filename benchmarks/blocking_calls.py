@@ -78,7 +78,7 @@ class Blocking:
             self._mq.publish("orders", VALUES[0])
 
     def handed_over(self, count: int) -> None:
-        loop, client = self._mq._thread.loop, self._mq._client
+        loop, client = self._mq._thread.loop, self._mq._inner
         for _ in range(count):
             asyncio.run_coroutine_threadsafe(client.publish("orders", VALUES[0]), loop).result()
 
