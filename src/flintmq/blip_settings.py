@@ -1,7 +1,8 @@
-"""BlipMQ's configuration as ours: its files (both sets of keys), its variables, its defaults.
+"""BlipMQ's configuration as FlintMQ settings: its files (both sets of keys), variables and
+defaults.
 
-What it knows and we have no use for is told as a doubt, not as a fault; so is what nobody knows.
-Our own variables and flags count on top of it.
+BlipMQ settings without a counterpart here cause a warning, not an error; so do unknown ones.
+FLINTMQ_ variables and flags take precedence.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ VARIABLES = (
     "BIND_ADDR", "PORT", "METRICS_ADDR", "METRICS_PORT", "WAL_PATH", "FSYNC_POLICY", "MAX_RETRIES",
     "RETRY_BACKOFF_MS", "ALLOWED_API_KEYS", "ENABLE_TOKIO_CONSOLE", "TLS_CERT_PATH", "TLS_KEY_PATH",
 )  # fmt: skip
-"""With BLIPMQ_ before them, as its code has them; or without, as its readme does."""
+"""With the prefix BLIPMQ_, as in its code; or without, as in its readme."""
 
 LEVELS = {"error": "error", "warn": "warning", "info": "info", "debug": "debug", "trace": "debug"}
-"""Of RUST_LOG."""
+"""Levels of RUST_LOG."""
 
 USELESS = {
     "enable_tokio_console", "queues.topic_capacity", "queues.max_queue_depth", "wal.enabled",
@@ -44,7 +45,7 @@ USELESS = {
     "delivery.flush_interval_ms", "delivery.fanout_shards", "delivery.default_ttl_ms",
     "server.auth_enabled", "server.api_key", "metrics.enabled", "wal.wal_dir",
 }  # fmt: skip
-"""Known there, and without a meaning here; all of `performance` and `logging` too."""
+"""BlipMQ settings without effect here; all of `performance` and `logging` too."""
 
 
 def resolve_blip(
@@ -53,7 +54,7 @@ def resolve_blip(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, str | bool] | None = None,
 ) -> Resolved:
-    """Put together what BlipMQ would read, and what was said in our own words on top of it."""
+    """Merge BlipMQ's configuration with FlintMQ's variables and flags."""
     environment = environment or {}
     theirs = _Theirs()
     named = environment.get("BLIPMQ_CONFIG") or environment.get("CONFIG")
@@ -72,7 +73,7 @@ def resolve_blip(
 
 
 def _without_file(environment: Mapping[str, str]) -> dict[str, str]:
-    """A file of ours is one for `flintmq serve`."""
+    """A FlintMQ configuration file belongs to `flintmq serve`."""
     return {name: value for name, value in environment.items() if name != "FLINTMQ_CONFIG"}
 
 
@@ -134,15 +135,15 @@ class _Theirs:
         if taker is not None:
             taker(value, source)
         elif key in USELESS or key.startswith(("performance.", "logging.")):
-            self.resolved.doubts.append(f"{source}: {key} has no meaning here, and is not heeded")
+            self.resolved.doubts.append(f"{source}: {key} has no effect in FlintMQ and is ignored")
         else:
-            self.resolved.doubts.append(f"{source}: {key} is no setting of BlipMQ's; not heeded")
+            self.resolved.doubts.append(f"{source}: {key} is not a BlipMQ setting and is ignored")
 
     def take_log_level(self, wanted: str) -> None:
         level = LEVELS.get(wanted.lower())
         if level is None:
             self.resolved.doubts.append(
-                f"RUST_LOG: {wanted!r} is none of {', '.join(LEVELS)}; not heeded, see --log-level"
+                f"RUST_LOG: {wanted!r} is ignored; use one of {', '.join(LEVELS)}, or --log-level"
             )
         else:
             self.resolved.take("log_level", level, "RUST_LOG")
@@ -173,7 +174,7 @@ class _Theirs:
                 raise ValueError
         except (TypeError, ValueError):
             self.resolved.problems.append(
-                f"{source}: a whole number from 0 to {most:,} is wanted, not {value!r}"
+                f"{source}: must be a whole number from 0 to {most:,}, not {value!r}"
             )
             return None
         return number
@@ -191,8 +192,8 @@ class _Theirs:
             self.resolved.take("fsync", FsyncPolicy.parse(word), source)
         except InvalidRequest:
             self.resolved.problems.append(
-                f"{source}: fsync_policy is always, none, every_n:<n> or interval_ms:<ms>, "
-                f"not {value!r}"
+                f"{source}: fsync_policy must be always, none, every_n:<n> or "
+                f"interval_ms:<ms>, not {value!r}"
             )
 
     def _retries(self, value: Any, source: str) -> None:
@@ -210,8 +211,9 @@ class _Theirs:
         self._set("blip_api_keys", value, source)
         if value:
             self.resolved.doubts.append(
-                f"{source}: auth.api_keys are asked for here; clients of BlipMQ's first protocol "
-                "cannot show one and are turned away: leave the list empty to let them in"
+                f"{source}: with auth.api_keys, clients of BlipMQ's first protocol are "
+                "rejected, because they cannot send a key; leave the list empty to allow "
+                "them"
             )
 
     def with_ours(self, ours: Resolved) -> Resolved:
@@ -240,10 +242,10 @@ class _Theirs:
 
 
 def _entries(path: Path) -> list[Entry]:
-    """By its extension YAML, or else TOML, as there."""
+    """YAML or TOML, by the extension, as in BlipMQ."""
     if path.suffix.lower() in TOML + YAML:
         return read_entries(path)
     try:
         return toml_entries(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise FileUnreadable(f"{path}: cannot be read: {error}") from None
+        raise FileUnreadable(f"{path}: cannot read the file: {error}") from None

@@ -1,8 +1,9 @@
-"""What a broker can be told: one table, from which flags, environment, files and docs are made.
+"""The settings of a broker: one table, from which flags, environment variables, files and docs are
+made.
 
-Pure: no file and no environment is read here. The same word names a setting everywhere:
-`max_connections` in a file, `FLINTMQ_MAX_CONNECTIONS` in the environment, `--max-connections` as
-a flag. Defaults are those of `Config`; everything else about a setting is in its row of `SETTINGS`.
+Pure: no file and no environment is read here. A setting has the same name everywhere:
+`max_connections` in a file, `FLINTMQ_MAX_CONNECTIONS` in the environment, `--max-connections` as a
+flag. Defaults are those of `Config`; everything else about a setting is in its row of `SETTINGS`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ PORT = 7600
 HTTP_PORT = 7601
 BLIP_PORT = 5555
 DEFAULT = "default"
-"""The source of what nobody has said."""
+"""The source of a setting that was not set."""
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 DAY = 86_400.0
 
@@ -48,7 +49,7 @@ Level = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json", "auto"]
 Auth = Literal["auto", "required", "off"]
 Group = Literal[
-    "Where",
+    "General",
     "Security",
     "Disk",
     "Topics",
@@ -60,7 +61,7 @@ Group = Literal[
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker was told, checked; with where each value came from in `sources`."""
+    """A checked configuration; `sources` says where each value came from."""
 
     data_dir: Path = Path("flint-data")
     listen: Address = ("127.0.0.1", PORT)
@@ -133,7 +134,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     profile: Path | None = None
 
     sources: dict[str, str] = {}
-    """Of values that are no defaults: the file with its line, the variable, or the flag."""
+    """For values that are not defaults: the file with its line, the variable, or the flag."""
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Every setting with value and source, for JSON; without secrets."""
@@ -155,9 +156,9 @@ class Setting:
     reload: bool = False
     """Whether it can be changed while the broker runs."""
     secret: bool = False
-    """Whether its value is kept out of everything that is shown."""
+    """Whether its value is never shown."""
     default_text: str = ""
-    """What the default is, where its value does not say it."""
+    """The default in words, if its value does not say it."""
 
     @property
     def flag(self) -> str:
@@ -191,7 +192,7 @@ class Setting:
         return self.kind.from_value(value)
 
     def shown(self, value: Any) -> Any:
-        """The value as JSON can have it; never a secret."""
+        """The value for JSON; never a secret."""
         if value is None and self.default_text:
             return self.default_text
         return "(secret)" if self.secret else self.kind.to_plain(value)
@@ -215,302 +216,318 @@ _DEFAULTS: dict[str, Any] = {
 
 SETTINGS: Sequence[Setting] = (
     Setting(
-        "data_dir", FilePath(), "Where everything is kept. Made if it is not there.", "Where",
+        "data_dir", FilePath(), "Data directory. Created if it does not exist.", "General",
     ),
     Setting(
         "listen", HostPort(PORT),
-        "Where clients connect. Port 0 takes any that is free.", "Where",
+        "Address for clients. Port 0 picks any free port.", "General",
     ),
     Setting(
         "http", HostPort(HTTP_PORT, can_be_off=True),
-        f"Where operators and their tools connect by HTTP; the usual port is {HTTP_PORT}.", "Where",
+        "Address for HTTP: metrics, health checks and administration; the usual port is "
+        f"{HTTP_PORT}.", "General",
     ),
     Setting(
         "hermes", HostPort(PORT, can_be_off=True),
-        "Where HermesMQ's clients connect; those of FlintMQ may do so there, too.", "Where",
+        "Address for HermesMQ clients. FlintMQ clients can connect there too.", "General",
     ),
     Setting(
         "hermes_node_id", Count(1, 2**63 - 1),
-        "The number that HermesMQ's clients know this broker by.", "Where",
+        "Node id that HermesMQ clients see.", "General",
     ),
     Setting(
         "drain_seconds", Seconds(0, DAY),
-        "How long a stop waits for what is under way and for messages that consumers have in work.",
-        "Where", reload=True,
+        "How long shutdown waits for pending requests and for messages that consumers are "
+        "processing.",
+        "General", reload=True,
     ),
     # --- security
     Setting(
         "auth", Choice(("auto", "required", "off")),
-        "Whether clients have to show a key: auto asks as soon as there is a keys file.",
+        "Whether clients need an API key. auto: as soon as the keys file exists.",
         "Security",
     ),
     Setting(
-        "keys_file", FilePath(), "The keys that clients may show, hashed.",
+        "keys_file", FilePath(), "File with the hashed API keys.",
         "Security", default_text="keys.json in data_dir",
     ),
     Setting(
         "login_failures_max", Count(1, 1_000_000),
-        "Wrong keys of one address that wait for their answer; others are dropped without one.",
+        "Maximum failed logins per client address that wait for their delayed reply. "
+        "Further ones are disconnected without a reply.",
         "Security", reload=True,
     ),
     Setting(
         "login_delay", Seconds(0, 5),
-        "How long a first wrong key waits for its answer; each more from there waits longer.",
+        "Delay before the reply to a failed login; it grows with each further failure from "
+        "that address.",
         "Security", reload=True,
     ),
     Setting(
         "tls_cert", FilePath(can_be_off=True),
-        "The certificate to serve with, and those above it, as PEM. With it, all ports speak TLS.",
+        "Certificate chain of the broker, as PEM. If set, all ports use TLS.",
         "Security", reload=True,
     ),
     Setting(
-        "tls_key", FilePath(can_be_off=True), "The private key of the certificate, as PEM.",
+        "tls_key", FilePath(can_be_off=True), "Private key of the certificate, as PEM.",
         "Security", reload=True,
     ),
     Setting(
         "tls_client_ca", FilePath(can_be_off=True),
-        "Who signs the certificates that clients then have to show, as PEM.",
+        "CA that signs client certificates, as PEM. If set, clients need a certificate.",
         "Security", reload=True,
     ),
     Setting(
         "backup_dir", FilePath(can_be_off=True),
-        "Below which clients may have backups made; off: wherever the broker's user may write.",
+        "Directory below which clients may write backups; off: anywhere the broker's user "
+        "may write.",
         "Security",
     ),
     Setting(
         "hermes_key_file", FilePath(can_be_off=True),
-        "A file with the key whose grants HermesMQ's clients have, as they can show none.",
+        "File with the API key that HermesMQ clients act under, because they cannot send "
+        "one.",
         "Security",
     ),
     Setting(
         "insecure", Boolean(),
-        "Allow an address that other machines can reach without keys or without TLS.", "Security",
+        "Allow listening beyond this machine without keys or without TLS.", "Security",
     ),
     # --- disk
     Setting(
         "fsync", Fsync(),
-        "When the disk is waited for: always, every_n:<n>, interval:<ms> or never.", "Disk",
+        "When to sync to disk: always, every_n:<n>, interval:<ms> or never.", "Disk",
     ),
     Setting(
         "checkpoint_bytes", Bytes(64 * KIB, 64 * GIB),
-        "How much the journal grows between two checkpoints. That much is kept in memory, too, and "
+        "Journal bytes between two checkpoints. The same amount is kept in memory, and is "
         "replayed after a crash.", "Disk", reload=True,
     ),
     Setting(
         "journal_file_bytes", Bytes(64 * KIB, 4 * GIB),
-        "The size of a file of the journal; smaller ones are made at first.", "Disk",
+        "Size of a journal file; the first ones are smaller.", "Disk",
     ),
     Setting(
         "max_queue_bytes", Bytes(KIB),
-        "What all clients together may have on its way to the disk before publishers wait.",
+        "Maximum bytes of all clients that wait to be written to disk. Beyond it, "
+        "publishers wait.",
         "Disk", reload=True,
     ),
     Setting(
         "slow_disk_seconds", Seconds(0.001, DAY),
-        "A write or sync that takes longer is logged as a slow disk.", "Disk", reload=True,
+        "Log a write or sync that takes longer as a slow disk.", "Disk", reload=True,
     ),
     Setting(
         "scrub_bytes", Bytes(0, 16 * GIB),
-        "How many bytes of stored messages are read each second to look for damage, in the "
-        "background; all of them once every six hours at most. 0 looks for none.",
+        "Bytes of stored messages read per second, in the background, to find damage. All "
+        "messages are read at most once every six hours. 0: off.",
         "Disk", reload=True,
     ),
     # --- topics
     Setting(
         "auto_create", Boolean(),
-        "Whether publishing to a topic that is not there, or reading it, makes it.", "Topics",
+        "Create a missing topic on the first publish or read.", "Topics",
         reload=True,
     ),
     Setting(
         "topic_defaults", TopicDefaults(),
-        "Options of topics that are made without naming them. Topics that exist keep theirs.",
+        "Default options of new topics. Existing topics keep theirs.",
         "Topics", reload=True,
     ),
     Setting(
         "staged_seconds", Seconds(1, 365 * DAY),
-        "What was staged (by Spark) and is not committed for so long is dropped.", "Topics",
+        "Discard staged messages (from Spark) that are not committed within this time.", "Topics",
         reload=True,
     ),
     Setting(
         "producer_seconds", Seconds(60, 365 * DAY),
-        "How long a repeated publish is found by its producer and sequence: so long after the "
-        "producer's last publish to that topic.", "Topics",
+        "How long duplicate publishes are detected, by producer and sequence. Counted from "
+        "the producer's last publish to the topic.", "Topics",
         reload=True,
     ),
     Setting(
         "max_producer_bytes", Bytes(8 * MIB),
-        "Memory for what is known of producers, in all topics together. Beyond it, those that "
-        "published longest ago are forgotten.", "Topics",
+        "Maximum memory for detecting duplicates, over all topics. Beyond it, the "
+        "producers that published longest ago are forgotten.", "Topics",
         reload=True,
     ),
     Setting(
-        "max_staged_bytes", Bytes(KIB), "What may be staged and not committed, all together.",
+        "max_staged_bytes", Bytes(KIB), "Maximum bytes staged and not committed, over all writers.",
         "Topics",
     ),
     Setting(
         "max_staged_writer_bytes", Bytes(KIB),
-        "What one writer may have staged and not committed.", "Topics",
+        "Maximum bytes staged and not committed by one writer.", "Topics",
     ),
     Setting(
         "max_decoded_bytes", Bytes(KIB, GIB),
-        "How large a value may be, uncompressed, for a filter to look into it. A larger value is "
-        "treated as missing.", "Topics",
+        "Maximum uncompressed size of a value that filters decode. A filter treats a "
+        "larger value as missing.", "Topics",
     ),
     # --- connections
     Setting(
         "max_connections", Count(1, 1_000_000),
-        "Clients of all protocols together, HTTP left aside; those beyond that are turned away.",
+        "Maximum clients of all protocols, not counting HTTP. Further clients are rejected.",
         "Connections", reload=True,
     ),
     Setting(
-        "max_frame_bytes", Bytes(64 * KIB, 64 * MIB), "The largest batch that can be published.",
+        "max_frame_bytes", Bytes(64 * KIB, 64 * MIB), "Maximum size of a published batch.",
         "Connections", reload=True,
     ),
     Setting(
         "max_in_flight_bytes", Bytes(1),
-        "What a client may have on its way to the disk before it is held back.", "Connections",
+        "Maximum bytes of one client that wait to be written to disk. Beyond it, the "
+        "client is throttled.", "Connections",
         reload=True,
     ),
     Setting(
         "max_delivery_bytes", Bytes(1, 64 * MIB),
-        "What one delivery carries at most; a single message may be larger.", "Connections",
+        "Maximum bytes per delivery; a single message may be larger.", "Connections",
         reload=True,
     ),
     Setting(
         "max_unacknowledged_bytes", Bytes(64 * KIB),
-        "Replies that a client has not acknowledged before it is disconnected.", "Connections",
+        "Maximum bytes of replies that a client has not acknowledged. Beyond it, the "
+        "client is disconnected.", "Connections",
         reload=True,
     ),
     Setting(
         "max_requests", Count(1, 10_000_000),
-        "Requests of one connection that are under way, publishes left aside.", "Connections",
+        "Maximum pending requests per connection, not counting publishes.", "Connections",
         reload=True,
     ),
     Setting(
         "max_streams", Count(1, 10_000_000),
-        "Readers, feeds and memberships that one connection may hold open.", "Connections",
+        "Maximum readers, live feeds and group memberships per connection.", "Connections",
         reload=True,
     ),
     Setting(
-        "handshake_timeout", Seconds(0.1, DAY), "How long a client may take to say who it is.",
+        "handshake_timeout", Seconds(0.1, DAY), "How long a client may take to log in.",
         "Connections", reload=True,
     ),
     Setting(
         "idle_timeout", Seconds(1, DAY),
-        "Who says nothing for so long is disconnected. Clients ping by themselves.", "Connections",
+        "Disconnect a client that sends nothing for this long. Clients ping automatically.",
+        "Connections",
         reload=True,
     ),
     Setting(
         "ping_seconds", Seconds(0.1, DAY),
-        "How often silent clients are asked to ping; never less than twice in idle_timeout.",
+        "How often idle clients are asked to ping; at least twice per idle_timeout.",
         "Connections", reload=True,
     ),
     Setting(
         "grace_seconds", Seconds(0, DAY),
-        "How long a session that lost its connection keeps its leases for it to come back.",
+        "How long a disconnected client keeps its leases, so that it can reconnect.",
         "Connections", reload=True,
     ),
     Setting(
         "max_away", Count(0, 1_000_000),
-        "Sessions that wait for their client; the one that has waited longest goes.",
+        "Maximum sessions of disconnected clients. Beyond it, the oldest one is dropped.",
         "Connections", reload=True,
     ),
     Setting(
-        "max_away_bytes", Bytes(0), "What those may keep of unacknowledged replies, all together.",
+        "max_away_bytes", Bytes(0),
+        "Maximum bytes of unacknowledged replies kept for disconnected clients, over all sessions.",
         "Connections", reload=True,
     ),
     # --- HTTP
     Setting(
-        "metrics", Boolean(), "Whether /metrics is served.", "HTTP for operations", reload=True,
+        "metrics", Boolean(), "Serve /metrics.", "HTTP for operations", reload=True,
     ),
     Setting(
         "metrics_max_series", Count(1, 10_000_000),
-        "Series that /metrics shows at most; topics and groups beyond are summed up as one.",
+        "Maximum series in /metrics. Further topics and groups are summed up as one.",
         "HTTP for operations", reload=True,
     ),
     Setting(
-        "http_max_body_bytes", Bytes(KIB, GIB), "The largest body of a request.",
+        "http_max_body_bytes", Bytes(KIB, GIB), "Maximum size of a request body.",
         "HTTP for operations", reload=True,
     ),
     Setting(
-        "http_timeout", Seconds(0.1, 3600), "How long a request may take.",
+        "http_timeout", Seconds(0.1, 3600), "Maximum time for a request.",
         "HTTP for operations", reload=True,
     ),
     Setting(
         "http_max_connections", Count(1, 100_000),
-        "HTTP connections; beyond that the one that was silent for longest makes room.",
+        "Maximum HTTP connections. Beyond it, the connection that was idle for longest is "
+        "closed.",
         "HTTP for operations", reload=True,
     ),
     Setting(
         "http_cpu_share", Share(0.01, 1),
-        "How much of the broker's time HTTP may take; who asks for more waits, messages do not.",
+        "Maximum share of the broker's time for HTTP. Further requests wait; messages do "
+        "not.",
         "HTTP for operations", reload=True,
     ),
     Setting(
         "http_hosts", HostNames(),
-        "Further names that this broker may be asked by over HTTP where it has neither keys nor "
-        "TLS.", "HTTP for operations", reload=True,
+        "Additional host names accepted in HTTP requests while the broker has neither keys "
+        "nor TLS.", "HTTP for operations", reload=True,
     ),
     # --- BlipMQ
     Setting(
         "blip", HostPort(BLIP_PORT, can_be_off=True),
-        f"Where BlipMQ's clients connect, of all three protocols; its usual port is {BLIP_PORT}.",
+        "Address for BlipMQ clients, for all three protocols; BlipMQ's usual port is "
+        f"{BLIP_PORT}.",
         "BlipMQ clients",
     ),
     Setting(
         "blip_api_keys", Words(),
-        "Keys that allow everything, beside those of the keys file: BlipMQ's allowed_api_keys.",
+        "Keys with all permissions, in addition to the keys file: BlipMQ's "
+        "allowed_api_keys.",
         "BlipMQ clients", secret=True, default_text="none",
     ),
     Setting(
         "blip_retry_backoff", Seconds(0.001, DAY),
-        "How long a polled message may take to be acknowledged before it is handed out again, "
-        "doubled each time.", "BlipMQ clients",
+        "How long a client may take to acknowledge a polled message before it is delivered "
+        "again. Doubles with each delivery.", "BlipMQ clients",
     ),
     Setting(
         "blip_subscription_seconds", Seconds(1, 365 * DAY),
-        "A polled subscription that nobody has polled for so long is dropped.", "BlipMQ clients",
+        "Delete a polled subscription that has not been polled for this long.", "BlipMQ clients",
     ),
     Setting(
         "blip_adopt", Boolean(),
-        "Whether the next polled subscription of a topic, at QoS 1, takes over one whose client is "
-        "gone, with what that client did not acknowledge.", "BlipMQ clients",
+        "Whether a new polled subscription at QoS 1 takes over one of the same topic whose "
+        "client is gone, with its unacknowledged messages.", "BlipMQ clients",
     ),
     Setting(
         "blip_queue_capacity", Count(1, 10_000_000),
-        "Messages of QoS 0 that may wait for one subscription.", "BlipMQ clients",
+        "Maximum QoS 0 messages waiting for one subscription.", "BlipMQ clients",
     ),
     Setting(
         "blip_overflow", Choice(("drop_oldest", "drop_new", "block", "reject")),
-        "What becomes of a message of QoS 0 where too many wait already.", "BlipMQ clients",
+        "What to do with a QoS 0 message when that many are waiting.", "BlipMQ clients",
     ),
     Setting(
         "blip_max_command_bytes", Bytes(64, 64 * MIB),
-        "The longest command of BlipMQ's first protocol.", "BlipMQ clients",
+        "Maximum size of a command in BlipMQ's first protocol.", "BlipMQ clients",
     ),
     # --- logs
     Setting(
-        "log_level", Choice(LEVELS), "What is told on stderr.", "Logs and traces", reload=True,
+        "log_level", Choice(LEVELS), "Minimum level of log lines on stderr.", "Logs and traces",
+        reload=True,
     ),
     Setting(
-        "log_levels", LogLevels(), "Levels of single modules, as flintmq.servers=debug.",
+        "log_levels", LogLevels(), "Log levels of modules, for example flintmq.servers=debug.",
         "Logs and traces", reload=True,
     ),
     Setting(
         "log_format", Choice(("console", "json", "auto")),
-        "How log lines are written: auto is console on a terminal, else JSON.", "Logs and traces",
+        "Format of log lines. auto: console on a terminal, else JSON.", "Logs and traces",
     ),
     Setting(
         "profile", FilePath(can_be_off=True),
-        "Where to write what the broker's CPU time went to, at the end and at SIGUSR2: a flame "
-        "graph if it is named .svg, else text for other tools.", "Logs and traces",
+        "Profile the broker's CPU time and write it to this file on shutdown and on "
+        "SIGUSR2: a flame graph if it ends in .svg, else text for other tools.", "Logs and traces",
     ),
 )  # fmt: skip
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
 def nearest(name: str, known: Iterable[str] = tuple(BY_NAME), *, cutoff: float = 0.6) -> str | None:
-    """The known word that is most like `name`, if one is like it."""
+    """The known name most similar to `name`, if there is one."""
     import difflib  # for those who make mistakes
 
     wanted = name.strip().lower().replace("-", "_")
@@ -519,19 +536,19 @@ def nearest(name: str, known: Iterable[str] = tuple(BY_NAME), *, cutoff: float =
 
 
 def why_not(setting: Setting, value: Any, unfit: Unfit) -> str:
-    """What is wrong with a value; one that is secret is not repeated."""
+    """What is wrong with a value. A secret value is not repeated."""
     said = "" if setting.secret else f", not {value!r}"
-    return f"{setting.name} is {unfit}{said}"
+    return f"{setting.name} must be {unfit}{said}"
 
 
 def problems_between(values: Mapping[str, Any]) -> list[str]:
-    """What is wrong with values that are right each by itself."""
+    """Problems between settings that are valid one by one."""
     has_cert, has_key = values["tls_cert"] is not None, values["tls_key"] is not None
     if has_cert != has_key:
         given, missing = ("tls_cert", "tls_key") if has_cert else ("tls_key", "tls_cert")
-        return [f"{given} needs {missing} beside it"]
+        return [f"{given} also needs {missing}"]
     if values["tls_client_ca"] is not None and not has_cert:
-        return ["tls_client_ca needs tls_cert and tls_key beside it"]
+        return ["tls_client_ca also needs tls_cert and tls_key"]
     return []
 
 
@@ -541,8 +558,8 @@ def changed(before: Config, after: Config) -> list[Setting]:
 
 
 def described(values: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Every setting with its value, where that comes from, and whether it can be changed while
-    running; for JSON, and without secrets."""
+    """Every setting with its value, its source, and whether it can be changed while the broker
+    runs; for JSON, without secrets."""
     return {
         setting.name: {
             "value": setting.shown(values.get(setting.name)),

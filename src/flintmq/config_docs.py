@@ -1,4 +1,4 @@
-"""The table of settings as pages: the reference in the docs, and a commented file to begin with."""
+"""The table of settings as pages: the reference in the docs, and a commented sample file."""
 
 from __future__ import annotations
 
@@ -61,11 +61,12 @@ def _default(setting: Setting) -> str:
 def sample(format: str) -> str:
     """A TOML or YAML file with every setting at its default, commented out."""
     head = (
-        "The configuration of a FlintMQ broker: flintmq serve --config FILE. What is commented "
-        "out is as it is by default. The environment (FLINTMQ_ and the name in capitals) and "
-        "flags count before this file. Settings marked (reload) can be changed while the broker "
-        "runs: change them here and send it SIGHUP. Paths are relative to this file. Bytes may be "
-        "written as 64KiB, 16MiB, 1GiB, seconds as 500ms, 30s, 5m, 2h, 1d."
+        "Configuration of a FlintMQ broker: flintmq serve --config FILE. Commented "
+        "settings show their default. Environment variables (FLINTMQ_ and the name in "
+        "capitals) and flags take precedence over this file. Settings marked (reload) can "
+        "be changed while the broker runs: edit them here and send SIGHUP. Paths are "
+        "relative to this file. Write sizes as 64KiB, 16MiB, 1GiB, and times as 500ms, "
+        "30s, 5m, 2h, 1d."
     )
     lines = [*_comment(head), ""]
     tables: list[Setting] = []
@@ -84,7 +85,7 @@ def sample(format: str) -> str:
 
 def _about(setting: Setting) -> list[str]:
     mark = " (reload)" if setting.reload else ""
-    said = f" Unless set: {setting.default_text}." if setting.default_text else ""
+    said = f"  Default: {setting.default_text}." if setting.default_text else ""
     return _comment(f"{setting.help} {_allowed(setting)}.{said}{mark}")
 
 
@@ -106,10 +107,10 @@ def _table(setting: Setting, format: str) -> Iterator[str]:
 
 
 SAID = frozenset({"data_dir"})
-"""What a file to begin with does say: a broker that is set up has a place of its own."""
+"""Settings that the sample file sets: every broker in production needs its own data directory."""
 
 SAMPLE_VALUES = {"data_dir": "/var/lib/flint", "keys_file": "/var/lib/flint/keys.json"}
-"""Of what has no default that could be written down."""
+"""Sample values for settings whose default cannot be written down."""
 
 SAMPLE_ENTRIES: dict[str, tuple[str, Any]] = {
     "topic_defaults": ("retention_bytes", "10GiB"),

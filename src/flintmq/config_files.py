@@ -20,11 +20,11 @@ class Entry:
     value: Any
     line: int
     inner_lines: dict[str, int] = field(default_factory=dict)
-    """Of a table: its keys, joined by dots, and their lines."""
+    """For a table: its keys, joined by dots, and their lines."""
 
 
 def read_entries(path: Path) -> list[Entry]:
-    """The keys of a file in order; a key that is there twice is an error."""
+    """The keys of a file in order. A duplicate key is an error."""
     return entries_of(read_document(path))
 
 

@@ -1,7 +1,7 @@
 """Kinds of configuration values: how each is read from text and from a file, and shown. Pure.
 
-Text comes from flags and the environment; values are what TOML or YAML made of a file. A kind says
-what it allows and nothing more: whoever asks knows where a value came from, and names the place.
+Text comes from flags and the environment; values are what TOML or YAML parsed. A kind says what it
+allows and nothing more: the caller knows where a value came from, and adds the place.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ Address = tuple[str, int]
 
 
 class Unfit(Exception):
-    """A value that is not allowed. The text says what is, and does not repeat the value."""
+    """A value that is not allowed. The text says what is allowed, and does not repeat the value."""
 
 
 class Kind:
-    """One kind of value. `None` stands for a setting that is off."""
+    """One kind of value. `None` means the setting is off."""
 
     metavar: ClassVar[str] = "VALUE"
 
     @property
     def allowed(self) -> str:
-        """What goes, in words, to follow "is"."""
+        """What is allowed, in words, to follow "must be"."""
         raise NotImplementedError
 
     def from_text(self, text: str) -> Any:
         raise NotImplementedError
 
     def from_value(self, value: Any) -> Any:
-        """What TOML or YAML read. Text is taken as on the command line."""
+        """A value from TOML or YAML. Text is read as on the command line."""
         if isinstance(value, str):
             return self.from_text(value)
         raise Unfit(self.allowed)
 
     def to_plain(self, value: Any) -> Any:
-        """What JSON, TOML and YAML can write, and `from_value` takes back."""
+        """A value that JSON, TOML and YAML can write, and `from_value` reads back."""
         return value
 
     def to_text(self, value: Any) -> str:
-        """What `from_text` takes back."""
+        """Text that `from_text` reads back."""
         return str(self.to_plain(value))
 
 
@@ -81,7 +81,7 @@ class Boolean(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Number(Kind):
-    """A number within bounds that are allowed themselves. What it counts is said by `unit`."""
+    """A number within bounds, inclusive. `unit` says what it counts."""
 
     least: float | None = None
     most: float | None = None
@@ -104,7 +104,7 @@ class Number(Kind):
 
     @property
     def in_short(self) -> str:
-        """Unit and bounds, where there is little room."""
+        """Unit and bounds, for narrow places."""
         return self.allowed.replace(self.what, self.unit or "number", 1)
 
     def show(self, number: Any) -> str:
@@ -150,7 +150,7 @@ class Number(Kind):
 
 _NUMBER = re.compile(r"(?P<digits>[+-]?[0-9]+(?:\.[0-9]+)?) ?(?P<suffix>[A-Za-z]*)", re.ASCII)
 _BEYOND = 2**62
-"""Beyond that, a number is a mistake."""
+"""A larger number is a mistake."""
 
 
 class Count(Number):
@@ -158,7 +158,7 @@ class Count(Number):
 
 
 class Rate(Number):
-    """How many a second."""
+    """A rate per second."""
 
     is_whole: ClassVar[bool] = False
     what: ClassVar[str] = "a number"
@@ -229,7 +229,7 @@ class Choice(Kind):
 @dataclass(frozen=True, slots=True)
 class HostPort(Kind):
     port: int
-    """The usual one, for an address without."""
+    """The default port, for an address without one."""
     can_be_off: bool = False
     metavar: ClassVar[str] = "HOST:PORT"
 
@@ -264,13 +264,13 @@ class HostPort(Kind):
 
 @dataclass(frozen=True, slots=True)
 class HostNames(Kind):
-    """Names of hosts: a list in a file, with commas between them as text."""
+    """Host names: a list in a file, separated by commas as text."""
 
     metavar: ClassVar[str] = "NAME,..."
 
     @property
     def allowed(self) -> str:
-        return "names of hosts, without ports"
+        return "host names, without ports"
 
     def from_text(self, text: str) -> tuple[str, ...]:
         return self.from_value([name for part in text.split(",") if (name := part.strip())])
@@ -293,7 +293,7 @@ class HostNames(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Words(Kind):
-    """Any words: a list in a file, with commas between them as text."""
+    """Any words: a list in a file, separated by commas as text."""
 
     metavar: ClassVar[str] = "WORD,..."
 
@@ -372,11 +372,11 @@ class Table(Kind):
     metavar: ClassVar[str] = "NAME=VALUE,..."
 
     def entry(self, name: str, value: Any) -> Any:
-        """One value, checked; Unfit says what goes for that name."""
+        """One value, checked. Unfit says what is allowed for that name."""
         raise NotImplementedError
 
     def known_names(self) -> Sequence[str]:
-        """The names that can be meant; empty where any goes."""
+        """The known names; empty if any name is allowed."""
         return ()
 
     def from_text(self, text: str) -> dict[str, Any]:
@@ -384,7 +384,7 @@ class Table(Kind):
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = part.partition("=")
             if not equals:
-                raise Unfit(f"NAME=VALUE pairs with commas between them; {part!r} is none")
+                raise Unfit(f"NAME=VALUE pairs separated by commas; {part!r} is not one")
             pairs[name.strip()] = value.strip()
         return self.from_value(pairs)
 
@@ -401,7 +401,7 @@ class Table(Kind):
         try:
             return self.entry(name, value)
         except Unfit as unfit:
-            raise Unfit(f"right if {name} is {unfit}") from None
+            raise Unfit(f"valid: {name} must be {unfit}") from None
 
     def to_text(self, value: Any) -> str:
         plain = self.to_plain(value).items()
@@ -413,7 +413,7 @@ class Table(Kind):
 
 
 def flat(table: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
-    """A table of tables as one, names joined by dots: TOML nests what is written `a.b = 1`."""
+    """A nested table flattened, names joined by dots: TOML nests what is written `a.b = 1`."""
     found: dict[str, Any] = {}
     for name, value in table.items():
         path = f"{before}{name}"
@@ -440,7 +440,7 @@ class LogLevels(Table):
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults(Table):
-    """Options of topics, as `create_topic` takes them; sizes and times also with a unit."""
+    """Options of topics, as `create_topic` takes them; sizes and times can have a unit."""
 
     metavar: ClassVar[str] = "OPTION=VALUE,..."
 
@@ -460,7 +460,7 @@ class TopicDefaults(Table):
             checked = changed_options(TopicOptions(), {name: value})
         except InvalidRequest as error:
             # The value itself is for the caller to repeat.
-            what = str(error).removeprefix(f"{name} is ")
+            what = str(error).removeprefix(f"{name} must be ")
             raise Unfit(re.split("[,;] not ", what)[0]) from None
         return getattr(checked, name)
 
@@ -488,7 +488,7 @@ class TopicDefaults(Table):
 
 
 DEFAULT_OPTIONS = tuple(name for name in OPTION_NAMES if name != "partitions")
-"""Not how many partitions: a topic that publish makes has none."""
+"""Without the number of partitions: a topic that publish creates has none."""
 
 _OPTION_KINDS: dict[str, Kind] = {
     "retention_count": Count(),
@@ -509,7 +509,7 @@ def shown_address(address: Address) -> str:
 
 
 def _can_be_host(host: str) -> bool:
-    """Whether colons, if there are any, are those of an IPv6 address."""
+    """Whether any colons are part of an IPv6 address."""
     if ":" not in host:
         return True
     import ipaddress

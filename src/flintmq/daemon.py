@@ -1,4 +1,4 @@
-"""The broker as a process of its own: assembly, start, drain, stop."""
+"""The broker as a process: assembly, start, drain, stop."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FILES = 512
-"""Files the broker needs for itself: journal, segments, and some to spare."""
+"""Open files the broker itself needs: journal, segments, and some spare ones."""
 
 FLUSH_SECONDS = 0.5
-"""How long lines of the log may take to be written when everything else is not waited for."""
+"""How long writing the last log lines may take on an immediate exit."""
 
 FAILED_DRAIN_SECONDS = 1.0
-"""How long clients have to hear of it where the broker has failed."""
+"""How long clients have to be notified when the broker has failed."""
 
 RECOVERY = "recovery.json"
-"""In the data directory: what the last start found. A note, for people and `flintmq doctor`."""
+"""In the data directory: what the last start found. For people and `flintmq doctor`."""
 DAMAGE = "damage.json"
-"""In the data directory: the messages that were found damaged since the last start. A note, too."""
+"""In the data directory: messages found damaged since the last start. Also for `flintmq doctor`."""
 NOTE_SECONDS = 0.2
 HTTP_SETTLE_SECONDS = 2.0
-"""How long HTTP requests that are under way may take when the broker is about to close."""
+"""How long pending HTTP requests may take when the broker is about to close."""
 
 TLS_SETTINGS = ("tls_cert", "tls_key", "tls_client_ca")
 OnReload = Callable[[Config, Config], None]
@@ -77,12 +77,12 @@ class Daemon:
         reread: Callable[[], Config] | None = None,
         logs: Logs | None = None,
     ) -> None:
-        """`reread` gives the configuration as it is now in its sources, or raises FlintError.
-        `logs` are those of the process, if they are ours to set up."""
+        """`reread` returns the current configuration from its sources, or raises FlintError. `logs`
+        are the logs of the process, if we set them up."""
         self.config = config
         self._logs = logs
         self._profiler = Profiler(config.profile) if config.profile is not None else None
-        self._reason = "told to"
+        self._reason = "requested"
         self._reread = reread
         self._turns = Turns()
         self.on_reload: list[OnReload] = [
@@ -92,9 +92,9 @@ class Daemon:
             self._reload_logs,
             self._reload_keys,
         ]
-        """Each is called at SIGHUP with the configuration before and after, also if they are alike:
-        files that it names may have changed. What needs a restart is in both as it was. Where one
-        raises FlintError, those before it are called again the other way round."""
+        """Each is called on SIGHUP with the old and the new configuration, even if they are equal:
+        files that it names may have changed. Settings that need a restart keep their old value in
+        both. If one raises FlintError, those before it are called again with both swapped."""
         self._stopping = asyncio.Event()
         self._is_told = False
         self._failure: FlintError | None = None
@@ -123,7 +123,7 @@ class Daemon:
         self._noting: asyncio.Task[None] | None = None
         self.gate = gate_for(config)
         self.tls = tls_of(config)
-        """One for every port, so that all of them change certificates together."""
+        """One for all ports, so that all of them change certificates together."""
         self._server = NativeServer(
             self._broker,
             limits=fitted_to_files(limits_of(config), files_of(config)),
@@ -137,17 +137,17 @@ class Daemon:
         self.front_ends = front_ends_of(
             Surroundings(self._broker, self.gate, self.tls, self._server, lambda: self.config)
         )
-        """Servers of other protocols, each with the place it was told to listen at."""
+        """Servers of other protocols, each with its configured address."""
         if self._http is not None:
             for _, front_end in self.front_ends.values():
                 self._http.metrics.collectors += front_end.collectors()
         self.addresses: dict[str, tuple[str, int]] = {}
-        """Where those listen, by protocol."""
+        """Their actual addresses, by protocol."""
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
-        """Serve until told to stop. `on_ready` is called once everything is recovered.
+        """Serve until stopped. `on_ready` is called when recovery is complete.
 
-        A disk that fails stops the broker too, and is raised once it has stopped.
+        A failing disk stops the broker too; the error is raised after the stop.
         """
         loop = asyncio.get_running_loop()
         self._tell_start()
@@ -251,7 +251,7 @@ class Daemon:
         return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
 
     def other_addresses(self) -> dict[str, tuple[str, int]]:
-        """Where clients of other protocols connect, by the names of these."""
+        """Addresses for clients of other protocols, by protocol."""
         http = {} if self.http_address is None else {"http": self.http_address}
         return {**http, **self.addresses}
 
@@ -268,12 +268,12 @@ class Daemon:
         self._failure = error
         self._stopping.set()
 
-    def stop(self, why: str = "told to") -> None:
-        """Stop in good order; asked a second time, at once."""
+    def stop(self, why: str = "requested") -> None:
+        """Stop gracefully; the second call exits immediately."""
         if self._is_told:
             if self._logs is not None:
                 self._logs.flush(FLUSH_SECONDS)
-            print("flintmq: told twice to stop: not waiting any longer", file=sys.stderr)
+            print("flintmq: second stop signal: exiting immediately", file=sys.stderr)
             sys.stderr.flush()
             # As kill -9 would: what is acknowledged is synced, the rest was never promised.
             os._exit(1)
@@ -283,9 +283,10 @@ class Daemon:
         self._stopping.set()
 
     def reload(self) -> None:
-        """Take up what has changed in the configuration, as far as a running broker can.
+        """Apply changes of the configuration, as far as a running broker can.
 
-        A configuration that is wrong changes nothing. Before it is ready, it waits for that.
+        An invalid configuration changes nothing. If the broker is still starting, the
+        reload waits.
         """
         if self._stopping.is_set():
             return
@@ -304,7 +305,7 @@ class Daemon:
                 _log,
                 logging.WARNING,
                 "config_not_reloaded",
-                "SIGHUP: this broker has no configuration that it could read again",
+                "SIGHUP: this broker has no configuration file or environment to reload",
             )
             return
         try:
@@ -321,7 +322,7 @@ class Daemon:
                 _log,
                 logging.WARNING,
                 "config_needs_restart",
-                f"SIGHUP: needs a restart to be heeded: {', '.join(later)}",
+                f"SIGHUP: restart the broker to apply: {', '.join(later)}",
             )
         values = {setting.name: getattr(wanted, setting.name) for setting in now}
         after = msgspec.structs.replace(before, **values, sources=wanted.sources)
@@ -338,20 +339,19 @@ class Daemon:
                 _log,
                 logging.INFO,
                 "setting_changed",
-                f"SIGHUP: {setting.name} is {is_now} now, was {was}",
+                f"SIGHUP: {setting.name} changed from {was} to {is_now}",
                 setting=setting.name,
             )
         event(
             _log,
             logging.INFO,
             "config_reloaded",
-            "SIGHUP: the configuration was read again"
-            + ("" if differing else ": no setting has changed"),
+            "SIGHUP: configuration reloaded" + ("" if differing else "; no setting has changed"),
             changed=len(now),
         )
 
     def _take_up(self, before: Config, after: Config) -> None:
-        """All of it, or nothing."""
+        """All changes, or none."""
         told: list[OnReload] = []
         try:
             for tell in self.on_reload:
@@ -369,7 +369,7 @@ class Daemon:
                 _log,
                 logging.ERROR,
                 "config_not_reloaded",
-                f"SIGHUP: nothing is changed: {problem}",
+                f"SIGHUP: nothing was changed: {problem}",
             )
 
     def _reload_tls(self, before: Config, after: Config) -> None:
@@ -378,7 +378,7 @@ class Daemon:
         is_good = self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
         is_named = any(getattr(before, name) != getattr(after, name) for name in TLS_SETTINGS)
         if is_named and not is_good:  # else the files have changed, and no setting
-            raise InvalidRequest("the files of tls_cert, tls_key or tls_client_ca cannot be used")
+            raise InvalidRequest("the files of tls_cert, tls_key or tls_client_ca are not usable")
 
     def _reload_limits(self, before: Config, after: Config) -> None:
         limits = fitted_to_files(limits_of(after), files_of(after))
@@ -411,13 +411,13 @@ class Daemon:
             self._logs.set_levels(after.log_level, after.log_levels)
 
     async def _shut_down(self) -> None:
-        """Refuse what is new, finish what is under way, let go of clients, sync, close."""
+        """Reject new requests, finish pending ones, disconnect clients, sync, close."""
         began = time.monotonic()
         event(
             _log,
             logging.INFO,
             "stopping",
-            f"the broker stops: {self._reason}",
+            f"the broker is stopping: {self._reason}",
             reason=self._reason,
             connections=len(self._server.connections),
             sessions=len(self._server.sessions),
@@ -455,8 +455,7 @@ class Daemon:
             )
 
     def _is_worked_for(self) -> bool:
-        """Whether consumers are to be waited for: where the disk has failed nothing can be
-        settled."""
+        """Whether to wait for consumers: after a disk failure nothing can be settled."""
         return self._failure is None and self._broker.is_worked_for()
 
     # --- what is told, and kept for `flintmq doctor`
@@ -467,7 +466,7 @@ class Daemon:
             _log,
             logging.INFO,
             "starting",
-            f"FlintMQ {__version__} starts",
+            f"FlintMQ {__version__} is starting",
             version=__version__,
             python=sys.version.split()[0],
             pid=os.getpid(),
@@ -498,7 +497,7 @@ class Daemon:
             self._noting = asyncio.get_running_loop().create_task(self._note_damage())
 
     async def _note_damage(self) -> None:
-        """Keep what is damaged for `flintmq doctor`; what is found in one go is noted at once."""
+        """Save damaged messages for `flintmq doctor`; those found together are written once."""
         await asyncio.sleep(NOTE_SECONDS)
         self._noting = None
         damages = self._broker.host.damages.known()
@@ -523,7 +522,7 @@ class Daemon:
                 _log,
                 logging.ERROR,
                 "profile_not_written",
-                f"the profile cannot be written: {error}",
+                f"cannot write the profile: {error}",
                 file=profiler.path,
             )
             return
@@ -531,7 +530,7 @@ class Daemon:
             _log,
             logging.INFO,
             "profile_written",
-            "what the broker's time went to is written",
+            "profile written",
             file=profiler.path,
             samples=profiler.samples,
             overhead=round(profiler.overhead, 4),
@@ -545,7 +544,7 @@ class Slowness(TypedDict):
 
 
 def slowness_of(config: Config) -> Slowness:
-    """How failed logins are slowed, as it was configured."""
+    """The configured delays for failed logins."""
     return {
         "first_seconds": config.login_delay,
         "most_seconds": min(MOST_SECONDS, 10 * config.login_delay),
@@ -554,7 +553,7 @@ def slowness_of(config: Config) -> Slowness:
 
 
 def gate_for(config: Config) -> WatchedGate:
-    """Who comes in, and what they may do."""
+    """Authentication and permissions."""
     slowing = Slowing(**slowness_of(config))
     if config.blip_api_keys and config.auth != "off":
         from .servers.blip.keys import listed_keys_gate
@@ -570,7 +569,7 @@ def tls_of(config: Config) -> ServerTls | None:
 
 
 def limits_of(config: Config) -> Limits:
-    """What one client may cost, as it was configured."""
+    """The configured limits per client."""
     return Limits(
         connections=config.max_connections,
         frame_bytes=config.max_frame_bytes,
@@ -590,12 +589,12 @@ def limits_of(config: Config) -> Limits:
 
 
 def shown(config: Config) -> dict[str, Any]:
-    """The settings in force, secrets left out."""
+    """The settings in effect, without secrets."""
     return {setting.name: setting.shown(getattr(config, setting.name)) for setting in SETTINGS}
 
 
 def http_limits_of(config: Config) -> HttpLimits:
-    """What HTTP may cost, as it was configured."""
+    """The configured limits of HTTP."""
     return HttpLimits(
         connections=config.http_max_connections,
         body_bytes=config.http_max_body_bytes,
@@ -607,7 +606,7 @@ def http_limits_of(config: Config) -> HttpLimits:
 
 
 def hosts_of(config: Config) -> frozenset[str] | None:
-    """The names HTTP may be asked by without a key; None: by any, as TLS sees to it."""
+    """The host names that HTTP accepts without a key; None: any, because TLS checks them."""
     if config.tls_cert is not None:
         return None
     configured = [config.listen[0], *(() if config.http is None else config.http[:1])]
@@ -616,7 +615,7 @@ def hosts_of(config: Config) -> frozenset[str] | None:
 
 
 def files_of(config: Config) -> int:
-    """Files that are needed beside those for clients."""
+    """Files needed in addition to those for clients."""
     http = 0 if config.http is None else config.http_max_connections
     # What another port takes from the system in one turn, before it is counted.
     others = sum(place is not None for place in (config.hermes, config.blip))
@@ -624,8 +623,8 @@ def files_of(config: Config) -> int:
 
 
 def fitted_to_files(limits: Limits, files: int = FILES) -> Limits:
-    """Each connection takes a file descriptor, and one that the journal lacks would stop the
-    broker: have as many as we may, and take in no more clients than that leaves room for."""
+    """Each connection takes a file descriptor, and if the journal gets none, the broker stops. So
+    raise the limit to the maximum, and accept no more clients than it leaves room for."""
     try:
         import resource
     except ImportError:
@@ -646,8 +645,8 @@ def fitted_to_files(limits: Limits, files: int = FILES) -> Limits:
             _log,
             logging.WARNING,
             "files_limited",
-            f"this process may have {hard} files open (ulimit -n): {connections} connections, not "
-            f"{limits.connections}",
+            f"this process can open {hard} files (ulimit -n), which allows {connections} "
+            f"connections, not {limits.connections}",
             open_files=hard,
             connections=connections,
         )
@@ -660,9 +659,9 @@ def run(
     reread: Callable[[], Config] | None = None,
     logs: Logs | None = None,
 ) -> None:
-    """Run a broker in this process until SIGTERM or SIGINT; on uvloop where it is installed.
+    """Run a broker in this process until SIGTERM or SIGINT; on uvloop if it is installed.
 
-    `on_ready` is told where clients connect, and those of other protocols, by their names.
+    `on_ready` gets the address for clients, and those of other protocols by name.
     """
 
     async def main() -> None:

@@ -1,8 +1,7 @@
 """Whether a broker may be reached from other machines as it is configured.
 
-An address beyond this machine needs both: somebody who is asked who they are (keys, or client
-certificates), and TLS, without which keys can be read on the way. `insecure` allows it all the
-same, with a warning.
+An address that other machines can reach needs both authentication (API keys or client certificates)
+and TLS, without which keys can be read in transit. `insecure` allows it anyway, with a warning.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from .errors import InvalidRequest
 
 
 class Exposed(InvalidRequest):
-    """The broker would be open to other machines. It does not start like that unless told to."""
+    """The broker would be open to other machines. It does not start without `insecure`."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__(
-            f"{'; '.join(faults)}. Listen at 127.0.0.1, or {_REMEDY}; or say "
-            f"{BY_NAME['insecure'].flag} if the network itself is safe"
+            f"{'; '.join(faults)}. Listen on 127.0.0.1, or {_REMEDY}; or pass "
+            f"{BY_NAME['insecure'].flag} if the network itself is secure"
         )
 
 
-_REMEDY = "add keys (flintmq key add) and give tls_cert and tls_key"
+_REMEDY = "add keys (flintmq key add) and set tls_cert and tls_key"
 
 
 def check_exposure(config: Config, has_keys: bool) -> list[str]:
-    """What is to be warned of; Exposed where it is not allowed at all.
+    """Returns warnings; raises Exposed if the configuration is not allowed.
 
-    `has_keys`: whether there is a key that clients have to show, or there will be one.
+    `has_keys`: whether clients need a key, now or later.
     """
     faults = []
     for name, address in (
@@ -61,10 +60,10 @@ def _faults(config: Config, has_keys: bool, name: str, address: Address) -> list
         case True, True:
             return []
         case True, False:
-            return [f"{place} without TLS: keys and messages can be read on the way"]
+            return [f"{place} without TLS: keys and messages can be read in transit"]
         case False, True:
-            return [f"{place} without keys: whoever connects may read, publish and delete"]
-    return [f"{place} without keys and without TLS: whoever connects may read, publish and delete"]
+            return [f"{place} without keys: anyone can connect, read, publish and delete"]
+    return [f"{place} without keys and without TLS: anyone can connect, read, publish and delete"]
 
 
 def is_loopback(host: str) -> bool:

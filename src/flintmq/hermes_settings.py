@@ -1,7 +1,7 @@
-"""HermesMQ's flags, variables and defaults as settings of ours.
+"""HermesMQ's flags, variables and defaults as FlintMQ settings.
 
-A flag counts before every variable, our own variables before HermesMQ's, these before a file of
-ours, and that before what `hermesmqd` has where nobody says anything.
+Flags take precedence over variables, FLINTMQ_ variables over HermesMQ's, these over a FlintMQ file,
+and the file over the defaults of `hermesmqd`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OURS = {
     "metrics_addr": "http",
     "metrics_enabled": "metrics",
 }
-"""What each of their names is called here; `peer_addr` is none: one node has no peers."""
+"""HermesMQ's names and ours; `peer_addr` has no counterpart: a single node has no peers."""
 DEFAULTS = {
     "hermes_node_id": "1",
     "data_dir": "data",
@@ -31,7 +31,7 @@ DEFAULTS = {
     "listen": "127.0.0.1:0",  # the native protocol is served where HermesMQ's is, too
 }
 LEVELS = {"error": "error", "warn": "warning", "info": "info", "debug": "debug", "trace": "debug"}
-"""Of RUST_LOG."""
+"""Levels of RUST_LOG."""
 
 
 def resolve_hermes(
@@ -41,7 +41,7 @@ def resolve_hermes(
     flags: Mapping[str, str | bool],
     theirs: Mapping[str, str | None],
 ) -> Resolved:
-    """Put together what was said in our words and in theirs; `theirs` are their flags by name."""
+    """Merge FlintMQ's and HermesMQ's settings; `theirs` are HermesMQ's flags by name."""
     resolved = resolve(file=file, environment=environment, flags=flags)
     for name, ours in OURS.items():
         setting, variable = BY_NAME[ours], PREFIX + name.upper()
@@ -61,7 +61,7 @@ def resolve_hermes(
 
 
 def _is_said(resolved: Resolved, setting: Setting) -> bool:
-    """Whether it was said by a flag or a variable of ours."""
+    """Whether it was set by a FlintMQ flag or variable."""
     return resolved.sources.get(setting.name) in (setting.flag, setting.variable)
 
 

@@ -1,4 +1,4 @@
-"""The vocabulary: topic options, receipts, stats, and the checks on what callers hand in.
+"""The vocabulary: topic options, receipts, stats, and the checks of arguments.
 
 Plain values without behaviour. Times in the API are seconds or timedelta; inside, milliseconds.
 """
@@ -25,7 +25,7 @@ MEMORY_RETENTION_BYTES = 256 * 1024 * 1024
 PRIORITY_MAX = 7
 RATE_MIN, RATE_MAX = 0.001, 1e9
 SECONDS_MAX = 10**10
-"""Some three hundred years: beyond that, a time is a mistake."""
+"""About three hundred years: a larger time is a mistake."""
 
 
 class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +40,9 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     ttl: float | None = None
     max_message_bytes: int | None = None
     rate_limit: float | None = None
-    """How many messages a second its groups are handed at most, together; never below 0.001."""
+    """Maximum messages per second delivered to all groups together; at least 0.001."""
     rate_burst: int | None = None
-    """How many may be handed out at once after a rest."""
+    """How many may be delivered at once after a pause."""
     max_deliveries: int | None = 5
     dead_letter_topic: str | None = None
     keep_until_settled: bool = False
@@ -57,14 +57,14 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     schema: str | None = None
 
     def concern_clients(self) -> bool:
-        """Whether a client has to look at them before it publishes, for values or routing."""
+        """Whether a client must know them before it publishes, for values or routing."""
         return self.partitions is not None or any(
             getattr(self, name) is not None for name in VALUE_OPTIONS
         )
 
 
 class TopicKeywords(TypedDict, total=False):
-    """The same as keywords of `create_topic` and `configure_topic`, as callers may give them."""
+    """The same options as keyword arguments of `create_topic` and `configure_topic`."""
 
     retention_count: int | None
     retention_bytes: int | None
@@ -89,28 +89,28 @@ class TopicKeywords(TypedDict, total=False):
 
 VALUE_OPTIONS = ("format", "compression", "pre_hooks", "post_hooks", "magic_header", "schema")
 OBJECT_RETENTION_COUNT = 100_000
-"""What an `object` topic keeps unless told otherwise: objects have no size to count."""
+"""Default limit of an `object` topic: objects have no size to count."""
 
 OPTION_NAMES = TopicOptions.__struct_fields__
 
 
 def changed_options(options: TopicOptions, changes: dict[str, Any]) -> TopicOptions:
-    """`options` with `changes` made to them, each checked; unknown names are errors."""
+    """`options` with `changes` applied, each checked; unknown names are errors."""
     checked = {name: _checked_option(name, value) for name, value in changes.items()}
     return msgspec.structs.replace(options, **checked)
 
 
 def _checked_option(name: str, value: Any) -> Any:
     if name not in OPTION_NAMES:
-        raise InvalidRequest(f"unknown topic option {name!r}; known are {', '.join(OPTION_NAMES)}")
+        raise InvalidRequest(f"unknown topic option {name!r}; known: {', '.join(OPTION_NAMES)}")
     if name in ("overflow", "storage"):
         allowed = get_args(Overflow if name == "overflow" else Storage)
         if value not in allowed:
-            raise InvalidRequest(f"{name} is one of {', '.join(allowed)}, not {value!r}")
+            raise InvalidRequest(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
         return value
     if name == "keep_until_settled":
         if not isinstance(value, bool):
-            raise InvalidRequest(f"{name} is True or False, not {value!r}")
+            raise InvalidRequest(f"{name} must be True or False, not {value!r}")
         return value
     if value is None:
         return None
@@ -123,11 +123,13 @@ def _checked_option(name: str, value: Any) -> Any:
     if name in ("retention_age", "ttl"):
         checked = seconds(value, name, positive=True)
         if checked > SECONDS_MAX:
-            raise InvalidRequest(f"{name} is at most {SECONDS_MAX:,} seconds, or None for ever")
+            raise InvalidRequest(
+                f"{name} must be at most {SECONDS_MAX:,} seconds, or None for no limit"
+            )
         return checked
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**63:
         raise InvalidRequest(
-            f"{name} is a whole number of at least 1 (and below 2**63), or None; not {value!r}"
+            f"{name} must be a whole number of at least 1 (and below 2**63), or None; not {value!r}"
         )
     return value
 
@@ -139,8 +141,8 @@ def _checked_rate(value: Any) -> float:
         or not (RATE_MIN <= value <= RATE_MAX)
     ):
         raise InvalidRequest(
-            f"rate_limit is a number of messages a second from {RATE_MIN} to {RATE_MAX:,.0f}, or "
-            f"None for no limit; not {value!r}"
+            f"rate_limit must be a number of messages per second from {RATE_MIN} to "
+            f"{RATE_MAX:,.0f}, or None for no limit; not {value!r}"
         )
     return float(value)
 
@@ -149,7 +151,7 @@ def _checked_value_option(name: str, value: Any) -> Any:
     if name.endswith("_hooks"):
         return hook_names(value, name)
     if not isinstance(value, str):
-        raise InvalidRequest(f"{name} is a str, not {value!r}")
+        raise InvalidRequest(f"{name} must be a str, not {value!r}")
     return value
 
 
@@ -157,7 +159,7 @@ def hook_names(value: Any, name: str) -> tuple[str, ...]:
     """Names of hooks as a tuple: a list or tuple of str."""
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return tuple(value)
-    raise InvalidRequest(f"{name} is a list of hook names, not {value!r}")
+    raise InvalidRequest(f"{name} must be a list of hook names, not {value!r}")
 
 
 def seconds(value: Seconds, name: str, *, positive: bool = False) -> float:
@@ -165,10 +167,10 @@ def seconds(value: Seconds, name: str, *, positive: bool = False) -> float:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidRequest(f"{name} is a number of seconds or a timedelta, not {value!r}")
+        raise InvalidRequest(f"{name} must be a number of seconds or a timedelta, not {value!r}")
     if value < 0 or (positive and value == 0):
         least = "more than 0" if positive else "0 or more"
-        raise InvalidRequest(f"{name} is {least} seconds, not {value!r}")
+        raise InvalidRequest(f"{name} must be {least} seconds, not {value!r}")
     return float(value)
 
 
@@ -178,12 +180,14 @@ def timeout_seconds(value: Seconds | None) -> float | None:
 
 def check_priority(priority: int) -> int:
     if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
-        raise InvalidRequest(f"priority is 0 to {PRIORITY_MAX} (7 goes first), not {priority!r}")
+        raise InvalidRequest(
+            f"priority must be 0 to {PRIORITY_MAX} (7 is delivered first), not {priority!r}"
+        )
     return priority
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """What publish returns: where the messages went, and how safe they are there.
+    """What publish returns: where the messages were stored, and how durably.
 
     A batch has its first offset and its count. `offset` is None where nothing was stored: at QoS 0,
     or when every message was dropped by `overflow="drop_new"` (`dropped` says how many were).
@@ -216,7 +220,7 @@ else:
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    """A topic and its options. The id is never used again, even if the name is."""
+    """A topic and its options. An id is never reused, even if the name is."""
 
     name: str
     id: int
@@ -240,10 +244,7 @@ class Extent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Missed(msgspec.Struct, frozen=True):
-    """A gap in what a reader got: retention took `count` messages before it came to them.
-
-    `first` is the first offset that was passed over, `next` the one the reader goes on from.
-    """
+    """A gap for a reader: retention deleted `count` messages before they were read."""
 
     topic: str
     first: int
@@ -282,7 +283,7 @@ class TopicStats(msgspec.Struct, frozen=True, kw_only=True):
     rates: dict[str, float]
     partitions: list[TopicStats] = []
     damaged: int = 0
-    """Messages that are known to be damaged on the disk; whoever reads them gets Corrupt."""
+    """Messages known to be damaged on disk; reading them raises Corrupt."""
     damaged_ranges: list[tuple[int, int]] = []
     """Their offsets, from the first to before the last. Of a partitioned topic, see `partitions`.
     """

@@ -1,5 +1,5 @@
-"""Where a broker's configuration comes from: defaults, a file, the environment, flags; the later
-wins. Everything that is wrong with it is told at once, each with its place."""
+"""Where a broker's configuration comes from: defaults, a file, the environment, flags; later ones
+take precedence. All errors are reported at once, each with its place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILE_VARIABLE = variable_of("config")
 
 
 class ConfigInvalid(InvalidRequest):
-    """The configuration is wrong; `problems` has a line for each fault."""
+    """The configuration is invalid; `problems` has one line per error."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -36,28 +36,28 @@ class ConfigInvalid(InvalidRequest):
 
 @dataclass(slots=True)
 class Resolved:
-    """What was said, by whom, and what is wrong with it."""
+    """The values that were set, where, and what is wrong with them."""
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
-    """What is no fault, but looks like one."""
+    """Warnings: not errors, but probably mistakes."""
 
     def take(self, name: str, value: Any, source: str) -> None:
         self.values[name], self.sources[name] = value, source
 
     def all_values(self) -> dict[str, Any]:
-        """With defaults."""
+        """The values, with defaults."""
         defaults = {s.name: s.default for s in SETTINGS}
         return {**defaults, **self.values}
 
     def all_problems(self) -> list[str]:
-        """What is wrong with what was said, each by itself and together."""
+        """All errors, of single values and between them."""
         return [*self.problems, *problems_between(self.all_values())]
 
     def config(self) -> Config:
-        """The configuration; an error with everything that is wrong."""
+        """The configuration. Raises an error with everything that is wrong."""
         problems = self.all_problems()
         if problems:
             raise ConfigInvalid(problems)
@@ -70,7 +70,7 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, str | bool] | None = None,
 ) -> Resolved:
-    """Put everything together that was said. `file` counts before FLINTMQ_CONFIG."""
+    """Merge all sources. `file` takes precedence over FLINTMQ_CONFIG."""
     environment = environment or {}
     resolved = Resolved()
     if file is None and (named := environment.get(FILE_VARIABLE)):
@@ -105,8 +105,8 @@ def _take_environment(resolved: Resolved, environment: Mapping[str, str]) -> Non
             if _OF_KUBERNETES.fullmatch(variable):
                 continue
             meant = nearest(variable.removeprefix("FLINTMQ_"))
-            remedy = "" if meant is None else f"; is {variable_of(meant)} meant?"
-            resolved.doubts.append(f"{variable} is no setting and not heeded{remedy}")
+            remedy = "" if meant is None else f"; did you mean {variable_of(meant)}?"
+            resolved.doubts.append(f"{variable} is not a setting and is ignored{remedy}")
 
 
 OTHER_VARIABLES = frozenset(
@@ -124,10 +124,10 @@ OTHER_VARIABLES = frozenset(
         "FLINTMQ_PYZ_CACHE",
     }
 )
-"""Those of clients, commands and the single file."""
+"""Variables of clients, commands and the single-file build."""
 
 _OF_KUBERNETES = re.compile(r"FLINTMQ_(.*_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_\w+)?)")
-"""What it sets in every pod of a namespace that has a service named flintmq."""
+"""Variables that Kubernetes sets in every pod of a namespace with a service named flintmq."""
 
 
 # --- files
@@ -162,14 +162,14 @@ def _take_file(resolved: Resolved, path: Path) -> None:
 
 
 def _table_problems(path: Path, kind: Table, entry: Entry) -> Iterator[str]:
-    """All faults inside a table, each with its own line."""
+    """All errors inside a table, each with its own line."""
     for name, value in flat(entry.value).items():
         place = f"{path}:{entry.inner_lines.get(name, entry.line)}"
         known = kind.known_names()
         if name in BY_NAME and name not in known:
             yield (
-                f"{place}: {name} is a setting of its own, not one of {entry.key}: write it before "
-                "the first table"
+                f"{place}: {name} is a top-level setting, not part of {entry.key}: write "
+                "it before the first table"
             )
             continue
         if known and name not in known:
@@ -178,13 +178,13 @@ def _table_problems(path: Path, kind: Table, entry: Entry) -> Iterator[str]:
         try:
             kind.entry(name, value)
         except Unfit as unfit:
-            yield f"{place}: {entry.key}: {name} is {unfit}, not {value!r}"
+            yield f"{place}: {entry.key}: {name} must be {unfit}, not {value!r}"
 
 
 def unknown(key: str, table: str = "", known: Any = None) -> str:
-    """What to say of a key that is none."""
+    """The error text for an unknown key."""
     names = tuple(BY_NAME) if known is None else known
     meant = nearest(key, names)
-    remedy = f"is {meant} meant?" if meant else f"known are {', '.join(names)}"
-    what = f"{table} has no {key!r}" if table else f"{key} is no setting"
+    remedy = f"did you mean {meant}?" if meant else f"known: {', '.join(names)}"
+    what = f"{table} has no {key!r}" if table else f"{key} is not a setting"
     return f"{what}; {remedy}"

@@ -135,9 +135,9 @@ def test_the_shares_of_processes_are_all_there_is() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["queue", "--qos", "0"], "needs what is stored"),
-        (["latency", "--msg-size", "4"], "the time is in the message"),
-        (["pub", "--durability", "never"], "a broker syncs as its own --fsync says"),
+        (["queue", "--qos", "0"], "reads stored messages"),
+        (["latency", "--msg-size", "4"], "each message carries a timestamp"),
+        (["pub", "--durability", "never"], "a running broker decides by its own --fsync"),
         (["pub", "--chart", "a.gif"], ".svg or .png"),
     ],
 )

@@ -145,14 +145,14 @@ def test_dump_of_an_unknown_topic_is_a_wrong_use(flint: Flint, directory: Path) 
     code, printed = flint("log", "dump", directory, "--topic", "nowhere")
 
     assert code == 2
-    assert "no topic 'nowhere'" in printed
+    assert "topic 'nowhere' does not exist" in printed
 
 
 # --- checking
 
 
 def test_a_whole_directory_is_verified(flint: Flint, directory: Path) -> None:
-    assert flint("log", "verify", directory) == (0, "everything is whole\n")
+    assert flint("log", "verify", directory) == (0, "No damage found.\n")
 
 
 def test_a_torn_tail_is_no_damage(flint: Flint, directory: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_journal_that_is_gone_is_told_at_every_start_until_it_is_mended(
 
 
 def test_where_nothing_is_wrong_nothing_is_repaired(flint: Flint, directory: Path) -> None:
-    assert flint("log", "repair", directory, "--yes") == (0, "there is nothing to repair\n")
+    assert flint("log", "repair", directory, "--yes") == (0, "Nothing to repair.\n")
     assert not list(directory.glob("repair-*"))
 
 

@@ -36,7 +36,7 @@ def test_a_file_that_is_right_passes_the_check(flint: Flint, tmp_path: Path) -> 
     file = tmp_path / "x.yaml"
     file.write_text("fsync: never\n")
 
-    assert flint("config", "check", file) == (0, f"{file}: nothing is wrong with it\n", "")
+    assert flint("config", "check", file) == (0, f"{file}: no errors\n", "")
 
 
 def test_the_check_tells_every_fault_and_exits_with_2(flint: Flint, tmp_path: Path) -> None:
@@ -46,9 +46,9 @@ def test_the_check_tells_every_fault_and_exits_with_2(flint: Flint, tmp_path: Pa
 
     assert (code, out) == (2, "")
     assert err.splitlines() == [
-        f"flintmq: {file}:1: fsink is no setting; is fsync meant?",
-        f"flintmq: {file}:2: max_away is a whole number from 0 to 1,000,000, not -1",
-        "flintmq: tls_cert needs tls_key beside it",
+        f"flintmq: {file}:1: fsink is not a setting; did you mean fsync?",
+        f"flintmq: {file}:2: max_away must be a whole number from 0 to 1,000,000, not -1",
+        "flintmq: tls_cert also needs tls_key",
     ]
     code, out, err = flint("config", "check", file, "--output", "json")
     assert (code, err) == (2, "")
@@ -84,7 +84,7 @@ def test_show_names_every_setting_with_its_source(
     assert rows["max_streams"] == ["7", "--max-streams"]
     assert rows["max_frame_bytes"] == ["64MiB", "default"]
     assert rows["data_dir"] == ["flint-data", "default"]
-    assert "is FLINTMQ_MAX_STREAMS meant?" in err
+    assert "did you mean FLINTMQ_MAX_STREAMS?" in err
 
 
 def test_show_as_json_can_be_read_by_programs(flint: Flint) -> None:
@@ -116,7 +116,7 @@ def test_init_writes_a_file_that_passes_the_check_and_overwrites_none(
     assert all(f"{setting.name}" in text for setting in SETTINGS)
     code, _, err = flint("config", "init", file)
     assert code == 2
-    assert "is there already" in err
+    assert "already exists" in err
     assert file.read_text() == text
 
 
@@ -155,13 +155,15 @@ async def test_a_process_takes_its_file_up_again_at_sighup(tmp_path: Path) -> No
         await broker.start()
         file.write_text('max_connections = 6\nfsync = "never"\nmax_away = 9\nlog_level = "info"\n')
         broker.process.send_signal(signal.SIGHUP)
-        assert "fsync" in await line_with(broker, "needs a restart")
-        assert "max_connections is 6 now, was 5" in await line_with(broker, "now, was")
+        assert "fsync" in await line_with(broker, "restart the broker to apply")
+        assert "max_connections changed from 5 to 6" in await line_with(broker, "changed from")
         file.write_text("max_connections = 0\n")
         broker.process.send_signal(signal.SIGHUP)
-        assert f"{file}:1: max_connections is" in await line_with(broker, "nothing is changed")
+        assert f"{file}:1: max_connections must be" in await line_with(
+            broker, "nothing was changed"
+        )
         assert await broker.end(signal.SIGTERM) == 0
-        assert "max_away" not in await broker.said(), "a flag counts before the file"
+        assert "max_away" not in await broker.said(), "a flag takes precedence over the file"
     finally:
         await broker.leave()
 

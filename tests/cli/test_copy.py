@@ -220,15 +220,15 @@ def test_ctrl_c_tells_what_was_copied_and_how_to_go_on(server: str, tmp_path: Pa
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "3 messages" in err
-    assert "--resume goes on from here" in err
+    assert "continue with --resume" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["a.jsonl", "b.jsonl"], 2, "one of the two is a topic"),
+        (["a.jsonl", "b.jsonl"], 2, "one of the two must be a topic"),
         (["orders", "orders"], 2, "copied to itself"),
-        (["a.jsonl", "b", "--resume"], 2, "see --skip"),
+        (["a.jsonl", "b", "--resume"], 2, "use --skip"),
         (["missing.batches", "b"], 1, "No such file"),
         (["orders", "-", "--resume"], 2, "a topic or a file"),
         (["nothing", "b"], 1, "'nothing' does not exist"),

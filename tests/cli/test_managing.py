@@ -129,7 +129,7 @@ def test_what_cannot_be_undone_asks_and_a_script_has_to_say_yes(
     shell: Shell, dead: None, arguments: list[str]
 ) -> None:
     code, _, err = shell(*arguments)
-    assert (code, "say --yes" in err) == (2, True)
+    assert (code, "pass --yes" in err) == (2, True)
     stats = told(shell, "group", "info", "orders", "billing")
     assert (stats["dead_letters"], stats["position"]) == (2, "2")
 
@@ -156,7 +156,7 @@ def test_a_context_stands_for_a_broker(
     assert "127.0.0.1:1" in shell("sub", "orders")[2]
     assert shell("sub", "orders", "--context", "here")[0] == 0
     shell("context", "rm", "there")
-    assert "no context 'there'" in shell("context", "use", "there")[2]
+    assert "unknown context 'there'" in shell("context", "use", "there")[2]
 
 
 @pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])

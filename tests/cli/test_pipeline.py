@@ -38,13 +38,13 @@ def flint(line: str) -> Done:
 def test_what_new_writes_passes_the_check_and_overwrites_nothing(option: str, file: str) -> None:
     done = flint(f"new sums {option}")
     assert done.code == 0
-    assert f"{file} is written; `flintmq pipeline run {file} --once` runs it" in done.out.decode()
+    assert f"Wrote {file}. Run it: `flintmq pipeline run {file} --once`" in done.out.decode()
 
     assert flint(f"check {file} --quick").code == 0
     text = Path(file).read_text()
     again = flint(f"new sums {option}")
     assert (again.code, Path(file).read_text()) == (2, text)
-    assert f"{file} is there already; it is not overwritten" in again.err
+    assert f"{file} already exists and is not overwritten" in again.err
 
 
 def test_both_languages_begin_with_the_same_pipeline() -> None:
@@ -192,4 +192,4 @@ def test_a_directory_without_pipelines_says_so() -> None:
     done = flint("ls")
 
     assert (done.code, done.out) == (0, b"")
-    assert "there is no pipeline in ." in done.err
+    assert "no pipelines in ." in done.err

@@ -86,16 +86,26 @@ def test_what_was_published_is_told_as_json(shell: Shell) -> None:
     ("arguments", "stdin", "code", "text"),
     [
         (["sub", "nothing"], b"", 1, "topic 'nothing' does not exist"),
-        (["pub", "orders", "x", "-H", "nocolon"], b"", 2, "a header is NAME:VALUE"),
-        (["pub", "orders", "-J"], b'{"valeu": 1}\n', 1, "line 1: an envelope has no 'valeu'"),
-        (["pub", "orders", "-J"], b"\n{\n", 1, "line 2: an envelope is a JSON object"),
-        (["pub", "orders", "x", "--delay", "soon"], b"", 2, "'soon' is no duration"),
-        (["pub", "orders", "x", "--format", "json"], b"", 1, "the value is JSON"),
+        (["pub", "orders", "x", "-H", "nocolon"], b"", 2, "a header must be NAME:VALUE"),
+        (
+            ["pub", "orders", "-J"],
+            b'{"valeu": 1}\n',
+            1,
+            "line 1: unknown field 'valeu' in the envelope",
+        ),
+        (["pub", "orders", "-J"], b"\n{\n", 1, "line 2: an envelope must be a JSON object"),
+        (["pub", "orders", "x", "--delay", "soon"], b"", 2, "'soon' is not a duration"),
+        (["pub", "orders", "x", "--format", "json"], b"", 1, "the value must be JSON"),
         (["sub", "orders", "-f", "%q"], b"", 2, "no %q"),
         (["sub", "orders", "--group", "g", "--live"], b"", 2, "choose one of"),
-        (["sub", "orders", "--from", "then"], b"", 2, "'then' is no position"),
+        (["sub", "orders", "--from", "then"], b"", 2, "'then' is not a position"),
         (["sub", "orders", "--server", "http://x"], b"", 1, "unknown broker URL"),
-        (["sub", "orders", "--context", "x", "--server", "memory://"], b"", 1, "no context 'x'"),
+        (
+            ["sub", "orders", "--context", "x", "--server", "memory://"],
+            b"",
+            1,
+            "unknown context 'x'",
+        ),
     ],
 )
 def test_what_is_said_wrongly_is_told_in_one_line(

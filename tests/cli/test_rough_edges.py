@@ -25,21 +25,25 @@ FLINTMQ = [sys.executable, "-m", "flintmq.cli"]
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["sub", "no topic"], 1, "`flintmq topic add 'no topic'` makes it"),
-        (["group", "pause", "orders", "g"], 1, "`flintmq group ls orders` lists those there are"),
+        (["sub", "no topic"], 1, "`flintmq topic add 'no topic'` creates it"),
+        (["group", "pause", "orders", "g"], 1, "`flintmq group ls orders` lists its groups"),
         (["dlq", "show", "orders", "g"], 1, "`flintmq group ls orders`"),
         (["topic", "add", "orders", "--partitions", "2"], 1, "`flintmq topic edit orders` changes"),
-        (["topic", "ls", "--server", "127.0.0.1:1"], 3, "`flintmq serve` starts a broker"),
-        (["topic", "ls", "--server", "file:///nowhere/at/all"], 1, "no directory /nowhere/at/all"),
+        (["topic", "ls", "--server", "127.0.0.1:1"], 3, "Start one with `flintmq serve`"),
+        (
+            ["topic", "ls", "--server", "file:///nowhere/at/all"],
+            1,
+            "directory /nowhere/at/all does not exist",
+        ),
         (["sub", "orders", "--filter", "priority >"], 1, "column"),
-        (["sub", "orders.*"], 2, "a pattern is for --live"),
-        (["sub", "orders", "--from", "committed"], 2, "--reader of a name"),
+        (["sub", "orders.*"], 2, "a pattern works only with --live"),
+        (["sub", "orders", "--from", "committed"], 2, "add --reader NAME"),
         (["pub", "orders", "x", "--delay", "1s", "--at", "2026-11-15"], 2, "--delay and --at"),
         (["pub", "orders", "x", "--format", "xml"], 2, "'json', 'msgpack', 'avro'"),
         (["topic", "add", "t", "--retention-bytes", "2XB"], 2, "64KiB, 10MB or 2G"),
         (["dlq", "redrive", "orders", "g", "--id", "1", "--filter", "x"], 2, "--id and --filter"),
-        (["check", "orders", "--lag-warn", "3"], 2, "name TOPIC and GROUP"),
-        (["bench", "pub", "--in-process", "--processes", "2"], 2, "for a broker that runs"),
+        (["check", "orders", "--lag-warn", "3"], 2, "pass TOPIC and GROUP"),
+        (["bench", "pub", "--in-process", "--processes", "2"], 2, "needs a running broker"),
     ],
 )
 def test_an_error_is_one_line_that_says_what_to_type(
@@ -101,14 +105,14 @@ def test_dead_letters_that_are_not_there_are_told(shell: Shell, server: str) -> 
         for message in mq.poll("orders", "billing"):
             message.reject("no")
     code, out, err = shell("dlq", "redrive", "orders", "billing", "--id", "7", "--id", "0", "--yes")
-    assert (code, out) == (1, b"1 dead letter of billing on orders is put back\n")
+    assert (code, out) == (1, b"Redrove 1 dead letter (topic orders, group billing).\n")
     assert "1 of these ids" in err
 
 
 def test_no_is_an_answer(shell: Shell) -> None:
     shell("topic", "add", "orders")
     code, out, err = shell("topic", "rm", "orders", stdin=b"n\n", typed=True)
-    assert (code, out, "nothing was done" in err) == (1, b"", True)
+    assert (code, out, "nothing was changed" in err) == (1, b"", True)
     assert shell("topic", "rm", "orders", stdin=b"y\n", typed=True)[0] == 0
     assert shell("topic", "info", "orders")[0] == 1
 

@@ -59,14 +59,14 @@ async def test_rates_are_between_two_looks_and_the_busiest_comes_first() -> None
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (60, 12)])
 async def test_the_screen_fits_the_terminal(width: int, height: int) -> None:
     first, second = await watched(topics=40)
-    lines = drawn(second, first, width=width, height=height, note="q ends it")
+    lines = drawn(second, first, width=width, height=height, note="q to quit")
     assert max(map(len, lines)) <= width
     assert len(lines) <= height
     text = "\n".join(lines)
     assert re.search(r"topic\.1 +5,001 .* 2,500 ", text)
     assert re.search(r"topic\.1( billing)? +4,000 +7 +0 +0 +500 ", text)
     assert re.search(r"and \d+ more topics", text)
-    assert "q ends it" in lines[:4]
+    assert "q to quit" in lines[:4]
 
 
 async def test_of_very_many_topics_the_busiest_are_always_looked_at_and_the_others_in_turn() -> (
@@ -138,7 +138,7 @@ def test_in_a_terminal_it_draws_until_q_and_leaves_it_as_it_was(tmp_path: Path) 
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         seen = b""
         deadline = time.monotonic() + 60
-        while b"q ends it" not in seen and time.monotonic() < deadline:
+        while b"q to quit" not in seen and time.monotonic() < deadline:
             if select.select([ours], [], [], 0.2)[0]:
                 seen += os.read(ours, 65536)
         os.write(ours, b"q")

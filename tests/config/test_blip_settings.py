@@ -116,7 +116,7 @@ def test_what_has_no_meaning_here_is_told_and_does_no_harm(tmp_path: Path) -> No
     told = " ".join(resolved.doubts)
     assert "queues.topic_capacity" in told
     assert "performance.cpu_affinity.enable_affinity" in told
-    assert "new.key is no setting of BlipMQ's" in told
+    assert "new.key is not a BlipMQ setting" in told
 
 
 def test_keys_of_the_first_generation_are_asked_for_and_that_is_told(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_keys_of_the_first_generation_are_asked_for_and_that_is_told(tmp_path: P
     resolved = resolve_blip(file=file)
 
     assert resolved.config().blip_api_keys == ("k",)
-    assert "cannot show one" in resolved.doubts[0]
+    assert "cannot send a key" in resolved.doubts[0]
 
 
 VALUES = {

@@ -56,27 +56,29 @@ flintmq.engine = "loud"
     )
     first, second, third, fourth, *rest = problems(file)
 
-    assert first == "flintmq.toml:2: max_conections is no setting; is max_connections meant?"
-    assert second == ("flintmq.toml:3: listen is an address HOST:PORT (or HOST, or :PORT), not 4")
-    assert third == "flintmq.toml:4: drain-seconds is no setting; is drain_seconds meant?"
-    assert fourth.startswith("flintmq.toml:5: whatsoever is no setting; known are data_dir, ")
+    assert first == "flintmq.toml:2: max_conections is not a setting; did you mean max_connections?"
+    assert second == (
+        "flintmq.toml:3: listen must be an address HOST:PORT (or HOST, or :PORT), not 4"
+    )
+    assert third == "flintmq.toml:4: drain-seconds is not a setting; did you mean drain_seconds?"
+    assert fourth.startswith("flintmq.toml:5: whatsoever is not a setting; known: data_dir, ")
     assert [line.partition(": ")[0].rpartition(":")[2] for line in rest] == [
         "8", "9", "11", "12", "13", "14", "17",
     ]  # fmt: skip
     texts = "\n".join(rest)
-    assert "overflow is one of drop_oldest, drop_new, block, reject, not 'perhaps'" in texts
-    assert "topic_defaults has no 'retention_agee'; is retention_age meant?" in texts
-    assert "fsync is a setting of its own" in texts
+    assert "overflow must be one of drop_oldest, drop_new, block, reject, not 'perhaps'" in texts
+    assert "topic_defaults has no 'retention_agee'; did you mean retention_age?" in texts
+    assert "fsync is a top-level setting" in texts
     assert "'object' passes references" in texts
-    assert "flintmq.engine is debug, info, warning or error, not 'loud'" in texts
+    assert "flintmq.engine must be debug, info, warning or error, not 'loud'" in texts
 
 
 def test_a_fault_in_yaml_has_its_line_too(tmp_path: Path) -> None:
     file = written(tmp_path, "fsync: never\nmetric: on\nlog_levels:\n  a: b\n", "x.yaml")
 
     assert problems(file) == [
-        "x.yaml:2: metric is no setting; is metrics meant?",
-        "x.yaml:4: log_levels: a is debug, info, warning or error, not 'b'",
+        "x.yaml:2: metric is not a setting; did you mean metrics?",
+        "x.yaml:4: log_levels: a must be debug, info, warning or error, not 'b'",
     ]
 
 
@@ -94,7 +96,7 @@ def test_faults_of_file_environment_and_flags_are_told_together(tmp_path: Path) 
     assert [problem.partition(": ")[0] for problem in said[:3]] == [
         f"{file}:1", "FLINTMQ_FSYNC", "--max-frame-bytes",
     ]  # fmt: skip
-    assert said[3] == "tls_key needs tls_cert beside it"
+    assert said[3] == "tls_key also needs tls_cert"
 
 
 def test_a_value_that_another_source_overrules_is_checked_all_the_same(tmp_path: Path) -> None:
@@ -150,8 +152,9 @@ def test_a_variable_that_nobody_knows_is_doubted() -> None:
 
     assert resolved.all_problems() == []
     assert resolved.doubts == [
-        "FLINTMQ_COLOUR is no setting and not heeded",
-        "FLINTMQ_MAX_CONECTIONS is no setting and not heeded; is FLINTMQ_MAX_CONNECTIONS meant?",
+        "FLINTMQ_COLOUR is not a setting and is ignored",
+        "FLINTMQ_MAX_CONECTIONS is not a setting and is ignored; "
+        "did you mean FLINTMQ_MAX_CONNECTIONS?",
     ]
 
 
@@ -188,8 +191,8 @@ def test_certificates_and_keys_belong_together() -> None:
     def said(**flags: str | bool) -> list[str]:
         return resolve(flags=flags).all_problems()
 
-    assert said(tls_cert="a") == ["tls_cert needs tls_key beside it"]
-    assert said(tls_client_ca="a") == ["tls_client_ca needs tls_cert and tls_key beside it"]
+    assert said(tls_cert="a") == ["tls_cert also needs tls_key"]
+    assert said(tls_client_ca="a") == ["tls_client_ca also needs tls_cert and tls_key"]
     assert said(tls_cert="a", tls_key="b", tls_client_ca="c") == []
 
 

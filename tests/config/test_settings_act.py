@@ -240,8 +240,8 @@ async def test_what_changed_is_logged_and_what_needs_a_restart_is_one_warning(
 
     told_of = [(r.levelname, r.getMessage()) for r in caplog.records if "SIGHUP" in r.getMessage()]
     assert told_of[:2] == [
-        ("WARNING", "SIGHUP: needs a restart to be heeded: fsync, journal_file_bytes"),
-        ("INFO", "SIGHUP: max_away is 3 now, was 1000"),
+        ("WARNING", "SIGHUP: restart the broker to apply: fsync, journal_file_bytes"),
+        ("INFO", "SIGHUP: max_away changed from 1000 to 3"),
     ]
 
 
@@ -255,8 +255,8 @@ async def test_a_configuration_with_faults_changes_nothing_and_they_are_logged(
         assert told.daemon.config.max_away == 1000
         assert told.daemon._server.limits.away == 1000
     assert [record.getMessage() for record in caplog.records] == [
-        "SIGHUP: nothing is changed: x.toml:1: one is wrong",
-        "SIGHUP: nothing is changed: x.toml:2: so is two",
+        "SIGHUP: nothing was changed: x.toml:1: one is wrong",
+        "SIGHUP: nothing was changed: x.toml:2: so is two",
     ]
 
 
@@ -295,7 +295,7 @@ async def test_where_one_part_cannot_take_it_up_none_does(
         assert told.daemon.config.max_away == 1000
         assert told.daemon._server.limits.away == 1000
         assert ACTS["http_hosts"](told.daemon) == ()
-    assert "SIGHUP: nothing is changed: the certificate cannot be read" in caplog.text
+    assert "SIGHUP: nothing was changed: the certificate cannot be read" in caplog.text
 
 
 async def test_a_reload_opens_no_broker_to_other_machines(
@@ -309,7 +309,7 @@ async def test_a_reload_opens_no_broker_to_other_machines(
         told.change(tls_client_ca=None, max_away=7)
 
         assert told.daemon.config == elsewhere
-    assert "SIGHUP: nothing is changed: listen 0.0.0.0:0 can be reached" in caplog.text
+    assert "SIGHUP: nothing was changed: listen 0.0.0.0:0 can be reached" in caplog.text
 
 
 async def test_certificates_that_cannot_be_used_change_nothing(
@@ -335,7 +335,7 @@ async def test_tls_is_switched_by_a_restart_alone(
 
         assert told.daemon.config.tls_cert == pair.cert
         assert told.daemon.config.max_away == 7
-    assert "needs a restart to be heeded: tls_cert, tls_key" in caplog.text
+    assert "restart the broker to apply: tls_cert, tls_key" in caplog.text
 
 
 async def test_limits_hold_at_once_for_those_who_are_connected(tmp_path: Path) -> None:

@@ -169,4 +169,4 @@ def test_doctor_tells_of_a_configuration_that_is_wrong(tmp_path: Path) -> None:
     done = CliRunner().invoke(doctor, ["--config", str(file)], standalone_mode=False)
 
     assert done.return_value == 2
-    assert "fsink is no setting; is fsync meant?" in done.output
+    assert "fsink is not a setting; did you mean fsync?" in done.output

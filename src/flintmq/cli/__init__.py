@@ -1,6 +1,7 @@
-"""The command line: `flintmq --help`. One file per command; each is loaded when it is called.
+"""The command line: `flintmq --help`. Each command has its own file, which is imported on first
+use.
 
-Exit codes are those of `exit_codes`.
+Exit codes are listed in `exit_codes`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ def main() -> None:
         except ImportError:
             from ..installing import remedy
 
-            print(f"flintmq: the command line needs: {remedy('server')}", file=sys.stderr)
+            print(
+                f"flintmq: the command line needs extra packages: {remedy('server')}",
+                file=sys.stderr,
+            )
             sys.exit(2)
         from .root import run
 

@@ -1,4 +1,4 @@
-"""`flintmq backup`: a copy of what a running broker holds, or of a data directory nobody uses."""
+"""`flintmq backup`: back up a running broker, or copy the data directory of a stopped one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from .shared import output_option, print_json, stopped_directory, tell_copied
 @output_option
 @server_options
 def command(target: Target, places: tuple[str, ...], output: str) -> int:
-    """Have a running broker write a backup into TARGET, or copy the DATA_DIR of a stopped one.
+    """Back up a running broker to TARGET, or copy the DATA_DIR of a stopped one.
 
-    With TARGET alone the broker (of --server) writes it while work goes on, on its own machine and
-    with its own rights: an absolute path there, below its `backup_dir` where that is set. A broker
-    on this machine takes a relative path, too. TARGET is a new or empty directory.
+    With only TARGET, the running broker (--server) writes the backup on its own machine and
+    with its own permissions, while it keeps serving clients. TARGET must be an absolute path
+    there, below `backup_dir` if that is set. For a broker on this machine, a relative path
+    works too. TARGET must be a new or empty directory.
 
-    With DATA_DIR no broker is asked, and none may use it. On the same disk segments become links,
-    which never change. A backup is a data directory itself; `flintmq restore` copies and checks it.
+    With DATA_DIR, no broker is contacted, and none may be using the directory. On the same
+    disk, segment files are hard-linked, because they never change. A backup is itself a data
+    directory; `flintmq restore` copies and verifies it.
 
     \b
     Examples:
@@ -34,7 +36,7 @@ def command(target: Target, places: tuple[str, ...], output: str) -> int:
       flintmq backup /var/lib/flint /mnt/backup/flint-monday
     """
     if len(places) > 2:
-        raise click.UsageError("say TARGET, or DATA_DIR and TARGET")
+        raise click.UsageError("pass TARGET, or DATA_DIR and TARGET")
     into = Path(places[-1])
     if len(places) == 2:
         source = str(Path(places[0]))
@@ -46,9 +48,9 @@ def command(target: Target, places: tuple[str, ...], output: str) -> int:
     if output == "json":
         print_json({"directory": source, "target": str(into)})
     elif len(places) == 2:
-        click.echo(f"{source} is copied to {into}")
+        click.echo(f"Copied {source} to {into}.")
     else:
-        click.echo(f"the broker at {source} has written a backup to {into}")
+        click.echo(f"The broker at {source} wrote a backup to {into}.")
     return 0
 
 
@@ -57,7 +59,7 @@ def _copy(directory: Path, into: Path) -> None:
     from ..storage.filesystem import LocalFileSystem
 
     if not directory.is_dir():
-        raise click.UsageError(f"there is no directory {directory}")
+        raise click.UsageError(f"directory {directory} does not exist")
     try:
         with stopped_directory(directory) as filesystem:
             copy = LocalFileSystem(into)
@@ -66,20 +68,20 @@ def _copy(directory: Path, into: Path) -> None:
     except DataDirectoryInUse as error:
         holder = "another process" if error.pid is None else f"process {error.pid}"
         raise InvalidRequest(
-            f"{directory} is in use by {holder}; a running broker writes its own backup: "
-            f"`flintmq backup {into}`, with its --server"
+            f"{directory} is in use by {holder}; to back up a running broker, use `flintmq "
+            f"backup {into}` with --server"
         ) from None
     finally:
         said()
 
 
 def _place(url: str, into: Path) -> Path:
-    """As the broker will read it: only on this machine do we know what a relative path means."""
+    """The path as the broker will read it. A relative path is only meaningful on this machine."""
     host = urlsplit(url).hostname or ""
     if url.startswith("file://") or host in ("localhost", "::1") or host.startswith("127."):
         return Path(os.path.abspath(into))
     if not into.is_absolute():
-        raise click.UsageError(f"{into} is to be on the machine of {url}: say an absolute path")
+        raise click.UsageError(f"{into} must be an absolute path on the machine of {url}")
     return into
 
 

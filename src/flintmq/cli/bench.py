@@ -1,4 +1,4 @@
-"""`flintmq bench`: how fast is this broker, from here? Topics of its own, deleted at the end."""
+"""`flintmq bench`: measure a broker. Uses its own topics and deletes them at the end."""
 
 from __future__ import annotations
 
@@ -34,25 +34,33 @@ WITH_SUBSCRIBERS = ("sub", "pubsub", "queue")
 @click.option("--publishers", type=click.IntRange(1, 1000), default=1, show_default=True)
 @click.option("--subscribers", type=click.IntRange(1, 1000), default=1, show_default=True)
 @click.option("--topics", type=click.IntRange(1, 10_000), default=1, show_default=True)
-@click.option("--messages", type=click.IntRange(min=1), help="[100,000; latency: 1,000]")
+@click.option(
+    "--messages", type=click.IntRange(min=1), help="Messages to publish.  [100,000; latency: 1,000]"
+)
 @click.option("--msg-size", type=Size(most=1 << 26), default=128, show_default=True)
-@click.option("--batch", type=click.IntRange(1, 100_000), default=1, help="Messages a publish. [1]")
-@click.option("--qos", type=click.IntRange(0, 1), default=1, help="0: live only, not stored.  [1]")
+@click.option(
+    "--batch", type=click.IntRange(1, 100_000), default=1, help="Messages per publish. [1]"
+)
+@click.option(
+    "--qos", type=click.IntRange(0, 1), default=1, help="0: live subscribers only, not stored.  [1]"
+)
 @click.option("--in-flight", type=click.IntRange(1, 10_000), default=64, show_default=True)
 @click.option(
     "--durability",
     metavar="HOW",
-    help="memory, or durable; --in-process also always, interval:10, every_n:100, never.",
+    help="memory or durable. With --in-process also always, interval:10, every_n:100, never.",
 )
 @click.option(
     "--processes",
     type=click.IntRange(1, 64),
     default=1,
-    help="Client processes that publishers and subscribers are spread over.  [1]",
+    help="Spread publishers and subscribers over N client processes.  [1]",
 )
-@click.option("--in-process", is_flag=True, help="A broker in this process; nothing is needed.")
-@click.option("--duration", type=Duration(), help="Publish so long, in place of --messages.")
-@click.option("--chart", type=click.Path(dir_okay=False, path_type=Path), help="A .svg or .png.")
+@click.option("--in-process", is_flag=True, help="Run a broker in this process; needs no server.")
+@click.option("--duration", type=Duration(), help="Publish for this long, instead of --messages.")
+@click.option(
+    "--chart", type=click.Path(dir_okay=False, path_type=Path), help="Write a chart (.svg or .png)."
+)
 @output_option
 @server_options
 def command(
@@ -73,13 +81,13 @@ def command(
     chart: Path | None,
     output: str,
 ) -> int:
-    """Measure a broker: how many messages a second, and how long one takes.
+    """Measure a broker: throughput and latency.
 
-    pub publishes; sub reads what was published before; pubsub does both at once; queue has a group
-    take and acknowledge; latency sends one at a time. Each publisher has --in-flight calls under
-    way. All of them run in one process, which is often what limits them; --processes spreads them
-    over several. `publish` is the time
-    from the call to the receipt, `delivery` from the call to the message being there.
+    pub publishes; sub reads messages published before; pubsub does both at once; queue consumes
+    and acknowledges through a group; latency sends one message at a time. Each publisher keeps
+    --in-flight calls pending. All clients run in one process, which is often the bottleneck;
+    use --processes to spread them over several. `publish` is the time from the call to the
+    acknowledgement, `delivery` from the call until the message is received.
 
     \b
     Examples:
@@ -91,15 +99,17 @@ def command(
       flintmq bench pub --in-process --durability always --duration 10s --output json
     """
     if workload not in ("pub", "sub") and msg_size < STAMP:
-        raise click.UsageError(f"--msg-size is at least {STAMP} here: the time is in the message")
+        raise click.UsageError(
+            f"--msg-size must be at least {STAMP} here: each message carries a timestamp"
+        )
     if qos == 0 and workload in ("sub", "queue"):
-        raise click.UsageError(f"{workload} needs what is stored: --qos 1")
+        raise click.UsageError(f"{workload} reads stored messages: use --qos 1")
     if chart is not None:
         if chart.suffix not in (".svg", ".png"):
-            raise click.UsageError("--chart ends in .svg or .png")
+            raise click.UsageError("--chart must end in .svg or .png")
         check_chart(chart)
     if processes > 1 and (in_process or workload == "latency"):
-        raise click.UsageError("--processes is for a broker that runs, and not for latency")
+        raise click.UsageError("--processes needs a running broker, and does not work with latency")
     if workload == "latency":
         publishers = subscribers = in_flight = batch = 1
     how = _durability(durability, in_process)
@@ -129,7 +139,9 @@ def command(
             keywords["storage"] = how
         near = target.url.startswith(("memory:", "file:"))
         if near and processes > 1:
-            raise click.UsageError("--processes is for a broker that runs: a directory has one")
+            raise click.UsageError(
+                "--processes needs a running broker: only one process can open a directory"
+            )
         try:
             if near:
                 run_async(_measure(run, target, keywords))
@@ -167,8 +179,8 @@ def _durability(said: str | None, in_process: bool) -> str:
         return how or "memory"
     if said not in (None, "memory", "durable"):
         raise click.UsageError(
-            f"--durability {said}: a broker syncs as its own --fsync says; here it is memory or "
-            "durable, or add --in-process"
+            f"--durability {said}: a running broker decides by its own --fsync; use memory "
+            "or durable, or add --in-process"
         )
     return said or "durable"
 
@@ -180,7 +192,7 @@ async def _make(target: Target, topics: Sequence[str], options: dict[str, Any]) 
 
 
 async def _delete(target: Target, topics: Sequence[str]) -> None:
-    """Those that were made: an early end may have come before the last."""
+    """The topics that were created; an early end may come before the last one."""
     async with target.connect() as mq:
         for topic in topics:
             with suppress(TopicNotFound):
@@ -188,7 +200,7 @@ async def _delete(target: Target, topics: Sequence[str]) -> None:
 
 
 async def _work(run: Run, *, target: Target) -> None:
-    """The publishers and subscribers of one process; each has a connection of its own."""
+    """The publishers and subscribers of one process; each has its own connection."""
     plan = run.plan
     wanted = plan.subscribers if plan.workload != "pub" else 0
     async with AsyncExitStack() as stack:
@@ -200,7 +212,7 @@ async def _work(run: Run, *, target: Target) -> None:
 
 
 async def _measure(run: Run, target: Target, options: dict[str, Any]) -> None:
-    """A broker in this process: one connection for all, which it ends with."""
+    """A broker in this process: all share one connection, and the broker ends with it."""
     plan = run.plan
     async with target.connect(makes=True) as mq:
         for topic in plan.topics:
@@ -241,11 +253,11 @@ def _summary(run: Run) -> list[str]:
     for name, side in (("published", run.published), ("received", run.received)):
         if side.count:
             speed = shown_size(side.count * plan.size / side.seconds)
-            rate = f"{side.count / side.seconds:,.0f} a second, {speed}/s"
+            rate = f"{side.count / side.seconds:,.0f} msg/s, {speed}/s"
             name = "filled with" if run.plan.workload == "sub" and name == "published" else name
             lines.append(f"{name} {side.count:,} in {side.seconds:.2f} s: {rate}")
     if run.lost:
-        lines.append(f"lost: {run.lost:,} were published and did not come")
+        lines.append(f"lost: {run.lost:,} messages were published but not received")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What `flintmq bench` measured, for the eye: bars in a terminal, or a picture."""
+"""The results of `flintmq bench` as a chart: bars in a terminal, or a picture."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def svg(title: str, lines: list[str], times: dict[str, Latencies]) -> str:
 
 
 def check_chart(path: Path) -> None:
-    """Said before anything is measured: which picture cannot be made here."""
+    """Raises before anything is measured if this kind of chart cannot be written here."""
     if path.suffix == ".png":
         try:
             import_module("cairosvg")
         except (ImportError, OSError):
             raise InvalidRequest(
-                "a PNG needs the package cairosvg: pip install cairosvg; a .svg needs nothing"
+                "writing a PNG needs cairosvg: pip install cairosvg; or use .svg"
             ) from None
 
 

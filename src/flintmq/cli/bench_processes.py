@@ -143,7 +143,7 @@ class Processes:
             try:
                 kind, what = pipe.recv()
             except (EOFError, ConnectionError):
-                raise FlintError("a process of the benchmark has died; see above") from None
+                raise FlintError("a benchmark process died; see above") from None
             if kind == "done":
                 self._done[pipe] = what
                 self._show(sum(self._done.values()))

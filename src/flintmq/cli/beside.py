@@ -1,4 +1,4 @@
-"""Reads that may take for ever, beside the loop, and without keeping a command from ending."""
+"""Blocking reads outside the event loop, which do not keep a command from ending."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 PATIENCE = 2.0
-"""How long an early end waits for what is under way: it is told whether it got there."""
+"""How long an early end waits for pending publishes, to report whether they succeeded."""
 
 
 async def finish(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Let publishes under way end by themselves, for a while; then cancel them. Nothing raises."""
+    """Wait a while for pending publishes to finish, then cancel them. Never raises."""
     if not tasks:
         return
     _, left = await asyncio.wait(tasks, timeout=PATIENCE)
@@ -26,8 +26,8 @@ async def finish(tasks: Collection[asyncio.Task[Any]]) -> None:
 
 
 async def beside(read: Callable[..., T], *arguments: Any) -> T:
-    """What `read` returns. Not by the loop's own threads: these would be waited for at the end, and
-    a pipe that says nothing would hold up Ctrl-C."""
+    """What `read` returns. Not in the loop's own threads: the loop waits for those at the end, and
+    a silent pipe would hold up Ctrl-C."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

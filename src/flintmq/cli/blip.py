@@ -1,4 +1,4 @@
-"""`flintmq blip`: BlipMQ's own command line, over its first protocol."""
+"""`flintmq blip`: BlipMQ's command line, over its first protocol."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ CONNECT_SECONDS = 10.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 READ_BYTES = 256 * 1024
 WHY_CLOSED = (
-    "a message may be too large for it (server.max_message_size_bytes, --blip-max-command-bytes), "
-    "or it asks for keys, which this protocol cannot show"
+    "the message may be too large (server.max_message_size_bytes, "
+    "--blip-max-command-bytes), or the broker requires API keys, which this protocol "
+    "cannot send"
 )
 
 
 class _Group(click.Group):
-    """With the short names that its last release has."""
+    """Accepts the short command names of BlipMQ's last release."""
 
     short: ClassVar = {"p": "pub", "s": "sub", "u": "unsub"}
 
@@ -49,13 +50,13 @@ class _Group(click.Group):
 @click.group("blip", cls=_Group)
 @click.option(
     "-a", "--addr", default=f"127.0.0.1:{BLIP_PORT}", metavar="HOST:PORT", show_default=True,
-    help="Where the broker listens for BlipMQ's clients.",
+    help="Address where the broker listens for BlipMQ clients.",
 )  # fmt: skip
 @click.pass_context
 def command(context: click.Context, addr: str) -> None:
-    """Publish and subscribe as BlipMQ's own command line does.
+    """Publish and subscribe like BlipMQ's own command line.
 
-    p, s and u are short for pub, sub and unsub; connect is a shell.
+    p, s and u are short for pub, sub and unsub. connect opens a shell.
 
     \b
     Examples:
@@ -69,14 +70,14 @@ def command(context: click.Context, addr: str) -> None:
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit():
-        raise click.UsageError(f"an address is HOST:PORT, not {text!r}")
+        raise click.UsageError(f"an address must be HOST:PORT, not {text!r}")
     return host.strip("[]"), int(port)
 
 
 def _ttl(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "-t", "--ttl", type=click.IntRange(0, 2**63), default=0, metavar="MS",
-        help="After how many milliseconds nobody gets it any more; 0: never.",
+        help="Message expires after this many milliseconds; 0: never.",
     )(command)  # fmt: skip
 
 
@@ -84,7 +85,7 @@ def _ttl(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("topic")
 @click.argument("message", required=False)
 @click.option(
-    "-f", "--file", "path", metavar="FILE", help="Publish what is in it, instead of a MESSAGE.",
+    "-f", "--file", "path", metavar="FILE", help="Publish the content of FILE instead of MESSAGE.",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
 )  # fmt: skip
 @_ttl
@@ -92,9 +93,9 @@ def _ttl(command: Callable[..., Any]) -> Callable[..., Any]:
 def pub(
     address: tuple[str, int], topic: str, message: str | None, path: Path | None, ttl: int
 ) -> int:
-    """Publish MESSAGE, or what is on stdin if it is `-`.
+    """Publish MESSAGE, or standard input if it is `-`.
 
-    It ends with 0 once the broker has taken it.
+    Exits with 0 once the broker has accepted it.
 
     \b
     Examples:
@@ -102,7 +103,7 @@ def pub(
       flintmq blip pub chat - --ttl 5000 < message.txt
     """
     if (message is None) == (path is None):
-        raise click.UsageError("one of MESSAGE, `-` and --file FILE says what to publish")
+        raise click.UsageError("pass one of MESSAGE, `-` and --file FILE")
     if path is not None:
         return _publish_file(address, topic, path, ttl)
     assert message is not None
@@ -123,7 +124,7 @@ for _name in ("pub-file", "pubfile"):  # as it is spelled, and as its readme spe
     _made = click.argument("topic")(_made)
     command.command(
         _name,
-        help=f"""Publish what is in a file, whatever its bytes.
+        help=f"""Publish the content of a file, as it is.
 
 \b
 Examples:
@@ -134,16 +135,14 @@ Examples:
 
 @command.command("sub")
 @click.argument("topic")
-@click.option(
-    "-n", "--count", type=click.IntRange(1), metavar="N", help="End after so many messages."
-)
+@click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Stop after N messages.")
 @click.option(
     "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text",
-    help="A line of text, or of JSON (payload_base64 where it is no UTF-8), for each message.",
+    help="Print each message as a line of text or JSON (payload_base64 if it is not UTF-8).",
 )  # fmt: skip
 @click.pass_obj
 def sub(address: tuple[str, int], topic: str, count: int | None, form: str) -> int:
-    """Print messages as they come: id, payload, @time in milliseconds.
+    """Print messages as they arrive: id, payload, @time in milliseconds.
 
     \b
     Examples:
@@ -163,7 +162,7 @@ def sub(address: tuple[str, int], topic: str, count: int | None, form: str) -> i
                 count -= 1
                 if not count:
                     return 0
-    raise Disconnected(_shown(address), f"the broker has closed the connection: {WHY_CLOSED}")
+    raise Disconnected(_shown(address), f"the broker closed the connection: {WHY_CLOSED}")
 
 
 def _as_text(message: FlatMessage) -> str:
@@ -184,7 +183,7 @@ def _as_json(message: FlatMessage) -> str:
 @click.argument("topic")
 @click.pass_obj
 def unsub(address: tuple[str, int], topic: str) -> int:
-    """Send UNSUB. It is about a new connection, and so ends no other's subscription; as there.
+    """Send UNSUB on a new connection. As in BlipMQ, this ends no other connection's subscription.
 
     \b
     Examples:
@@ -197,7 +196,7 @@ def unsub(address: tuple[str, int], topic: str) -> int:
 @click.argument("addr", required=False, metavar="[HOST:PORT]")
 @click.pass_obj
 def connect(address: tuple[str, int], addr: str | None) -> int:
-    """A shell over one connection: a command on each line, messages as they come.
+    """Open a shell on one connection: one command per line; messages are printed as they arrive.
 
     \b
       pub TOPIC [TTL_MS] MESSAGE...
@@ -224,7 +223,7 @@ def connect(address: tuple[str, int], addr: str | None) -> int:
             last = "-"  # it is gone
         shown.join(CONNECT_SECONDS)
     if shown.subscribed < shown.asked + bool(last):
-        raise Disconnected(_shown(address), f"the broker has closed the connection: {WHY_CLOSED}")
+        raise Disconnected(_shown(address), f"the broker closed the connection: {WHY_CLOSED}")
     return 0
 
 
@@ -232,7 +231,7 @@ SHELL = "pub TOPIC [TTL_MS] MESSAGE, sub TOPIC, unsub TOPIC, help, exit"
 
 
 def _asked(line: str) -> bytes:
-    """What a line of the shell asks the broker for."""
+    """The request for a line of the shell."""
     verb, _, rest = line.strip().partition(" ")
     topic, _, said = rest.strip().partition(" ")
     said = said.strip()
@@ -246,11 +245,11 @@ def _asked(line: str) -> bytes:
     if verb in ("", "help"):
         click.echo(SHELL)
         return b""
-    raise click.UsageError(f"{line.strip()!r} is none of: {SHELL}")
+    raise click.UsageError(f"unknown command {line.strip()!r}; use {SHELL}")
 
 
 def _ask_by_lines(connection: socket.socket, shown: _Shown) -> str:
-    """Send what the lines of stdin say; the topic of the last."""
+    """Send the requests on stdin; returns the topic of the last one."""
     last = ""
     for line in sys.stdin:
         words = line.split()
@@ -269,7 +268,7 @@ def _ask_by_lines(connection: socket.socket, shown: _Shown) -> str:
 
 
 class _Shown(threading.Thread):
-    """Prints what comes while the shell waits for the next line."""
+    """Prints incoming messages while the shell waits for the next line."""
 
     def __init__(self, connection: socket.socket) -> None:
         super().__init__(daemon=True)
@@ -296,17 +295,17 @@ def _command(action: Action, topic: str, payload: bytes = b"", ttl: int = 0) -> 
     try:
         name.decode()
     except UnicodeDecodeError:
-        raise click.UsageError(f"a topic is UTF-8, not {name!r}") from None
+        raise click.UsageError(f"a topic must be UTF-8, not {name!r}") from None
     if not 1 <= len(name) <= TOPIC_BYTES_MAX or not FORBIDDEN.isdisjoint(name):
         raise click.UsageError(
-            f"a topic of BlipMQ has 1 to {TOPIC_BYTES_MAX} bytes, no '/', no line breaks; "
-            f"not {topic!r}"
+            f"a BlipMQ topic has 1 to {TOPIC_BYTES_MAX} bytes, no '/' and no line breaks; "
+            f"{topic!r} does not fit"
         )
     return encode_command(Command(action, name, payload, ttl))
 
 
 def _bytes(text: str) -> bytes:
-    """As it was typed, also where that was no UTF-8."""
+    """The bytes that were typed, even if they are not UTF-8."""
     return text.encode(errors="surrogateescape")
 
 
@@ -324,8 +323,8 @@ def _shown(address: tuple[str, int]) -> str:
 
 
 def _carried_out(address: tuple[str, int], topic: str, command: bytes) -> int:
-    """The protocol answers a SUB alone, and what comes before it is carried out before it: so one
-    is sent behind the command."""
+    """The protocol acknowledges only SUB, and executes commands in order. So a SUB is sent after
+    the command, and its answer confirms both."""
     with _connected(address) as connection:
         try:
             connection.sendall(command + _command(Action.SUB, topic))
@@ -333,7 +332,7 @@ def _carried_out(address: tuple[str, int], topic: str, command: bytes) -> int:
                 return 0
         except (ConnectionResetError, BrokenPipeError):
             pass
-    raise FlintError(f"the broker has not taken it: {WHY_CLOSED}")
+    raise FlintError(f"the broker did not accept it: {WHY_CLOSED}")
 
 
 def _answers(connection: socket.socket) -> Iterator[FlatMessage | SubAck]:

@@ -1,4 +1,4 @@
-"""`flintmq blipd`: a broker that is told what BlipMQ would be told."""
+"""`flintmq blipd`: a broker that reads BlipMQ's configuration."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ SHOWN = {name: BY_NAME[name].kind.to_text(value) for name, value in DEFAULTS.ite
 def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     """Run a broker with BlipMQ's configuration, for BlipMQ's clients.
 
-    --config is a file of BlipMQ: TOML or YAML, with the keys of its first or its second generation.
-    BLIPMQ_CONFIG, BLIPMQ_BIND_ADDR, BLIPMQ_PORT and so on are heeded, and so are CONFIG, BIND_ADDR,
-    PORT ... as its readme has them. Ports are its own: 5555 for clients of all three protocols,
-    9100 for /metrics. All of `flintmq serve` is there too, in flags and FLINTMQ_ variables.
+    --config is a BlipMQ file: TOML or YAML, with the keys of its first or second generation.
+    Environment variables work as in BlipMQ: BLIPMQ_CONFIG, BLIPMQ_BIND_ADDR, BLIPMQ_PORT and so
+    on, or CONFIG, BIND_ADDR, PORT ... as in its readme. The default ports are BlipMQ's: 5555
+    for clients of all three protocols, 9100 for /metrics. All options of `flintmq serve` work
+    too, as flags and FLINTMQ_ variables.
 
     \b
     Examples:
@@ -40,7 +41,7 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     resolved = reread()
     config = configured(resolved)
     if config.data_dir.is_file():
-        tell_problems([f"data_dir {config.data_dir} is a file; it has to be a directory"])
+        tell_problems([f"data_dir {config.data_dir} is a file, not a directory"])
         return 2
     for doubt in resolved.doubts:
         click.echo(f"flintmq: warning: {doubt}", err=True)

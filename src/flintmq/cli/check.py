@@ -1,4 +1,4 @@
-"""`flintmq check`: is it well? For monitoring, by exit code."""
+"""`flintmq check`: health check with exit codes for monitoring."""
 
 from __future__ import annotations
 
@@ -27,23 +27,25 @@ class Finding:
 
 
 def judged(what: str, value: float, shown: str, warn: float | None, bad: float | None) -> Finding:
-    """A figure against its two limits; above them is not well."""
+    """Compare a value with its two limits."""
     if bad is not None and value > bad:
-        return Finding(BAD, f"{what} is {shown}, over {bad:g}")
+        return Finding(BAD, f"{what} is {shown}, limit {bad:g}")
     if warn is not None and value > warn:
-        return Finding(WARN, f"{what} is {shown}, over {warn:g}")
+        return Finding(WARN, f"{what} is {shown}, limit {warn:g}")
     return Finding(OK, f"{what} is {shown}")
 
 
 @click.command("check")
 @click.argument("topic", type=TOPIC, required=False)
 @click.argument("group", type=GROUP, required=False)
-@click.option("--timeout", type=Duration(), default=5.0, help="How long the broker may take.")
-@click.option("--lag-warn", type=click.IntRange(min=0), help="Messages that are not settled.")
+@click.option(
+    "--timeout", type=Duration(), default=5.0, help="Maximum time to wait for the broker."
+)
+@click.option("--lag-warn", type=click.IntRange(min=0), help="Messages the group has not settled.")
 @click.option("--lag-critical", type=click.IntRange(min=0))
-@click.option("--age-warn", type=Duration(), help="Age of the oldest that is not settled.")
+@click.option("--age-warn", type=Duration(), help="Age of the oldest message not settled.")
 @click.option("--age-critical", type=Duration())
-@click.option("--dead-warn", type=click.IntRange(min=0), help="Dead letters.")
+@click.option("--dead-warn", type=click.IntRange(min=0), help="Number of dead letters.")
 @click.option("--dead-critical", type=click.IntRange(min=0))
 @output_option
 @server_options
@@ -60,9 +62,10 @@ def command(
     dead_critical: int | None,
     output: str,
 ) -> int:
-    """Whether a broker answers; whether TOPIC is there; whether GROUP keeps up.
+    """Check that a broker answers, that TOPIC exists, and that GROUP keeps up.
 
-    Exit codes, as monitoring systems take them: 0 well, 1 warning, 2 critical (or used wrongly).
+    Exit codes follow the convention of monitoring plugins: 0 ok, 1 warning, 2 critical (or
+    wrong usage).
 
     \b
     Examples:
@@ -72,13 +75,13 @@ def command(
     """
     limits = (lag_warn, lag_critical, age_warn, age_critical, dead_warn, dead_critical)
     if group is None and any(limit is not None for limit in limits):
-        raise click.UsageError("limits are of a group: name TOPIC and GROUP")
+        raise click.UsageError("limits apply to a group: pass TOPIC and GROUP")
 
     async def work() -> list[Finding]:
         began = monotonic()
         async with target.connect(timeout=timeout) as mq:
             await mq.topics("flint.check")  # any request will do
-            found = [Finding(OK, f"the broker answers in {(monotonic() - began) * 1000:.0f} ms")]
+            found = [Finding(OK, f"the broker answered in {(monotonic() - began) * 1000:.0f} ms")]
             if topic is not None:
                 stats = await mq.topic_stats(topic)
                 found.append(Finding(OK, f"{topic} has {stats.message_count:,} messages"))
@@ -90,10 +93,10 @@ def command(
         stats = await mq.group_stats(topic, group)
         oldest = stats.oldest_age or 0.0
         return [
-            judged(f"the lag of {group}", stats.lag, f"{stats.lag:,}", lag_warn, lag_critical),
-            judged("the oldest message", oldest, age(oldest), age_warn, age_critical),
+            judged(f"lag of {group}", stats.lag, f"{stats.lag:,}", lag_warn, lag_critical),
+            judged("age of the oldest message", oldest, age(oldest), age_warn, age_critical),
             judged(
-                f"the number of dead letters of {group}",
+                f"number of dead letters of {group}",
                 stats.dead_letters,
                 f"{stats.dead_letters:,}",
                 dead_warn,

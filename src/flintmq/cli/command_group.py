@@ -1,4 +1,4 @@
-"""Groups of commands that know what is meant by a name that is none of theirs."""
+"""Command groups that suggest a command when a name is unknown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SYNONYMS = {
     "check": ("health", "status", "ping"),
     "redrive": ("retry", "requeue", "replay"),
 }
-"""What other brokers call it."""
+"""Names that other brokers use for a command."""
 
 
 class CommandGroup(click.Group):
@@ -30,14 +30,14 @@ class CommandGroup(click.Group):
         typed = args[0]
         if not typed.startswith("-") and self.get_command(ctx, typed) is None:
             meant = nearest(typed, self.list_commands(ctx))
-            remedy = "" if meant is None else f"; is `{ctx.command_path} {meant}` meant?"
+            remedy = "" if meant is None else f"; did you mean `{ctx.command_path} {meant}`?"
             if not ctx.resilient_parsing:
-                ctx.fail(f"there is no command `{ctx.command_path} {typed}`{remedy}")
+                ctx.fail(f"unknown command `{ctx.command_path} {typed}`{remedy}")
         return super().resolve_command(ctx, args)
 
 
 def nearest(typed: str, known: list[str]) -> str | None:
-    """The command that was mistyped, or that another broker calls so."""
+    """The command that was probably meant: a typo, or another broker's name for it."""
     from difflib import get_close_matches
 
     words = {word: name for name in known for word in (*SYNONYMS.get(name, ()), f"{name}s", name)}

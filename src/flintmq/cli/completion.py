@@ -1,4 +1,4 @@
-"""`flintmq completion`: names of commands and options at the press of a key."""
+"""`flintmq completion`: shell completion of commands and options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> int:
-    """Print what a shell needs to complete flintmq's commands and options.
+    """Print the completion script for a shell.
 
     \b
     Examples:

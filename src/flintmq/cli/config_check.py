@@ -1,4 +1,4 @@
-"""`flintmq config check`: everything that is wrong with a configuration file, at once."""
+"""`flintmq config check`: report all errors in a configuration file at once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .shared import output_option, print_json
 @click.argument("file", type=click.Path(path_type=Path))
 @output_option
 def command(file: Path, output: str) -> int:
-    """Read FILE as a broker would, and say what is wrong: file, line, key, what is allowed.
+    """Check FILE as a broker would, and list all errors: file, line, key, allowed values.
 
-    The file alone is looked at, without the environment. Exit code 0 if all is well, else 2.
+    Only the file is checked, not the environment. Exits with 0 if it is valid, else 2.
 
     \b
     Examples:
@@ -30,5 +30,5 @@ def command(file: Path, output: str) -> int:
     else:
         tell_problems(problems)
         if not problems:
-            click.echo(f"{file}: nothing is wrong with it")
+            click.echo(f"{file}: no errors")
     return 2 if problems else 0

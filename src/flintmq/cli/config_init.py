@@ -1,4 +1,4 @@
-"""`flintmq config init`: a configuration file to begin with."""
+"""`flintmq config init`: write a sample configuration file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from .shared import output_option, print_json
 @click.option(
     "--format",
     type=click.Choice(["toml", "yaml"]),
-    help="TOML or YAML; by the extension of FILE, else TOML.",
+    help="TOML or YAML; default: by the extension of FILE, else TOML.",
 )
 @output_option
 def command(file: Path | None, format: str | None, output: str) -> int:
-    """Write FILE (flintmq.toml) with every setting, explained, at its default and commented out.
+    """Write a sample configuration to FILE (default: flintmq.toml).
 
-    A file that is there is not overwritten.
+    It lists every setting with its description and default, commented out. An existing file is
+    not overwritten.
 
     \b
     Examples:
@@ -34,17 +35,19 @@ def command(file: Path | None, format: str | None, output: str) -> int:
     if file.suffix.lower() not in (".toml", ".yaml", ".yml") or format not in (None, by_name):
         wanted = f".{format}" if format else ".toml or .yaml"
         raise click.UsageError(
-            f"a file that `serve --config` reads so ends in {wanted}, not {file}"
+            f"a file in this format must end in {wanted} for `serve --config`, not {file}"
         )
     try:
         with file.open("x") as made:
             made.write(sample(by_name))
     except FileExistsError:
-        raise click.UsageError(f"{file} is there already; it is not overwritten") from None
+        raise click.UsageError(
+            f"{file} already exists and is not overwritten; choose another name"
+        ) from None
     except OSError as error:
-        raise click.UsageError(f"{file} cannot be written: {error.strerror}") from None
+        raise click.UsageError(f"cannot write {file}: {error.strerror}") from None
     if output == "json":
         print_json({"file": str(file), "format": by_name})
     else:
-        click.echo(f"{file} is written; `flintmq serve --config {file}` takes it")
+        click.echo(f"Wrote {file}. Start a broker with it: `flintmq serve --config {file}`")
     return 0

@@ -1,4 +1,4 @@
-"""The table of settings as options of a command, and its faults as lines on stderr."""
+"""The table of settings as command options, and configuration errors as lines on stderr."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Command = Callable[..., int]
 
 
 class GroupedCommand(click.Command):
-    """Help with the settings under the headings they have in the table."""
+    """Help that lists settings under the headings of the table."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -32,14 +32,14 @@ class GroupedCommand(click.Command):
 
 
 def config_options(command: Command) -> Command:
-    """An option for every setting that is no secret, and `--config`. The command gets those that
-    were given, as `flags`, unread: what they say is checked with file and environment."""
+    """Adds `--config` and an option for every setting that is not secret. The command receives the
+    given ones as `flags`, unparsed: they are checked together with file and environment."""
     return _with_options(command, FILE_VARIABLE, {})
 
 
 def config_options_of(variable: str, defaults: Mapping[str, str]) -> Callable[[Command], Command]:
-    """The same for a command whose file is named by another variable, and whose defaults are
-    others: those, as they are shown."""
+    """The same for a command with another variable for its file and other defaults, given as they
+    are shown."""
     return lambda command: _with_options(command, variable, defaults)
 
 
@@ -79,7 +79,7 @@ def _option(setting: Setting, otherwise: str | None) -> Callable[[Any], Any]:
 
 
 def configured(resolved: Resolved) -> Config:
-    """The configuration, or one line for each fault and exit code 2."""
+    """The configuration. If it is wrong, prints one line per error and exits with code 2."""
     try:
         return resolved.config()
     except ConfigInvalid as error:

@@ -1,4 +1,4 @@
-"""`flintmq config show`: every setting in force, and where it comes from."""
+"""`flintmq config show`: every setting in effect, and where it comes from."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from .shared import output_option, print_json
 @output_option
 @config_options
 def command(config_file: Path | None, flags: dict[str, str | bool], output: str) -> int:
-    """What `flintmq serve` with the same file, environment and flags would run with.
+    """Show every setting that `flintmq serve` would use, and where it comes from.
 
-    Secrets are not shown. Exit code 2 if anything is wrong.
+    Takes the same file, environment and flags as `flintmq serve`. Secrets are not shown. Exits
+    with 2 if the configuration is invalid.
 
     \b
     Examples:

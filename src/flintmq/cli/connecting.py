@@ -1,4 +1,4 @@
-"""What every command that talks to a broker takes: where it is, and who we are."""
+"""The options of every command that connects to a broker: its address and our credentials."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Target(NamedTuple):
-    """The broker a command is meant for."""
+    """The broker a command connects to."""
 
     url: str
     keywords: dict[str, Any]
 
     def connect(self, *, makes: bool = False, **more: Any) -> Client:
-        """A client; a directory that is not there is made by commands that put something in."""
+        """A client. Commands that write create a missing directory."""
         path = Path(self.url.removeprefix("file://"))
         if not makes and self.url.startswith("file://") and not path.is_dir():
-            raise InvalidRequest(f"there is no directory {path}; `flintmq pub` makes one")
+            raise InvalidRequest(f"directory {path} does not exist; `flintmq pub` creates one")
         return connect(self.url, **self.keywords, **more)
 
 
@@ -46,27 +46,35 @@ def server_options(command: F) -> F:
         "--server",
         envvar="FLINTMQ_SERVER",
         metavar="URL",
-        help=f"The broker: flint://host:port, flints:// with TLS, or file:///path.  [{HERE}]",
+        help=f"Broker URL: flint://host:port, flints:// with TLS, or file:///path.  [{HERE}]",
     )
-    @click.option("--context", "name", envvar="FLINTMQ_CONTEXT", help="A broker by its name.")
+    @click.option(
+        "--context", "name", envvar="FLINTMQ_CONTEXT", help="Use the broker saved under this name."
+    )
     @click.option(
         "--api-key-file",
         type=click.Path(dir_okay=False),
         envvar="FLINTMQ_API_KEY_FILE",
         metavar="FILE",
-        help="A file with the key; or the key itself in FLINTMQ_API_KEY.",
+        help="File with the API key. Or set FLINTMQ_API_KEY.",
     )
     @click.option(
-        "--tls-ca", type=click.Path(dir_okay=False), metavar="FILE", help="Whom we trust."
+        "--tls-ca",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="CA file used to verify the broker.",
     )
     @click.option(
         "--tls-cert",
         type=click.Path(dir_okay=False),
         metavar="FILE",
-        help="What to show to a broker that asks for a certificate.",
+        help="Client certificate, if the broker requires one.",
     )
     @click.option(
-        "--tls-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its private key."
+        "--tls-key",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="Private key of the client certificate.",
     )
     @functools.wraps(command)
     def with_target(
@@ -93,7 +101,7 @@ def target_of(
     tls_cert: str | None = None,
     tls_key: str | None = None,
 ) -> Target:
-    """What is said goes before what the context says."""
+    """Command-line options take precedence over the context."""
     known = None
     if name is not None or server is None:
         known = chosen(read_contexts(path_of_contexts()), name)
@@ -116,12 +124,12 @@ def _secret(path: Path) -> str:
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the key in {path} cannot be read: {error}") from None
+        raise InvalidRequest(f"cannot read the API key in {path}: {error}") from None
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run to its end; Ctrl-C cancels the work, which tidies up, and then counts as Ctrl-C. So does
-    SIGTERM, as of `timeout` or a supervisor."""
+    """Run to the end. Ctrl-C cancels the work, which cleans up, and then counts as Ctrl-C. So does
+    SIGTERM, as sent by `timeout` or a supervisor."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_until_terminated(work))
 

@@ -1,4 +1,4 @@
-"""`flintmq context`: brokers by name."""
+"""`flintmq context`: save brokers under names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .showing import plain
 
 @click.group("context", cls=CommandGroup)
 def command() -> None:
-    """Give brokers names, and say which one is meant when none is named.
+    """Save brokers under names, and choose the default one.
 
     \b
     Examples:
@@ -25,15 +25,17 @@ def command() -> None:
 
 @command.command("add")
 @click.argument("name")
-@click.option("--server", required=True, metavar="URL", help="flint://host:port or flints://...")
+@click.option(
+    "--server", required=True, metavar="URL", help="Broker URL: flint://host:port or flints://..."
+)
 @click.option("--api-key-file", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
 @click.option("--tls-ca", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
 @click.option("--tls-cert", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
 @click.option("--tls-key", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
-@click.option("--use", is_flag=True, help="And use it from now on.")
+@click.option("--use", is_flag=True, help="Make it the default.")
 @output_option
 def add(name: str, use: bool, output: str, **facts: str | None) -> int:
-    """Name a broker; an old one of that name is replaced.
+    """Save a broker under a name. Replaces an existing context of that name.
 
     \b
     Examples:
@@ -45,8 +47,12 @@ def add(name: str, use: bool, output: str, **facts: str | None) -> int:
     if use or len(contexts.contexts) == 1:
         contexts.current = name
     write_contexts(path, contexts)
-    used = ", in use" if contexts.current == name else f"; `flintmq context use {name}` chooses it"
-    return _done(contexts, name, f"context {name}{used}", output)
+    used = (
+        " (current)"
+        if contexts.current == name
+        else f"; select it with `flintmq context use {name}`"
+    )
+    return _done(contexts, name, f"Saved context {name}{used}", output)
 
 
 def _done(contexts: Contexts, name: str, text: str, output: str) -> int:
@@ -61,7 +67,7 @@ def _done(contexts: Contexts, name: str, text: str, output: str) -> int:
 @click.argument("name")
 @output_option
 def use(name: str, output: str) -> int:
-    """Use a context wherever no broker is named.
+    """Make a context the default.
 
     \b
     Examples:
@@ -72,14 +78,14 @@ def use(name: str, output: str) -> int:
     chosen(contexts, name)
     contexts.current = name
     write_contexts(path, contexts)
-    return _done(contexts, name, f"context {name}, in use", output)
+    return _done(contexts, name, f"Current context: {name}", output)
 
 
 @command.command("rm")
 @click.argument("name")
 @output_option
 def rm(name: str, output: str) -> int:
-    """Forget a context; the broker is not touched.
+    """Delete a context. The broker itself is not affected.
 
     \b
     Examples:
@@ -92,13 +98,13 @@ def rm(name: str, output: str) -> int:
     if contexts.current == name:
         contexts.current = None
     write_contexts(path, contexts)
-    return _done(contexts, name, f"context {name} is forgotten", output)
+    return _done(contexts, name, f"Deleted context {name}.", output)
 
 
 @command.command("ls")
 @output_option
 def ls(output: str) -> int:
-    """The contexts, and which one is in use.
+    """List the contexts, and show the current one.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
-"""Contexts: brokers that have a name, so that nobody types URLs and files again and again.
+"""Contexts: brokers saved under a name, instead of typing URLs and files each time.
 
-One JSON file of the user's; secrets are not in it, only where they are.
+Stored in one JSON file per user. It contains paths to secrets, never the secrets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def read_contexts(path: Path) -> Contexts:
     except FileNotFoundError:
         return Contexts()
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"{path} is no file of contexts: {error}; mend or remove it") from None
+        raise InvalidRequest(
+            f"cannot read contexts from {path}: {error}; fix or remove the file"
+        ) from None
 
 
 def write_contexts(path: Path, contexts: Contexts) -> None:
@@ -52,14 +54,14 @@ def write_contexts(path: Path, contexts: Contexts) -> None:
 
 
 def chosen(contexts: Contexts, name: str | None) -> Context | None:
-    """The one that is named, or in use; None if there is none in use."""
+    """The named context, or the current one; None if there is none."""
     name = name or contexts.current
     if name is None:
         return None
     found = contexts.contexts.get(name)
     if found is None:
-        known = ", ".join(sorted(contexts.contexts)) or "none yet"
+        known = ", ".join(sorted(contexts.contexts)) or "none"
         raise InvalidRequest(
-            f"there is no context {name!r} (there is: {known}); `flintmq context add`"
+            f"unknown context {name!r} (known: {known}); add it with `flintmq context add`"
         )
     return found

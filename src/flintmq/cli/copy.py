@@ -1,4 +1,4 @@
-"""`flintmq copy`: topics to topics, from broker to broker, into files and out of them."""
+"""`flintmq copy`: copy topics to topics, brokers and files, and back."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ from .showing import size as shown_size
 BATCH = 1000
 IN_FLIGHT = 8
 COMMIT_EVERY = 16
-"""Lots; what is in between is found to be there already when it is sent again."""
+"""Batches between two saves of the position. After a crash these are sent again, and recognised as
+duplicates."""
 
 
 @dataclass(slots=True)
 class Job:
-    """What to copy, and what was copied so far."""
+    """What to copy, and the progress so far."""
 
     source: str
     destination: str
@@ -49,15 +50,15 @@ class Job:
     count: int | None
     follow: bool
     resume: str | None
-    """The name under which the source remembers how far we are."""
+    """The name under which the source stores our position."""
     skip: int
     copied: int = 0
     bytes: int = 0
     repeated: int = 0
     missed: int = 0
-    """What retention took before it could be read."""
+    """Messages that retention deleted before we could read them."""
     read: int = 0
-    """Of a file: how many of its messages are done with."""
+    """For a file: how many of its messages are finished."""
     began: float = field(default_factory=monotonic)
 
     def tell(self, output: str, ended: str) -> None:
@@ -81,34 +82,42 @@ class Job:
         text = f"{self.source} to {self.destination}: {many(self.copied, 'message')}, "
         text += f"{shown_size(self.bytes)} in {seconds:.2f} s{rate}"
         if self.repeated:
-            text += f"; {self.repeated:,} were there already"
+            text += f"; {self.repeated:,} were already there"
         if self.missed:
-            text += f"; {self.missed:,} were gone before they could be read"
+            text += f"; {self.missed:,} were deleted before they could be read"
         if ended != "done" and self.read:
-            text += f"; --skip {self.read + self.skip} goes on behind them"
+            text += f"; continue with --skip {self.read + self.skip}"
         elif ended != "done" and (self.resume or is_file(self.destination)):
-            text += "; --resume goes on from here"
+            text += "; continue with --resume"
         click.echo(text, err=True)
 
 
 @click.command("copy")
 @click.argument("source", type=TOPIC)
 @click.argument("destination", type=TOPIC)
-@click.option("--to-server", metavar="URL", help="The broker to copy to, if it is another one.")
-@click.option("--to-context", metavar="NAME", help="The same by its name.")
+@click.option("--to-server", metavar="URL", help="Destination broker, if it is another one.")
+@click.option("--to-context", metavar="NAME", help="Destination broker by its context name.")
 @click.option("--to-api-key-file", type=click.Path(dir_okay=False), metavar="FILE")
 @click.option("--to-tls-ca", type=click.Path(dir_okay=False), metavar="FILE")
 @click.option(
     "--from", "start", type=Position(), help="earliest (default), an offset, a time, -5m."
 )
-@click.option("--filter", "filter", help="Only those an expression picks.")
-@click.option("--count", type=click.IntRange(min=1), help="So many at most.")
-@click.option("--follow", is_flag=True, help="Go on with what is published meanwhile.")
-@click.option("--resume", is_flag=True, help="Go on where an earlier copy ended; nothing doubles.")
-@click.option("--name", "resume_name", help="How --resume is remembered.  [copy.DESTINATION]")
-@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave so many of a file out.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
-@click.option("--topics", is_flag=True, help="Both are topics, however their names end.")
+@click.option("--filter", "filter", help="Copy only messages that match.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after N messages.")
+@click.option("--follow", is_flag=True, help="Keep copying new messages.")
+@click.option(
+    "--resume", is_flag=True, help="Continue where an earlier copy stopped, without duplicates."
+)
+@click.option(
+    "--name",
+    "resume_name",
+    help="Name under which --resume stores the position.  [copy.DESTINATION]",
+)
+@click.option(
+    "--skip", type=click.IntRange(min=0), default=0, help="Skip the first N messages of a file."
+)
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@click.option("--topics", is_flag=True, help="Treat both names as topics, not files.")
 @output_option
 @server_options
 def command(
@@ -126,13 +135,14 @@ def command(
     output: str,
     **keywords: Any,
 ) -> int:
-    """Copy the messages SOURCE has now to DESTINATION: topics, or files.
+    """Copy messages from topic to topic, from topic to file, or from file to topic.
 
-    A name that ends in .jsonl (an envelope a line, as of `sub -J`) or .batches (record batches, as
-    they are) is a file; `-` is standard input or output, by line. Values, keys, headers,
-    priorities, content types, expiry and due times are copied; offsets and times are the new
-    topic's. A row of partitions keeps them where both have as many. Ctrl-C ends it and tells how to
-    go on.
+    A name ending in .jsonl (one JSON envelope per line, as printed by `sub -J`) or .batches
+    (raw record batches) is a file; `-` is standard input or output, line by line. Values, keys,
+    headers, priorities, content types, expiry and due times are copied; offsets and timestamps
+    are assigned by the new topic. Messages keep their partition if both topics have the same
+    number of partitions. Copies what is there now, unless --follow is given. Ctrl-C stops the
+    copy and prints how to continue.
 
     \b
     Examples:
@@ -148,15 +158,17 @@ def command(
     same_broker = not (to_server or to_context)
     to = target if same_broker else target_of(to_server, to_context, to_api_key_file, to_tls_ca)
     if from_file and to_file:
-        raise click.UsageError("one of the two is a topic; files are copied with cp")
+        raise click.UsageError("one of the two must be a topic; use cp to copy files")
     if from_file and (resume or any(keywords[one] for one in ("start", "filter", "follow"))):
-        raise click.UsageError("--from, --filter, --follow and --resume are for topics; see --skip")
+        raise click.UsageError(
+            "--from, --filter, --follow and --resume are for topics; use --skip for files"
+        )
     if keywords["skip"] and not from_file:
-        raise click.UsageError("--skip is for files; topics take --from")
+        raise click.UsageError("--skip is for files; use --from for topics")
     if source == destination and to == target:
-        raise click.UsageError(f"{source} is copied to itself")
+        raise click.UsageError(f"{source} cannot be copied to itself")
     if resume and destination == STDIO:
-        raise click.UsageError("--resume needs a place that remembers: a topic or a file")
+        raise click.UsageError("--resume needs a topic or a file that can store the position")
     remembered = resume_name or f"copy.{destination}" if resume and not to_file else None
     job = Job(source, destination, resume=remembered, **keywords)
     if from_file:
@@ -186,7 +198,7 @@ def command(
 
 
 class Ends:
-    """How far to go, by partition; None with --follow."""
+    """Where to stop, by partition; None with --follow."""
 
     def __init__(self, stats: TopicStats, follow: bool) -> None:
         parts = stats.partitions or [stats]
@@ -195,7 +207,7 @@ class Ends:
         self.total = None if follow else stats.message_count
 
     def within(self, rows: Rows) -> Rows:
-        """Those of the rows that were there at the beginning."""
+        """The partitions that existed at the start."""
         if self._ends is None:
             return rows
         kept: list[Run] = []
@@ -253,8 +265,8 @@ async def _to_file(job: Job, target: Target, resume: bool, overwrite: bool) -> N
         stats = await mq.topic_stats(job.source)
         if resume and stats.partitions and job.destination.endswith(BATCHES):
             raise InvalidRequest(
-                f"record batches do not say of which partition they are: copy {job.source}/0 and "
-                "so on into a file each, or all of them into a .jsonl"
+                f"record batches do not carry their partition: copy {job.source}/0 and so "
+                "on to one file each, or all of them to a .jsonl"
             )
         sink = open_sink(job.destination, resume=resume, overwrite=overwrite)
         bar = ProgressBar("copied", ends.total)
@@ -284,9 +296,10 @@ def _bytes_of(runs: Sequence[Run]) -> int:
 
 
 class Bookmark:
-    """How far a copy has come, kept by the source under a name; a place in each of its partitions.
+    """The position of a copy in each partition, stored by the source under a name.
 
-    It is never read by: what was handed to a copy that was killed meanwhile would be missing here.
+    We never read through it: messages delivered to a copy that was then killed would be
+    missing.
     """
 
     def __init__(self, places: dict[int, Reader]) -> None:
@@ -296,7 +309,8 @@ class Bookmark:
     async def open(
         cls, mq: Client, job: Job, name: str, stack: AsyncExitStack
     ) -> tuple[Bookmark, dict[int, int]]:
-        """The bookmark, and the next offsets to copy; a new one is put where the job begins."""
+        """The bookmark, and the next offsets to copy; a new bookmark is placed where the job
+        begins."""
         count = await _partitions(mq, job.source)
         topics = [job.source] if count is None else [f"{job.source}/{n}" for n in range(count)]
         places: dict[int, Reader] = {}
@@ -320,20 +334,20 @@ class Bookmark:
 
 @dataclass(slots=True)
 class Parcel:
-    """Rows on their way to a partition, and what they are of the source."""
+    """Rows being sent to a partition, and where in the source they come from."""
 
     rows: BatchBuilder
     partition: int | None
     producer: str | None = None
     sequence: int | None = None
     behind: tuple[int, int] | None = None
-    """The partition of the source, and the offset behind the last of these."""
+    """The source partition, and the offset after the last of these rows."""
     read: int = 0
     bytes: int = 0
 
 
 class Sending:
-    """Parcels under way to a topic: several at once, in order, counted when they are there."""
+    """Parcels being sent to a topic: several at once, in order, counted once acknowledged."""
 
     def __init__(self, mq: Client, job: Job, bar: ProgressBar, bookmark: Bookmark | None) -> None:
         self._mq, self._job, self._bar, self._bookmark = mq, job, bar, bookmark
@@ -358,7 +372,7 @@ class Sending:
         await self._commit()
 
     async def abandon(self) -> None:
-        """At an early end: what is there already counts, in its order."""
+        """At an early end: count what was acknowledged, in order."""
         await finish([task for task, _ in self._under_way])
         with suppress(asyncio.CancelledError, FlintError):
             while self._under_way:
@@ -429,8 +443,9 @@ async def _to_topic(job: Job, target: Target, to: Target) -> None:
         ours, theirs = await _partitions(mq, job.source), await _partitions(other, job.destination)
         if job.resume and theirs and theirs != ours:
             raise InvalidRequest(
-                f"--resume keeps messages in their partitions; {job.source} has {ours or 'none'}, "
-                f"{job.destination} has {theirs}: name one of them, as in {job.destination}/0"
+                f"--resume keeps messages in their partitions, but {job.source} has "
+                f"{ours or 'none'} and {job.destination} has {theirs}; name one partition, "
+                f"as in {job.destination}/0"
             )
         identity = (await mq.topic_info(job.source)).id
         bookmark: Bookmark | None = None
@@ -451,7 +466,7 @@ async def _to_topic(job: Job, target: Target, to: Target) -> None:
 
 
 def _parcels(rows: Rows, job: Job, partitions: int | None, identity: int) -> Iterator[Parcel]:
-    """Rows for one partition each; where doubles are to be found, of offsets without a gap."""
+    """Rows, each batch for one partition. For detecting duplicates their offsets have no gap."""
     for run in rows.runs:
         number = run.origin.partition
         for part in contiguous(run):
@@ -491,7 +506,7 @@ async def _from_file(job: Job, to: Target) -> None:
 
 
 def _cut(lot: Lot, skip: int, most: int | None) -> tuple[BatchBuilder, int]:
-    """A lot without what is to be skipped, and with no more than wanted."""
+    """A batch without the messages to skip, and not more than wanted."""
     if skip >= lot.read:
         return BatchBuilder(), 0
     # What has expired is not among the rows any more; it is skipped first.

@@ -3,7 +3,7 @@
     orders.jsonl     {"topic": "orders", "offset": "0", ...}\\n  and so on; see `envelope`
     orders.batches   record batches one behind the other, nothing between them; see `batch.format`
 
-Both say where each message stood, so a file that was cut short can be gone on with.
+Both store each message's offset, so an interrupted copy can be continued.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def is_file(name: str) -> bool:
 
 
 class Lot(NamedTuple):
-    """Messages of a file, and how many of its messages come before the next lot."""
+    """Messages of a file, and how many messages precede the next batch."""
 
     rows: BatchBuilder
     read: int
 
 
 def copied(source: RowSource, rows: range) -> BatchBuilder:
-    """The rows as new ones: all that was said of them, but their offsets and times."""
+    """The rows as new messages: everything but their offsets and timestamps."""
     builder = BatchBuilder.of(list(source.values(rows.start, rows.stop)))
     builder.set_columns(
         keys=[source.key(row) for row in rows],
@@ -59,7 +59,7 @@ def copied(source: RowSource, rows: range) -> BatchBuilder:
 
 
 def read_file(name: str, now_ms: int) -> Iterator[Lot]:
-    """What a file holds, but what has expired; an error says where it is damaged."""
+    """The messages of a file, except expired ones. An error names the damaged place."""
     if name == STDIO:
         # A buffer of our own: a read of the usual one that never ends would keep its lock from the
         # end of the program.
@@ -94,7 +94,9 @@ def _json_lines(file: BinaryIO, name: str, now_ms: int) -> Iterator[Lot]:
             try:
                 found = outgoing(text)
                 if "format" in found.keywords:
-                    raise InvalidRequest("a value in a format is encoded by `flintmq pub -J`")
+                    raise InvalidRequest(
+                        "a value given with a format must be encoded first; use `flintmq pub -J`"
+                    )
                 _append(rows, found.value, found.keywords, found.expires_at, now_ms)
             except FlintError as error:
                 raise InvalidRequest(f"{name}, line {number:,}: {error}") from None
@@ -146,7 +148,7 @@ Encode = Callable[[Rows], bytes]
 
 
 class Sink(NamedTuple):
-    """Where messages go, and as what."""
+    """Where messages are written, and in which form."""
 
     file: BinaryIO
     encode: Encode
@@ -162,7 +164,7 @@ def json_lines(rows: Rows) -> bytes:
 
 
 def record_batches(rows: Rows) -> bytes:
-    """Record batches as the topic has them, where whole ones were read; else parts of them."""
+    """Record batches as the topic stores them if read whole, else parts of them."""
     return b"".join(_sealed(part) for run in rows.runs for part in contiguous(run))
 
 
@@ -193,7 +195,9 @@ def open_sink(name: str, *, resume: bool, overwrite: bool) -> Sink:
         return Sink(sys.stdout.buffer, json_lines)
     path = Path(name)
     if path.exists() and not (resume or overwrite):
-        raise InvalidRequest(f"{path} is there already; --resume goes on with it, or --overwrite")
+        raise InvalidRequest(
+            f"{path} already exists; continue it with --resume, or replace it with --overwrite"
+        )
     file = path.open("ab" if resume else "wb", buffering=0)
     return Sink(file, json_lines if name.endswith(JSON_LINES) else record_batches)
 
@@ -205,7 +209,7 @@ class _Told(msgspec.Struct):
 
 
 def next_offsets(name: str, topic: str) -> dict[int, int]:
-    """Where a file ends, by partition; what was written by half at its end is cut off."""
+    """Where a file ends, by partition. An incomplete write at its end is cut off."""
     path = Path(name)
     if not path.exists():
         return {}
@@ -223,9 +227,13 @@ def _after_lines(path: Path, topic: str) -> dict[int, int]:
             try:
                 told = decoder.decode(text)
             except msgspec.DecodeError as error:
-                raise Corrupt(f"{path}, byte {whole:,}: {error}; --overwrite begins anew") from None
+                raise Corrupt(
+                    f"{path}, byte {whole:,}: {error}; use --overwrite to start again"
+                ) from None
             if told.topic != topic:
-                raise InvalidRequest(f"{path} has messages of {told.topic!r}, not of {topic!r}")
+                raise InvalidRequest(
+                    f"{path} contains messages of {told.topic!r}, not of {topic!r}"
+                )
             found[int(told.partition)] = int(told.offset) + 1
             whole += len(text)
         file.truncate(whole)

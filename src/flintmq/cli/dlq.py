@@ -1,4 +1,4 @@
-"""`flintmq dlq`: messages a group gave up on: why, and what to do with them."""
+"""`flintmq dlq`: list, redrive and discard dead letters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOK = 1000
 
 @click.group("dlq", cls=CommandGroup)
 def command() -> None:
-    """Dead letters: messages a group gave up on, and why. Put them back, or let them go.
+    """List, redrive and discard dead letters: messages that a group failed to process.
 
     \b
     Examples:
@@ -62,7 +62,7 @@ def _when(seconds: float) -> str:
 @output_option
 @server_options
 def ls(target: Target, topic: str, output: str) -> int:
-    """Which groups have dead letters, and how many.
+    """List groups with dead letters, and how many they have.
 
     \b
     Examples:
@@ -81,7 +81,7 @@ def ls(target: Target, topic: str, output: str) -> int:
 
     found = run_async(work())
     if not found and output != "json":
-        hint("nothing is dead there")
+        hint("no dead letters")
     if output == "json":
         print_json([{"topic": t, "group": g, "dead_letters": count} for t, g, count in found])
     else:
@@ -93,11 +93,11 @@ def ls(target: Target, topic: str, output: str) -> int:
 @click.argument("topic", type=TOPIC)
 @click.argument("group", type=GROUP)
 @click.option("--count", type=click.IntRange(1, LOOK), default=20, show_default=True)
-@click.option("--first", type=click.IntRange(min=0), default=0, help="From that id on.")
+@click.option("--first", type=click.IntRange(min=0), default=0, help="Start at this id.")
 @output_option
 @server_options
 def show(target: Target, topic: str, group: str, count: int, first: int, output: str) -> int:
-    """What died, why, and after how many deliveries; oldest first.
+    """Show dead letters with reason and delivery count.
 
     \b
     Examples:
@@ -115,7 +115,7 @@ def show(target: Target, topic: str, group: str, count: int, first: int, output:
         print_json([_as_json(letter) for letter in found])
     else:
         if not found:
-            hint("nothing is dead there")
+            hint("no dead letters")
         # On a terminal a line each; the reason tells more than the value.
         room = shutil.get_terminal_size().columns - 48 if sys.stdout.isatty() else 120
         print_table(
@@ -139,14 +139,20 @@ Act = Callable[[Client, str, str, Sequence[int] | None, str | None], Awaitable[i
 
 
 def _settling(name: str, act: Act, done: str) -> Callable[[Callable[[], None]], click.Command]:
-    """A command that does something to dead letters: all, some by id, or those a filter picks."""
+    """A command that acts on dead letters: all, some by id, or those that match a filter."""
 
     def made(told: Callable[[], None]) -> click.Command:
         @command.command(name, help=inspect.cleandoc(told.__doc__ or ""))
         @click.argument("topic", type=TOPIC)
         @click.argument("group", type=GROUP)
-        @click.option("--id", "ids", type=click.IntRange(min=0), multiple=True, help="That one.")
-        @click.option("--filter", "filter", help="Only those an expression picks.")
+        @click.option(
+            "--id",
+            "ids",
+            type=click.IntRange(min=0),
+            multiple=True,
+            help="Only this dead letter. May be repeated.",
+        )
+        @click.option("--filter", "filter", help="Only dead letters that match.")
         @yes_option
         @output_option
         @server_options
@@ -163,7 +169,9 @@ def _settling(name: str, act: Act, done: str) -> Callable[[Callable[[], None]], 
                 raise click.UsageError("choose one of --id and --filter")
             chosen = sorted(set(ids)) or None
             which = f"{len(chosen)} of the" if chosen else "the filtered" if filter else "all"
-            confirm(f"{name.capitalize()} {which} dead letters of {group} on {topic}?", yes)
+            confirm(
+                f"{name.capitalize()} {which} dead letters (topic {topic}, group {group})?", yes
+            )
 
             async def work() -> int:
                 async with target.connect() as mq:
@@ -173,11 +181,10 @@ def _settling(name: str, act: Act, done: str) -> Callable[[Callable[[], None]], 
             if output == "json":
                 print_json({"topic": topic, "group": group, "count": count})
             else:
-                are = "is" if count == 1 else "are"
-                click.echo(f"{many(count, 'dead letter')} of {group} on {topic} {are} {done}")
+                click.echo(f"{done} {many(count, 'dead letter')} (topic {topic}, group {group}).")
             if chosen and count < len(chosen):
-                missing = f"{len(chosen) - count:,} of these ids are not there"
-                click.echo(f"flintmq: {missing}; {_SHOW} lists those that are", err=True)
+                missing = f"{len(chosen) - count:,} of these ids do not exist"
+                click.echo(f"flintmq: {missing}; {_SHOW} lists the dead letters", err=True)
                 return FAILED
             return 0
 
@@ -189,9 +196,11 @@ def _settling(name: str, act: Act, done: str) -> Callable[[Callable[[], None]], 
 _SHOW = "`flintmq dlq show TOPIC GROUP`"
 
 
-@_settling("redrive", Client.redrive, "put back")
+@_settling("redrive", Client.redrive, "Redrove")
 def redrive() -> None:
-    """Put dead letters back for their group: all, some by id, or those a filter picks.
+    """Return dead letters to their group.
+
+    All of them, some by id, or those that match a filter.
 
     \b
     Examples:
@@ -201,9 +210,9 @@ def redrive() -> None:
     """
 
 
-@_settling("discard", Client.discard, "let go")
+@_settling("discard", Client.discard, "Discarded")
 def discard() -> None:
-    """Let dead letters go for good. There is no way back.
+    """Delete dead letters. This cannot be undone.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`flintmq doctor`: what a bug report needs, and what looks wrong."""
+"""`flintmq doctor`: find problems, and collect what a bug report needs."""
 
 from __future__ import annotations
 
@@ -37,44 +37,54 @@ LOG_LINES = 200
     "--data-dir",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The directory to look at; else the one of the configuration.",
+    help="Data directory to check; default: the one of the configuration.",
 )
 @click.option(
     "--config",
     "config_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help=f"The broker's configuration.  [{FILE_VARIABLE}]",
+    help=f"The broker's configuration file.  [{FILE_VARIABLE}]",
 )
 @click.option(
-    "--server", envvar="FLINTMQ_SERVER", metavar="URL", help="A broker that should answer."
+    "--server", envvar="FLINTMQ_SERVER", metavar="URL", help="URL of a running broker to check."
 )
 @click.option(
     "--api-key-file",
     type=click.Path(dir_okay=False),
     envvar="FLINTMQ_API_KEY_FILE",
     metavar="FILE",
-    help="A file with the key for it.",
+    help="File with the API key.",
 )
-@click.option("--tls-ca", type=click.Path(dir_okay=False), metavar="FILE", help="Whom we trust.")
+@click.option(
+    "--tls-ca",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="CA file used to verify the broker.",
+)
 @click.option(
     "--tls-cert",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="What to show to a broker that asks for a certificate.",
+    help="Client certificate, if the broker requires one.",
 )
-@click.option("--tls-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its private key.")
+@click.option(
+    "--tls-key",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Private key of the client certificate.",
+)
 @click.option(
     "--log-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help=f"The broker's log; its last {LOG_LINES} lines go into the bundle.",
+    help=f"The broker's log file; its last {LOG_LINES} lines are added to the bundle.",
 )
 @click.option(
     "--bundle",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.zip",
-    help="Write everything into a file that can be sent along.",
+    help="Write everything to a zip file for a bug report.",
 )
 @click.option("--redact", is_flag=True, help="Mask hosts, addresses and paths.")
 @output_option
@@ -91,13 +101,13 @@ def command(
     redact: bool,
     output: str,
 ) -> int:
-    """Look at installation, machine, data directory, configuration and server.
+    """Check installation, machine, data directory, configuration and server.
 
-    Each finding is ok, warn or bad, with a remedy. Nothing is changed; a broker that runs is not
-    disturbed, but for 20 small writes to a file beside its own that say how fast the disk is.
-    No secret is shown: neither keys nor what is in messages.
+    Each finding is ok, warn or bad, with a remedy. Nothing is changed and a running broker is
+    not disturbed, except for 20 small writes to a temporary file in the data directory, to
+    measure the disk. Secrets are never shown: no keys, no message contents.
 
-    Exit code 0: all is well; 1: something should be looked at; 2: something is wrong.
+    Exit codes: 0 no problems, 1 warnings, 2 errors.
 
     \b
     Examples:
@@ -126,7 +136,7 @@ def command(
     else:
         click.echo(report.text())
         if bundle is not None:
-            click.echo(f"\n{bundle} has all of this; look through it before you send it")
+            click.echo(f"\n{bundle} contains all of this; review it before you send it")
     return report.exit_code
 
 

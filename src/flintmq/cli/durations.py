@@ -1,4 +1,4 @@
-"""Durations, times and sizes as people type them. Pure."""
+"""Parses durations, times and sizes on the command line. Pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
             return float(value)
         found = _DURATION.fullmatch(value.strip())
         if found is None:
-            self.fail(f"{value!r} is no duration such as 500ms, 30s, 5m, 2h or 7d")
+            self.fail(f"{value!r} is not a duration; use for example 500ms, 30s, 5m, 2h or 7d")
         return float(found[1]) * _UNITS[found[2]]
 
 
 def duration_text(seconds: float) -> str:
-    """As one would type it: `1h`, `7d`, `90m`, `2.5s`."""
+    """The shortest form one would type: `1h`, `7d`, `90m`, `2.5s`."""
     for unit in ("d", "h", "m", "s"):
         if seconds >= _UNITS[unit] and seconds % _UNITS[unit] == 0:
             return f"{seconds / _UNITS[unit]:.0f}{unit}"
@@ -44,7 +44,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
-    """`1000`, `64KiB`, `10MB`, `2G`: bytes; a letter alone is the power of two."""
+    """`1000`, `64KiB`, `10MB`, `2G`: bytes; a single letter is the power of two."""
 
     name = "size"
 
@@ -54,16 +54,16 @@ class Size(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: object, ctx: object) -> int:
         found = _SIZE.fullmatch(str(value).strip().lower())
         if found is None or found[2] not in _SIZES:
-            self.fail(f"{value!r} is no size such as 1000, 64KiB, 10MB or 2G")
+            self.fail(f"{value!r} is not a size; use for example 1000, 64KiB, 10MB or 2G")
         size = round(float(found[1]) * _SIZES[found[2]])
         if size < self._least or (self._most is not None and size > self._most):
             to = "" if self._most is None else f" and at most {self._most:,}"
-            self.fail(f"{value!r}: at least {self._least:,} bytes{to}")
+            self.fail(f"{value!r} is out of range: at least {self._least:,} bytes{to}")
         return size
 
 
 def position_text(place: Start) -> str:
-    """A place as people read it: a time as theirs, to the second."""
+    """A position for people; a time is shown in local time, to the second."""
     if isinstance(place, datetime):
         return place.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     return str(place)
@@ -81,20 +81,21 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
             return moment(value)
         except ValueError:
             self.fail(
-                f"{value!r} is no time such as 2026-11-15T08:00, 2026-11-15T08:00Z or 1794700000"
+                f"{value!r} is not a time; use for example 2026-11-15T08:00, "
+                "2026-11-15T08:00Z or 1794700000"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The newest so many messages."""
+    """The newest N messages."""
 
     count: int
 
 
 class Position(click.ParamType):  # type: ignore[type-arg]
-    """Where to begin: earliest, latest, committed, an offset, a time, or `-5m` before now. Where it
-    `counts`, `-3` is the last three messages."""
+    """Where to start: earliest, latest, committed, an offset, a time, or `-5m` before now. If
+    `counts`, `-3` means the last three messages."""
 
     name = "position"
 
@@ -111,7 +112,9 @@ class Position(click.ParamType):  # type: ignore[type-arg]
         if value.startswith("-") and value[1:].isdecimal():
             if self._counts and int(value):
                 return Last(-int(value))
-            self.fail(f"{value!r} has no unit: -{value[1:]}s, -{value[1:]}m, -{value[1:]}h, -5d")
+            self.fail(
+                f"{value!r} has no unit; use -{value[1:]}s, -{value[1:]}m, -{value[1:]}h or -5d"
+            )
         if value.startswith("-"):
             ago = Duration().convert(value[1:], param, ctx)
             return datetime.fromtimestamp(datetime.now(UTC).timestamp() - ago, UTC)
@@ -119,8 +122,8 @@ class Position(click.ParamType):  # type: ignore[type-arg]
             return moment(value)
         except ValueError:
             self.fail(
-                f"{value!r} is no position: earliest, latest, committed, an offset, a time such as "
-                "2026-11-15T08:00, or -5m for five minutes ago"
+                f"{value!r} is not a position; use earliest, latest, committed, an offset, "
+                "a time such as 2026-11-15T08:00, or -5m for five minutes ago"
             )
 
 

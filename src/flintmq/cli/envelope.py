@@ -1,8 +1,8 @@
 """A message as one JSON object: what `sub -J` prints and `pub -J` takes. Pure.
 
-A value that is UTF-8 is told as text, another one as base64 in `value_base64`. Keys and headers are
-text or bytes: bytes are always base64. So any message comes back as it was. Offsets are strings:
-they have 64 bits.
+A UTF-8 value is written as text, any other as base64 in `value_base64`. Keys and headers are text
+or bytes; bytes are always base64. So every message survives the round trip. Offsets are strings,
+because they have 64 bits.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from ..rows import Message
 from .values import decoded
 
 _TOLD = ("topic", "partition", "offset", "timestamp", "delivery_count")
-"""What only the broker says; taken back in, it is passed over."""
+"""Fields that only the broker sets; ignored on input."""
 
 _TAKEN = ("key", "headers", "priority", "content_type", "format", "expires_at", "deliver_at")
 
 
 class Outgoing(NamedTuple):
-    """A message to publish: its value, and the keywords of `publish`; times since 1970."""
+    """A message to publish: its value, and the keyword arguments of `publish`; times since 1970."""
 
     value: Any
     keywords: dict[str, Any]
     expires_at: float | None = None
     is_written: bool = False
-    """It says of itself how it is written: a topic's format and compression are not for it."""
+    """The envelope states its own encoding: the topic's format and compression do not apply."""
 
 
 def envelope(message: Message, *, decode: bool = False) -> dict[str, Any]:
-    """The message as it is printed; with `decode`, the value as the object it stands for.
+    """The message as it is printed; with `decode`, the decoded value.
 
-    Where that is nothing JSON can hold, the value is told as the bytes it is stored as.
+    If JSON cannot represent the decoded value, the stored bytes are printed.
     """
     found: dict[str, Any] = {
         "topic": message.topic,
@@ -86,30 +86,30 @@ def line(message: Message, *, decode: bool = False) -> bytes:
 
 
 def outgoing(text: bytes) -> Outgoing:
-    """What such a line says to publish. An error names what is wrong with it."""
+    """The message to publish from one line. An error names what is wrong."""
     try:
         found = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"an envelope is a JSON object: {error}") from None
+        raise InvalidRequest(f"an envelope must be a JSON object: {error}") from None
     if not isinstance(found, dict):
-        raise InvalidRequest('an envelope is a JSON object such as {"value": "..."}')
+        raise InvalidRequest('an envelope must be a JSON object, for example {"value": "..."}')
     unknown = set(found) - {"value", "value_base64", "key_base64", *_TOLD, *_TAKEN}
     if unknown:
         raise InvalidRequest(
-            f"an envelope has no {sorted(unknown)[0]!r}; it has value or value_base64, key or "
-            f"key_base64, {', '.join(_TAKEN[1:])}"
+            f"unknown field {sorted(unknown)[0]!r} in the envelope; known fields: value or "
+            f"value_base64, key or key_base64, {', '.join(_TAKEN[1:])}"
         )
     has_format = found.get("format") is not None
     value = _heard(found, "value")
     if isinstance(value, str) and not has_format:
         value = value.encode()
     elif value is None and not has_format:
-        raise InvalidRequest("an envelope has a value or a value_base64")
+        raise InvalidRequest("the envelope needs value or value_base64")
     keywords = {name: found[name] for name in _TAKEN[2:5] if found.get(name) is not None}
     _check(keywords)
     if (key := _heard(found, "key")) is not None:
         if not isinstance(key, str | bytes):
-            raise InvalidRequest(f"key is text, not {key!r}; key_base64 is for bytes")
+            raise InvalidRequest(f"key must be text, not {key!r}; use key_base64 for bytes")
         keywords["key"] = key
     if found.get("headers"):
         keywords["headers"] = _headers(found["headers"])
@@ -122,10 +122,10 @@ def outgoing(text: bytes) -> Outgoing:
 def _check(keywords: Mapping[str, Any]) -> None:
     priority = keywords.get("priority", 0)
     if type(priority) is not int or not 0 <= priority <= 7:
-        raise InvalidRequest(f"priority is 0 to 7 (7 goes first), not {priority!r}")
+        raise InvalidRequest(f"priority must be 0 to 7 (7 is delivered first), not {priority!r}")
     for name in ("content_type", "format"):
         if not isinstance(keywords.get(name, ""), str):
-            raise InvalidRequest(f"{name} is text, not {keywords[name]!r}")
+            raise InvalidRequest(f"{name} must be text, not {keywords[name]!r}")
 
 
 def _moment(found: Mapping[str, Any], name: str) -> float | None:
@@ -133,7 +133,7 @@ def _moment(found: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 10**11:
-        raise InvalidRequest(f"{name} is a time in seconds since 1970, not {value!r}")
+        raise InvalidRequest(f"{name} must be a time in seconds since 1970, not {value!r}")
     return float(value)
 
 
@@ -142,7 +142,7 @@ def _heard(found: Mapping[str, Any], name: str) -> Any:
     if packed is None:
         return found.get(name)
     if found.get(name) is not None:
-        raise InvalidRequest(f"an envelope has either {name} or {name}_base64")
+        raise InvalidRequest(f"the envelope can have {name} or {name}_base64, not both")
     return _unpacked(packed, f"{name}_base64")
 
 
@@ -155,7 +155,7 @@ def _unpacked(text: Any, name: str) -> bytes:
 
 def _headers(said: Any) -> dict[str, Any]:
     if not isinstance(said, dict):
-        raise InvalidRequest("headers are an object of names and values")
+        raise InvalidRequest("headers must be an object of names and values")
     found: dict[str, Any] = {}
     for name, value in said.items():
         if isinstance(value, dict):
@@ -163,5 +163,7 @@ def _headers(said: Any) -> dict[str, Any]:
         elif isinstance(value, str):
             found[name] = value
         else:
-            raise InvalidRequest(f'header {name!r} is text or {{"base64": ...}}, not {value!r}')
+            raise InvalidRequest(
+                f'header {name!r} must be text or {{"base64": ...}}, not {value!r}'
+            )
     return found

@@ -1,4 +1,4 @@
-"""What a command's exit code says; the same list for all of them."""
+"""The meaning of exit codes; the same for all commands."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ DONE, FAILED, MISUSED, UNREACHABLE, DENIED, INTERRUPTED, TERMINATED = 0, 1, 2, 3
 
 MEANINGS = {
     DONE: "done",
-    FAILED: "a problem: what was asked for cannot be done, or something is not well",
-    MISUSED: "the command was used wrongly; of check and doctor: something is badly wrong",
-    UNREACHABLE: "the broker cannot be reached, or did not answer: trying again may help",
-    DENIED: "the broker does not know the key, or the key may not do that",
-    INTERRUPTED: "ended by Ctrl-C; what was done so far is told",
-    TERMINATED: "ended by SIGTERM, as of `timeout`; else as by Ctrl-C",
+    FAILED: "failed: the request cannot be done, or a check found a problem",
+    MISUSED: "wrong usage; for check and doctor: critical",
+    UNREACHABLE: "the broker cannot be reached or did not answer; trying again may help",
+    DENIED: "the broker rejected the API key, or the key lacks the permission",
+    INTERRUPTED: "stopped by Ctrl-C; the work done so far is reported",
+    TERMINATED: "stopped by SIGTERM, for example by `timeout`; otherwise like Ctrl-C",
 }
 
 
 class NotStarted(FlintError):
-    """A broker cannot listen where it was told to: nobody was asked, so nobody was out of reach."""
+    """The broker cannot listen on its address. Not a connection error: no broker was contacted."""
 
 
 class Terminated(KeyboardInterrupt):
-    """Ended by SIGTERM: what Ctrl-C does, under another exit code."""
+    """Stopped by SIGTERM: like Ctrl-C, with another exit code."""
 
 
 def code_of(error: FlintError) -> int:

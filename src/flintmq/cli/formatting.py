@@ -3,7 +3,7 @@
     %t topic   %p partition   %o offset   %k key   %v value   %h headers   %s size of the value
     %T milliseconds since 1970   %d date and time   %P priority   %c content type   %% percent
 
-`\\n`, `\\t`, `\\r`, `\\0` and `\\\\` are what they are elsewhere.
+`\\n`, `\\t`, `\\r`, `\\0` and `\\\\` have their usual meaning.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TOKENS: dict[str, Callable[[Message], Any]] = {
 def formatter(
     text: str, value_of: Callable[[Message], bytes] = published
 ) -> Callable[[Message], bytes]:
-    """The function that writes a message as `text` says; an error names what it cannot."""
+    """The function that formats a message by `text`. An error names what is not supported."""
     tokens = {**_TOKENS, "v": value_of}
     parts: list[bytes | Callable[[Message], Any]] = []
     plain = ""

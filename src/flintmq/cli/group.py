@@ -1,4 +1,4 @@
-"""`flintmq group`: list, look at, pause, reset and delete the groups of a topic."""
+"""`flintmq group`: list, inspect, pause, reset and delete the groups of a topic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group("group", cls=CommandGroup)
 def command() -> None:
-    """List, look at, pause, reset and delete the groups of a topic.
+    """List, inspect, pause, reset and delete the groups of a topic.
 
     \b
     Examples:
@@ -41,7 +41,9 @@ def command() -> None:
 @output_option
 @server_options
 def ls(target: Target, topic: str, output: str) -> int:
-    """Groups of a topic, or of all topics that a pattern matches.
+    """List groups.
+
+    Of one topic, or of all topics that match a pattern.
 
     \b
     Examples:
@@ -65,7 +67,7 @@ def ls(target: Target, topic: str, output: str) -> int:
         print_json([plain(one) for one in found])
     else:
         if not found:
-            hint("no group there; `flintmq sub TOPIC --group NAME` makes one")
+            hint("no groups; `flintmq sub TOPIC --group NAME` creates one")
         print_table(
             [
                 "TOPIC",
@@ -99,7 +101,7 @@ def ls(target: Target, topic: str, output: str) -> int:
 
 
 def of_a_group(function: F) -> F:
-    """TOPIC, GROUP and the broker they are on, for a command."""
+    """TOPIC, GROUP and the connection options of a command."""
     return click.argument("topic", type=TOPIC)(
         click.argument("group", type=GROUP)(output_option(server_options(function)))
     )
@@ -108,7 +110,7 @@ def of_a_group(function: F) -> F:
 @command.command("info")
 @of_a_group
 def info(target: Target, topic: str, group: str, output: str) -> int:
-    """The figures of one group.
+    """Show the statistics of one group.
 
     \b
     Examples:
@@ -154,14 +156,15 @@ def _done(
     if output == "json":
         print_json({"topic": topic, "group": group, **facts})
     else:
-        click.echo(f"{group} of {topic} {text}")
+        click.echo(f"Group {group} of {topic} {text}.")
     return 0
 
 
 @command.command("pause")
 @of_a_group
 def pause(topic: str, group: str, target: Target, output: str) -> int:
-    """Hand out nothing until it is resumed; what is in flight can be settled.
+    """Pause a group. It gets no messages until resumed; messages in flight can still be
+    acknowledged.
 
     \b
     Examples:
@@ -173,23 +176,26 @@ def pause(topic: str, group: str, target: Target, output: str) -> int:
 @command.command("resume")
 @of_a_group
 def resume(topic: str, group: str, target: Target, output: str) -> int:
-    """Have a paused group go on.
+    """Resume a paused group.
 
     \b
     Examples:
       flintmq group resume orders billing
     """
-    return _done(target, output, Client.resume_group, topic, group, "goes on", state="running")
+    return _done(target, output, Client.resume_group, topic, group, "is resumed", state="running")
 
 
 @command.command("reset")
 @click.option(
-    "--to", type=Position(), required=True, help="earliest, latest, an offset, a time, -1h."
+    "--to",
+    type=Position(),
+    required=True,
+    help="New position: earliest, latest, an offset, a time, -1h.",
 )
 @yes_option
 @of_a_group
 def reset(topic: str, group: str, to: Any, yes: bool, target: Target, output: str) -> int:
-    """Have a group go on from elsewhere. What lies behind that is delivered again.
+    """Move a group to another position. Messages after it are delivered again.
 
     \b
     Examples:
@@ -200,28 +206,28 @@ def reset(topic: str, group: str, to: Any, yes: bool, target: Target, output: st
     confirm(f"Reset {group} of {topic} to {place}?", yes)
     act = functools.partial(Client.reset_group, to=to)
     said = to.isoformat(timespec="milliseconds") if isinstance(to, datetime) else str(to)
-    return _done(target, output, act, topic, group, f"goes on from {place}", to=said)
+    return _done(target, output, act, topic, group, f"was reset to {place}", to=said)
 
 
 @command.command("rm")
 @yes_option
 @of_a_group
 def rm(topic: str, group: str, yes: bool, target: Target, output: str) -> int:
-    """Forget a group and all it has settled; the messages stay.
+    """Delete a group and its progress. The messages of the topic stay.
 
     \b
     Examples:
       flintmq group rm orders billing --yes
     """
-    confirm(f"Forget {group} of {topic}, and all it has settled?", yes)
-    return _done(target, output, Client.delete_group, topic, group, "is forgotten", state="deleted")
+    confirm(f"Delete group {group} of {topic} and its progress?", yes)
+    return _done(target, output, Client.delete_group, topic, group, "is deleted", state="deleted")
 
 
 @command.command("in-flight")
 @click.option("--count", type=click.IntRange(min=1), default=100, show_default=True)
 @of_a_group
 def in_flight(target: Target, topic: str, group: str, count: int, output: str) -> int:
-    """What is out under leases: who has it, since when, for the how many-th time.
+    """List messages that are leased: consumer, age, delivery count.
 
     \b
     Examples:

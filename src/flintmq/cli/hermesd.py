@@ -1,5 +1,4 @@
-"""`flintmq hermesd`: a broker that is started as HermesMQ's daemon is, with its flags and
-environment."""
+"""`flintmq hermesd`: a broker with the flags and environment variables of HermesMQ's daemon."""
 
 from __future__ import annotations
 
@@ -30,19 +29,20 @@ def _option(flag: str, help: str) -> Callable[[Callable[..., int]], Callable[...
 
 
 @click.command("hermesd", cls=GroupedCommand)
-@_option("--node-id", "The number of this node.")
-@_option("--client-addr", "Where clients connect, HermesMQ's and FlintMQ's.")
-@_option("--peer-addr", "Taken and not used: a single node has no peers.")
-@_option("--metrics-addr", "Where /health, /ready and /metrics are served, and FlintMQ's API.")
-@_option("--metrics-enabled", "Whether /metrics is served: true or false.")
+@_option("--node-id", "Node id of this broker.")
+@_option("--client-addr", "Address for clients of HermesMQ and FlintMQ.")
+@_option("--peer-addr", "Accepted and ignored: a single node has no peers.")
+@_option("--metrics-addr", "HTTP address for /health, /ready, /metrics and FlintMQ's API.")
+@_option("--metrics-enabled", "Serve /metrics: true or false.")
 @config_options
 @click.version_option(__version__, "--version", "-V", message="flintmq hermesd %(version)s")
 def command(config_file: Path | None, flags: dict[str, str | bool], **theirs: str | None) -> int:
-    """Run a broker for HermesMQ's clients, told what to do as hermesmqd is.
+    """Run a broker for HermesMQ clients, configured like hermesmqd.
 
-    HermesMQ's flags come first below; --data-dir is HERMESMQ_DATA_DIR, too, and "data" unless told
-    otherwise. All of `flintmq serve` is there as well, in flags and FLINTMQ_ variables. A flag
-    counts before FLINTMQ_*, that before HERMESMQ_*. SIGTERM and Ctrl-C end it.
+    HermesMQ's flags come first below. --data-dir can also be set by HERMESMQ_DATA_DIR; its
+    default is "data". All options of `flintmq serve` work too, as flags and FLINTMQ_ variables.
+    Flags take precedence over FLINTMQ_*, which take precedence over HERMESMQ_*. Stop it with
+    SIGTERM or Ctrl-C.
 
     \b
     Examples:
@@ -56,7 +56,7 @@ def command(config_file: Path | None, flags: dict[str, str | bool], **theirs: st
     resolved = reread()
     config = configured(resolved)
     if config.data_dir.is_file():
-        tell_problems([f"data_dir {config.data_dir} is a file; it has to be a directory"])
+        tell_problems([f"data_dir {config.data_dir} is a file, not a directory"])
         return 2
     for doubt in resolved.doubts:
         click.echo(f"flintmq: warning: {doubt}", err=True)
@@ -67,8 +67,8 @@ for _parameter in command.params:
     # What has a name of HermesMQ's is shown by that, and the rest as it is for this command.
     if isinstance(_parameter, click.Option):
         if _parameter.name == "data_dir":
-            _parameter.help = f"Where everything is kept.  [{PREFIX}DATA_DIR, default: data]"
+            _parameter.help = f"Data directory.  [{PREFIX}DATA_DIR, default: data]"
         elif _parameter.name == "listen":
-            _parameter.help = "One more place for FlintMQ's clients.  [default: any free port]"
+            _parameter.help = "Additional address for FlintMQ clients.  [default: any free port]"
         elif _parameter.name in OURS.values():
             _parameter.hidden = True

@@ -1,4 +1,4 @@
-"""`flintmq key add`: a new API key, shown once."""
+"""`flintmq key add`: create an API key, shown once."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
     multiple=True,
     required=True,
     metavar="PATTERN:PERMISSIONS",
-    help="Topics, and what may be done there: publish, consume, administer. May be repeated.",
+    help="Topics and permissions: publish, consume, administer. May be repeated.",
 )
-@click.option("--expires", metavar="TIME", help="After which time it ends: 12h, 30d, 52w.")
-@click.option("--note", default="", help="A word for people: whose it is, what for.")
+@click.option("--expires", metavar="TIME", help="Key expires after this time: 12h, 30d, 52w.")
+@click.option("--note", default="", help="Free text, for example the owner of the key.")
 @keys_file_options
 @output_option
 def command(
     name: str, grants: tuple[str, ...], expires: str | None, note: str, file: KeyFile, output: str
 ) -> int:
-    """Make an API key and print it: now, and never again.
+    """Create an API key and print it. It is shown only once.
 
-    The broker knows it within a second, without a restart; it keeps a hash alone. PATTERN is the
-    name of a topic, or has * for one word and > for the rest. Quote it: to a shell both mean
-    something else.
+    A running broker accepts it within a second, without a restart. Only a hash is stored.
+    PATTERN is a topic name, where * matches one word and > matches the rest. Quote it, because
+    the shell interprets both characters.
 
     \b
     Examples:
@@ -62,11 +62,11 @@ def command(
         return 0
     click.echo(text)
     if sys.stdout.isatty():
-        ends = "" if key.expires_at_ms is None else f", until {when(key.expires_at_ms)}"
-        click.echo(f"This is key {key.id} ({name}){ends}. It is not shown again.", err=True)
+        ends = "" if key.expires_at_ms is None else f", expires {when(key.expires_at_ms)}"
+        click.echo(f"Created key {key.id} ({name}){ends}. It is not shown again.", err=True)
     if is_first:
         click.echo(
-            "flintmq: this is the first key: from now on this broker asks everybody for one",
+            "flintmq: this is the first key: from now on, every client of this broker needs one",
             err=True,
         )
     return 0
@@ -76,7 +76,7 @@ def _grant(text: str) -> Grant:
     pattern, colon, permissions = text.rpartition(":")
     if not colon or not pattern:
         raise click.UsageError(
-            f"a grant is PATTERN:PERMISSIONS, as in 'orders.>:publish,consume'; not {text!r}"
+            f"a grant must be PATTERN:PERMISSIONS, as in 'orders.>:publish,consume'; not {text!r}"
         )
     try:
         return Grant.of(pattern, [one.strip() for one in permissions.split(",") if one.strip()])
@@ -87,5 +87,7 @@ def _grant(text: str) -> Grant:
 def _milliseconds(text: str) -> int:
     found = re.fullmatch(r"(\d{1,9})([smhdw])", text.strip())
     if found is None or not int(found[1]):
-        raise click.UsageError(f"--expires is a time such as 90m, 12h, 30d or 52w, not {text!r}")
+        raise click.UsageError(
+            f"--expires must be a time such as 90m, 12h, 30d or 52w, not {text!r}"
+        )
     return int(found[1]) * _UNITS[found[2]] * 1000

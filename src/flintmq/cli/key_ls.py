@@ -1,4 +1,4 @@
-"""`flintmq key ls`: the keys there are."""
+"""`flintmq key ls`: list API keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .shared import output_option, print_json
 @keys_file_options
 @output_option
 def command(file: KeyFile, output: str) -> int:
-    """List keys: what they may do, since when and until when. Secrets are not kept anywhere.
+    """List API keys: permissions, creation and expiry. Secrets are not stored.
 
     \b
     Examples:
@@ -29,7 +29,7 @@ def command(file: KeyFile, output: str) -> int:
         print_json({"keys": [shown(key) for key in keys]})
         return 0
     if not is_there:
-        click.echo(f"There is no {file.path}: the broker asks nobody for a key.", err=True)
+        click.echo(f"{file.path} does not exist: the broker requires no keys.", err=True)
         return 0
     now_ms = time.time_ns() // 1_000_000
     print_table(

@@ -1,4 +1,4 @@
-"""`flintmq key rm`: a key is one no more."""
+"""`flintmq key rm`: revoke an API key."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .showing import confirm, yes_option
 @yes_option
 @output_option
 def command(name_or_id: str, file: KeyFile, yes: bool, output: str) -> int:
-    """Take a key away, by its name or its id. Who uses it is disconnected within a second.
+    """Revoke a key by name or id. Its clients are disconnected within a second.
 
-    The broker goes on asking for keys when the last one is gone: then nobody comes in.
+    After the last key is revoked, the broker still requires a key, so no client can connect.
 
     \b
     Examples:
@@ -27,13 +27,13 @@ def command(name_or_id: str, file: KeyFile, yes: bool, output: str) -> int:
     parsed = parse_key(name_or_id.strip())
     if parsed is not None:
         raise click.UsageError(
-            "that is a whole key, which is now in the history of this shell; name the key by its "
-            f"id: {parsed[0]}"
+            "this is a complete key, and it is now in your shell history; name the key by "
+            f"its id: {parsed[0]}"
         )
-    confirm(f"Take the key {name_or_id} away, and disconnect who uses it?", yes)
+    confirm(f"Revoke key {name_or_id} and disconnect its clients?", yes)
     key = file.remove(name_or_id)
     if output == "json":
         print_json(shown(key))
     else:
-        click.echo(f"key {key.id} ({key.name}) is removed")
+        click.echo(f"Revoked key {key.id} ({key.name}).")
     return 0

@@ -1,4 +1,4 @@
-"""What the commands about keys share: which file is meant, and how a key is shown."""
+"""Shared by the key commands: the file to use, and how a key is displayed."""
 
 from __future__ import annotations
 
@@ -16,39 +16,37 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def keys_file_options(command: F) -> F:
-    """`--data-dir` or `--keys-file`; the command gets the `file`."""
+    """`--data-dir` or `--keys-file`; the command receives `file`."""
 
     @click.option(
         "--data-dir",
         type=click.Path(file_okay=False, path_type=Path),
         envvar="FLINTMQ_DATA_DIR",
-        help=f"The broker's data directory: its keys are in {KEYS_FILE} there.",
+        help=f"The broker's data directory, which contains {KEYS_FILE}.",
     )
     @click.option(
         "--keys-file",
         type=click.Path(dir_okay=False, path_type=Path),
         envvar="FLINTMQ_KEYS_FILE",
-        help="The file of keys itself, where the broker was told of another.",
+        help="The keys file, if the broker uses another one (keys_file).",
     )
     @functools.wraps(command)
     def with_file(*, data_dir: Path | None, keys_file: Path | None, **rest: Any) -> Any:
         if keys_file is None and data_dir is None:
             raise click.UsageError(
-                "which broker's keys? Say --data-dir DIR, or set FLINTMQ_DATA_DIR"
+                "no keys file given; pass --data-dir DIR, or set FLINTMQ_DATA_DIR"
             )
         path = keys_file or Path(str(data_dir)) / KEYS_FILE
         if not path.parent.is_dir():
             # Made on the fly, a mistyped directory would get keys that no broker ever asks for.
-            raise click.UsageError(
-                f"there is no directory {path.parent}; make it first if the broker is to use it"
-            )
+            raise click.UsageError(f"directory {path.parent} does not exist; create it first")
         return command(file=KeyFile(path), **rest)
 
     return with_file  # type: ignore[return-value]
 
 
 def shown(key: Key) -> dict[str, Any]:
-    """What may be shown of a key: nothing that helps to guess it."""
+    """The public facts of a key: nothing that helps to guess it."""
     return {
         "id": key.id,
         "name": key.name,

@@ -1,7 +1,7 @@
-"""Times that something took: counted in buckets, so that a million cost no more than a thousand.
+"""Latencies, counted in buckets: a million values need no more memory than a thousand.
 
-Pure. A bucket keeps the top seven bits of a number of nanoseconds: what comes out is within one
-percent of what went in; the largest is kept as it was.
+Pure. A bucket keeps the top seven bits of a number of nanoseconds, so values are exact to one
+percent. The maximum is kept exactly.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Latencies:
             self.max_ns = ns
 
     def merge(self, other: Latencies) -> None:
-        """Take in what was counted elsewhere."""
+        """Add the counts of another histogram."""
         self._buckets.update(other._buckets)
         self.count += other.count
         self.max_ns = max(self.max_ns, other.max_ns)
 
     def at(self, share: float) -> int:
-        """So many nanoseconds or fewer took that share of them."""
+        """The latency in nanoseconds that this share of values does not exceed."""
         wanted = share * self.count
         keys = sorted(self._buckets)
         for key, below in zip(keys, accumulate(self._buckets[key] for key in keys), strict=True):
@@ -43,12 +43,12 @@ class Latencies:
         return self.max_ns
 
     def figures(self) -> dict[str, float]:
-        """The usual percentiles and the largest, in microseconds."""
+        """The usual percentiles and the maximum, in microseconds."""
         found = {name: self.at(share) / 1000 for name, share in PERCENTILES.items()}
         return {**found, "max": self.max_ns / 1000}
 
     def histogram(self) -> list[tuple[float, int]]:
-        """(up to so many microseconds, how many), in steps of 1, 2, 5, 10; none left out."""
+        """(upper bound in microseconds, count) in steps of 1, 2, 5, 10, without gaps."""
         counts: Counter[int] = Counter()
         for key, count in self._buckets.items():
             counts[_step(_middle(key))] += count

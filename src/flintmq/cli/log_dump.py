@@ -1,4 +1,4 @@
-"""`flintmq log dump`: messages of topics, or records of the journal."""
+"""`flintmq log dump`: print messages of topics, or records of the journal."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from .shared import DIRECTORY, output_option, print_json, stopped_directory
 @click.command("dump")
 @click.argument("directory", type=DIRECTORY)
 @click.option("--topic", help="Only this topic (a partition as in orders/0).")
-@click.option("--from", "start", type=int, default=0, help="From this offset (index) on.")
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many.")
-@click.option("--journal", is_flag=True, help="The records of the journal instead of messages.")
+@click.option("--from", "start", type=int, default=0, help="Start at this offset (or index).")
+@click.option("--limit", type=click.IntRange(min=0), help="Stop after N records.")
+@click.option("--journal", is_flag=True, help="Print journal records instead of messages.")
 @output_option
 def command(
     directory: Path, topic: str | None, start: int, limit: int | None, journal: bool, output: str
 ) -> int:
-    """Print messages that are in segments, or what the journal holds.
+    """Print the messages stored in segments, or the records of the journal.
 
-    What was published since the last checkpoint is in the journal only. A value that is no text is
-    printed as Python would; in JSON it is `value_base64`.
+    Messages published since the last checkpoint are only in the journal. A binary value is
+    printed as a Python bytes literal; in JSON it is `value_base64`.
 
     \b
     Examples:
@@ -42,7 +42,7 @@ def command(
     with stopped_directory(directory) as filesystem:
         names = topic_names(filesystem)
         if topic is not None and topic not in names.values():
-            raise click.UsageError(f"there is no topic {topic!r}; 'flintmq log ls' lists them")
+            raise click.UsageError(f"topic {topic!r} does not exist; 'flintmq log ls' lists topics")
         wanted = [topic] if topic is not None else [name for id, name in names.items() if id]
         if journal:
             found = _records(filesystem, names, topic, start)

@@ -1,4 +1,4 @@
-"""`flintmq log ls`: what a data directory holds."""
+"""`flintmq log ls`: list the contents of a data directory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .shared import DIRECTORY, output_option, print_json, stopped_directory
 @click.argument("directory", type=DIRECTORY)
 @output_option
 def command(directory: Path, output: str) -> int:
-    """Topics with offsets, bytes and segments; the files of the journal.
+    """List topics with offsets, bytes and segments, and the files of the journal.
 
-    Topics are as of the last checkpoint; after a crash the journal has more.
+    Topics are shown as of the last checkpoint. After a crash the journal contains more.
 
     \b
     Examples:
@@ -55,8 +55,8 @@ def command(directory: Path, output: str) -> int:
             [(j.file, f"{j.bytes:,}", j.frames, j.records) for j in listing.journal],
         )
         click.echo(
-            f"\ncheckpoint {listing.checkpoint}, "
-            f"{listing.records_behind_checkpoint:,} records behind it"
+            f"\ncheckpoint {listing.checkpoint}, {listing.records_behind_checkpoint:,} "
+            "records after it"
         )
         for problem in listing.problems:
             click.echo(f"! {problem}", err=True)

@@ -1,4 +1,4 @@
-"""`flintmq log repair`: saves what can be saved, and says what it did."""
+"""`flintmq log repair`: repair a damaged data directory, and report each step."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .shared import DIRECTORY, output_option, print_json, stopped_directory
 
 @click.command("repair")
 @click.argument("directory", type=DIRECTORY)
-@click.option("--yes", is_flag=True, help="Do it; without this it is only said what would be done.")
+@click.option("--yes", is_flag=True, help="Do the repair. Without it, the steps are only listed.")
 @click.option(
     "--cut-journal",
     is_flag=True,
-    help="Cut a damaged journal where the damage begins. What is behind it is lost.",
+    help="Cut a damaged journal where the damage starts. Everything after it is lost.",
 )
 @output_option
 def command(directory: Path, yes: bool, cut_journal: bool, output: str) -> int:
-    """Save what can be saved of a damaged data directory.
+    """Repair a damaged data directory, and keep as much data as possible.
 
-    What is taken out of use is put aside first, in repair-1 (2, 3 ...) inside the directory, with a
-    report. Exit code 1 if something is left to be done.
+    Files that are taken out of use are first moved to repair-1 (2, 3 ...) inside the directory,
+    with a report. Exits with 1 if something remains to be done.
 
     \b
     Examples:
@@ -47,11 +47,11 @@ def command(directory: Path, yes: bool, cut_journal: bool, output: str) -> int:
         for step in steps:
             click.echo(f"{'done' if yes else 'would do'}: {step}")
         for left in plan.refused:
-            click.echo(f"left: {left}")
+            click.echo(f"not repaired: {left}")
         if aside is not None:
-            click.echo(f"what was taken out is in {aside}")
+            click.echo(f"Removed data was moved to {aside}.")
         elif steps:
-            click.echo("nothing was changed; --yes does it")
+            click.echo("Nothing was changed. Run it again with --yes to repair.")
         elif not plan.refused:
-            click.echo("there is nothing to repair")
+            click.echo("Nothing to repair.")
     return int(bool(plan.refused) or (bool(plan.steps) and not yes))

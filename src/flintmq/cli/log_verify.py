@@ -1,4 +1,4 @@
-"""`flintmq log verify`: every checksum of a data directory."""
+"""`flintmq log verify`: check all checksums of a data directory."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .shared import DIRECTORY, output_option, print_json, stopped_directory
 @click.argument("directory", type=DIRECTORY)
 @output_option
 def command(directory: Path, output: str) -> int:
-    """Check every checksum of journal, segments and manifest. Changes nothing.
+    """Check all checksums of journal, segments and manifest. Changes nothing.
 
-    Exit code 1 if anything is damaged; a last write of the journal that is not
-    whole, as after a crash, is noted and is not.
+    Exits with 1 if anything is damaged. An incomplete last write of the journal is normal after
+    a crash: it is noted, but is not damage.
 
     \b
     Examples:
@@ -36,7 +36,7 @@ def command(directory: Path, output: str) -> int:
     for problem in problems:
         click.echo(f"{'DAMAGED' if problem.is_damage else 'note'}  {problem}")
     if damaged:
-        click.echo("restore a backup, or see what 'flintmq log repair' would do")
+        click.echo("Restore a backup, or see what 'flintmq log repair' would do.")
     else:
-        click.echo("everything is whole")
+        click.echo("No damage found.")
     return int(damaged)

@@ -1,7 +1,7 @@
-"""How output looks to people: tables, facts, progress. On a terminal by rich, in a pipe plain.
+"""Output for people: tables, facts, progress. Drawn by rich on a terminal, plain in a pipe.
 
-rich is loaded where something is drawn: no script and no pipe waits for it. NO_COLOR is heeded;
-nothing is cut off, what is too wide for the terminal goes on in the next line.
+rich is imported only when something is drawn, so scripts and pipes do not wait for it. NO_COLOR is
+respected. Nothing is truncated: text that is too wide continues on the next line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 HEADING, NAME, FAINT = "bold", "cyan", "dim"
-"""The styles there are: of headings, of what a row is about, of what matters less."""
+"""The available styles: headings, the subject of a row, less important text."""
 
 _NUMBER = re.compile(r"[-+]?[\d,.]+[kMG]?( ?([KMGT]?i?B|%|us|ms|s|min|h|d))?|-|none|")
 
@@ -32,7 +32,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def new_table(headings: Sequence[str], rows: Sequence[Sequence[str]], **options: Any) -> Table:
-    """Numbers to the right; the first column is what a row is about."""
+    """Numbers are right-aligned; the first column is the subject of a row."""
     from rich.table import Table
     from rich.text import Text
 
@@ -86,7 +86,7 @@ def print_facts(facts: Mapping[str, object], indent: str = "") -> None:
 
 
 class Doing:
-    """What is being done now, in one line that is gone when it is done."""
+    """A status line that is erased when the work is done."""
 
     def __init__(self) -> None:
         self._live: Live | None = None
@@ -114,7 +114,7 @@ class Doing:
 
 
 doing = Doing()
-"""There is one terminal."""
+"""There is only one terminal."""
 
 
 def say(text: str) -> None:
@@ -133,7 +133,7 @@ BAR_COLUMNS = 24
 
 
 class ProgressBar:
-    """How far long work has come, drawn a few times a second."""
+    """Progress of long work, drawn a few times a second."""
 
     def __init__(self, what: str, total: int | None = None) -> None:
         self.what, self.total = what, total
@@ -151,7 +151,7 @@ class ProgressBar:
 
 
 def progress(what: str, done: int, total: int | None, seconds: float) -> Table:
-    """What is done, a bar where its end is known, how fast, and how long it will take."""
+    """The amount done, a bar if the total is known, the rate, and the time left."""
     from rich.progress_bar import ProgressBar as Bar
     from rich.table import Table
 

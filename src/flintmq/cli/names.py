@@ -1,4 +1,4 @@
-"""Names of topics and groups as arguments, which a shell completes by asking the broker."""
+"""Topic and group names as arguments. The shell completes them by asking the broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..client.client import Client
 
 PATIENCE_SECONDS = 2.0
-"""How long somebody who has pressed a key is kept waiting for a broker."""
+"""How long completion waits for the broker."""
 
 
 class _Name(click.ParamType):  # type: ignore[type-arg]
@@ -51,7 +51,7 @@ class TopicName(_Name):
 
 
 class GroupName(_Name):
-    """A group of the topic that was named before."""
+    """A group of the topic named before it."""
 
     async def known(self, mq: Client, ctx: click.Context) -> list[str]:
         # Before an option that has no value yet, click has not given its words to the arguments.

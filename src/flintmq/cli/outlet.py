@@ -1,4 +1,4 @@
-"""Messages on standard output: which of them have left, and which the reader has not taken.
+"""Messages on standard output: which were delivered, and which the reader has not read.
 
 Standard output is never given to the event loop: uvloop would make it non-blocking, for every
 process that shares it.
@@ -27,13 +27,13 @@ from .beside import beside
 T = TypeVar("T")
 
 PIECE_BYTES = 4096
-"""What a pipe that can be written to takes without blocking; PIPE_BUF and a page on Linux."""
+"""What a writable pipe accepts without blocking; PIPE_BUF and a page on Linux."""
 
 ONE_BY_ONE = 1000
-"""So many lines are handed over each alone; after that a thousandth of all so far at once."""
+"""The first lines are written one at a time; later ones in groups of a thousandth of all so far."""
 
 GRACE_SECONDS = 0.5
-"""How long an early end waits for the reader to take what is under way."""
+"""How long an early end waits for the reader to take pending lines."""
 
 
 class Outlet:

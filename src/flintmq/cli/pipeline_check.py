@@ -1,4 +1,4 @@
-"""`flintmq pipeline check`: everything that is wrong with a pipeline, before it runs."""
+"""`flintmq pipeline check`: find all errors in a pipeline before it runs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 @click.command("check")
 @file_argument
 @set_option
-@click.option("--quick", is_flag=True, help="Do not start Spark: queries are not analysed.")
+@click.option("--quick", is_flag=True, help="Do not start Spark, and do not analyse queries.")
 @output_option
 def command(file: Path, settings: tuple[str, ...], quick: bool, output: str) -> int:
-    """Say what is wrong with the pipeline in FILE: line, column, and what would be right.
+    """Check the pipeline in FILE, and list all errors with line, column and remedy.
 
-    Queries are analysed by Spark over empty tables of the declared schemas, and functions are
-    called with such tables; no job is started and no broker is asked. Where anything else is wrong,
-    that is told first. Exit code 0 if all is well, else 1.
+    Spark analyses the queries on empty tables with the declared schemas, and functions are
+    called with such tables. No job is started and no broker is contacted. Queries are only
+    analysed if there are no other errors. Exits with 0 if there are no errors, else 1.
 
     \b
     Examples:
@@ -57,19 +57,19 @@ def command(file: Path, settings: tuple[str, ...], quick: bool, output: str) -> 
 
 
 def _more_problems(pipeline: Pipeline, quick: bool) -> tuple[list[Problem], str]:
-    """What the functions' files and Spark say; and why Spark was not asked."""
+    """Problems that the functions' files and Spark report; and why Spark was not used."""
     from ..spark.pipeline.function_checking import check_functions
     from ..spark.pipeline.sql_checking import check_sql, quiet_session
 
     if problems := check_functions(pipeline):
         return problems, ""
     if quick:
-        return [], "its queries were not looked at: --quick"
+        return [], "queries were not analysed because of --quick"
     try:
-        say("starting Spark, to look at the queries ...")
+        say("starting Spark to analyse the queries ...")
         with quiet_session(pipeline) as spark:
             return check_sql(spark, pipeline), ""
     except (MissingExtra, SparkUnavailable) as error:
-        return [], f"its queries were not looked at: {error}"
+        return [], f"queries were not analysed: {error}"
     finally:
         said()

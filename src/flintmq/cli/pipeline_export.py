@@ -1,4 +1,4 @@
-"""`flintmq pipeline export`: a pipeline as a project of Spark's Declarative Pipelines."""
+"""`flintmq pipeline export`: export a pipeline to Spark Declarative Pipelines."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from .shared import output_option, print_json
 @set_option
 @output_option
 def command(file: Path, directory: Path, settings: tuple[str, ...], output: str) -> int:
-    """Write the pipeline in FILE as a project that `spark-pipelines run` takes, into DIRECTORY.
+    """Export the pipeline in FILE to DIRECTORY, as a project for `spark-pipelines run`.
 
-    What Spark's own pipelines cannot do (foreach, other modes than append, rates) is refused, with
-    its line. Parameters are put in as they are now. A directory that holds something is left alone.
+    Features that Spark's own pipelines lack (foreach, modes other than append, rates) are
+    rejected, with their line. Parameters are replaced by their current values. DIRECTORY must
+    be new or empty.
 
     \b
     Examples:
@@ -32,8 +33,8 @@ def command(file: Path, directory: Path, settings: tuple[str, ...], output: str)
     try:
         pipeline = read(file, settings)
         if directory.exists() and any(directory.iterdir()):
-            raise click.UsageError(f"{directory} is not empty; name a new one")
-        say("starting Spark, which knows the columns of queries ...")
+            raise click.UsageError(f"{directory} is not empty; choose a new directory")
+        say("starting Spark to get the columns of the queries ...")
         try:
             written = export(pipeline, directory)
         finally:
@@ -41,7 +42,7 @@ def command(file: Path, directory: Path, settings: tuple[str, ...], output: str)
     except PipelineInvalid as error:
         return refuse(error, file, output)
     except OSError as error:
-        raise click.UsageError(f"{directory} cannot be written: {error.strerror}") from None
+        raise click.UsageError(f"cannot write {directory}: {error.strerror}") from None
     if output == "json":
         print_json({"name": pipeline.name, "files": [str(path) for path in written]})
     else:

@@ -1,4 +1,4 @@
-"""`flintmq pipeline ls`: the pipelines of a directory, and how far their flows are."""
+"""`flintmq pipeline ls`: list the pipelines of a directory, and the lag of their flows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".toml", ".yaml", ".yml")
 PATIENCE_SECONDS = 2.0
-"""A list is there to look around; it does not wait for a broker that is not there."""
+"""A listing does not wait long for a broker that does not answer."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Row:
     sources: str
     sink: str
     lag: int | None = None
-    """What its sources have not given it yet; None if it has not begun, or nobody knows."""
+    """Messages of its sources that it has not processed; None if it never ran, or if unknown."""
 
 
 @dataclass(slots=True)
@@ -55,10 +55,11 @@ class Found:
 @output_option
 @server_options
 def command(target: Target, directory: Path, settings: tuple[str, ...], output: str) -> int:
-    """List the pipelines in DIRECTORY (here): each flow, what it reads and writes, and its lag.
+    """List the pipelines in DIRECTORY (default: here): each flow with its sources, sink and lag.
 
-    The lag is what the broker has of the sources of a flow and the flow has not done; a flow that
-    never ran has none. A broker that does not answer within 2 s is told of, and is no error.
+    The lag is the number of messages in the sources that the flow has not processed. A flow
+    that never ran has no lag. If a broker does not answer within 2 s, this is reported, but is
+    not an error.
 
     \b
     Examples:
@@ -84,7 +85,7 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def _found(path: Path, values: dict[str, str]) -> Found | None:
-    """The pipeline of a file; None if it is a file of something else."""
+    """The pipeline in a file; None if the file is not a pipeline."""
     from ..documents import FileUnreadable, read_document
     from ..spark.pipeline.flows import flows_of
     from ..spark.pipeline.picture import about_sink, about_source
@@ -145,7 +146,7 @@ def _note(found: Sequence[Found], text: str) -> None:
 
 
 async def _lag(mq: Client, pipeline: Pipeline, flow: Flow) -> int | None:
-    """Of all topics of its sources; None if it has not begun with any."""
+    """Lag over all topics of its sources; None if it has read none of them."""
     lags = []
     for name in flow.sources:
         source = pipeline.sources[name]
@@ -165,7 +166,7 @@ async def _lag(mq: Client, pipeline: Pipeline, flow: Flow) -> int | None:
 
 def _show(found: Sequence[Found], directory: Path) -> None:
     if not found:
-        click.echo(f"there is no pipeline in {directory}", err=True)
+        click.echo(f"no pipelines in {directory}", err=True)
         return
     rows = [
         (

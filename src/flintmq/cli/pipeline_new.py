@@ -1,4 +1,4 @@
-"""`flintmq pipeline new`: a pipeline to begin with."""
+"""`flintmq pipeline new`: write a sample pipeline."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .shared import output_option, print_json
 
 @click.command("new")
 @click.argument("name")
-@click.option("--yaml", "is_yaml", is_flag=True, help="YAML, not TOML.")
+@click.option("--yaml", "is_yaml", is_flag=True, help="Write YAML instead of TOML.")
 @output_option
 def command(name: str, is_yaml: bool, output: str) -> int:
-    """Write NAME.toml: a pipeline that counts orders by region, with everything explained in it.
+    """Write NAME.toml: a sample pipeline, with comments, that counts orders by region.
 
-    It can be run as it is. A file that is there is not overwritten.
+    It runs as it is. An existing file is not overwritten.
 
     \b
     Examples:
@@ -29,17 +29,19 @@ def command(name: str, is_yaml: bool, output: str) -> int:
     path = Path(name.removesuffix(suffix) + suffix)
     if not FLOW_NAME.fullmatch(path.stem):
         raise click.UsageError(
-            f"{path.stem!r} is no name of a pipeline; use letters, digits, _ and -"
+            f"{path.stem!r} is not a valid pipeline name; use letters, digits, _ and -"
         )
     try:
         with path.open("x") as file:
             file.write(sample(path.stem, str(path), yaml=is_yaml))
     except FileExistsError:
-        raise click.UsageError(f"{path} is there already; it is not overwritten") from None
+        raise click.UsageError(
+            f"{path} already exists and is not overwritten; choose another name"
+        ) from None
     except OSError as error:
-        raise click.UsageError(f"{path} cannot be written: {error.strerror}") from None
+        raise click.UsageError(f"cannot write {path}: {error.strerror}") from None
     if output == "json":
         print_json({"file": str(path), "name": path.stem})
     else:
-        click.echo(f"{path} is written; `flintmq pipeline run {path} --once` runs it")
+        click.echo(f"Wrote {path}. Run it: `flintmq pipeline run {path} --once`")
     return 0

@@ -1,4 +1,4 @@
-"""`flintmq pipeline plan`: a drawing of a pipeline."""
+"""`flintmq pipeline plan`: draw a pipeline."""
 
 from __future__ import annotations
 
@@ -16,10 +16,15 @@ from .shared import output_option, print_json
 @click.command("plan")
 @file_argument
 @set_option
-@click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Draw it as SVG.")
+@click.option(
+    "--svg",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the drawing as SVG to FILE.",
+)
 @output_option
 def command(file: Path, settings: tuple[str, ...], svg: Path | None, output: str) -> int:
-    """Draw the pipeline in FILE: what comes from where, and goes where. Spark is not started.
+    """Draw the pipeline in FILE: sources, queries and sinks. Spark is not started.
 
     \b
     Examples:
@@ -39,7 +44,7 @@ def command(file: Path, settings: tuple[str, ...], svg: Path | None, output: str
         try:
             svg.write_text(draw_svg(pipeline), encoding="utf-8")
         except OSError as error:
-            raise click.UsageError(f"{svg} cannot be written: {error.strerror}") from None
+            raise click.UsageError(f"cannot write {svg}: {error.strerror}") from None
     if output == "json":
         picture = picture_of(pipeline)
         print_json(
@@ -62,7 +67,7 @@ def command(file: Path, settings: tuple[str, ...], svg: Path | None, output: str
             }
         )
     elif svg is not None:
-        click.echo(f"{svg} is drawn")
+        click.echo(f"Wrote {svg}.")
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 160
         click.echo(draw(pipeline, width=width, plain=not _has_signs()))
@@ -70,7 +75,7 @@ def command(file: Path, settings: tuple[str, ...], svg: Path | None, output: str
 
 
 def _has_signs() -> bool:
-    """Whether what is written to can show the signs of a drawing."""
+    """Whether the output's encoding supports box-drawing characters."""
     try:
         "┌▶…".encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

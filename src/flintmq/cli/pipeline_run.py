@@ -1,4 +1,4 @@
-"""`flintmq pipeline run`: a pipeline's flows, until they are done or told to stop."""
+"""`flintmq pipeline run`: run a pipeline until it is done or stopped."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ ACCESS = {
     "tls_cert": "tlsCert",
     "tls_key": "tlsKey",
 }
-"""What a command calls it, and what the data source does."""
+"""Options as the command names them, and as the data source does."""
 
 
 @click.command("run")
 @file_argument
 @set_option
-@click.option("--once", is_flag=True, help="Read what is there, write it, and end.")
+@click.option("--once", is_flag=True, help="Process the messages that are there, then exit.")
 @click.option(
-    "--for", "seconds", type=Duration(), metavar="DURATION", help="Stop after so long: 30s, 5m."
+    "--for", "seconds", type=Duration(), metavar="DURATION", help="Stop after this time: 30s, 5m."
 )
 @click.option(
     "--master",
     default="local[*]",
     show_default=True,
-    help="Where Spark runs: local[2], spark://host:7077 ...",
+    help="Spark master: local[2], spark://host:7077 ...",
 )
 @click.option(
     "--checkpoint",
     metavar="DIR",
-    help="Where the flows keep their place; before what the file says.",
+    help="Checkpoint directory of the flows; overrides the file.",
 )
 @click.option(
     "--from-scratch",
     is_flag=True,
-    help="Forget the checkpoints, and read everything again. Files written before are set aside.",
+    help="Delete the checkpoints and read everything again. Files written before are set aside.",
 )
 @output_option
 @server_options
@@ -66,14 +66,14 @@ def command(
     from_scratch: bool,
     output: str,
 ) -> int:
-    """Run the pipeline in FILE: every sink is a flow that goes on where it was stopped.
+    """Run the pipeline in FILE. Each sink is a flow that continues where it stopped.
 
-    Ctrl-C and SIGTERM stop it after the running micro-batch, a second Ctrl-C at once; nothing is
-    lost or doubled either way. A checkpoint that does not fit the file any more is refused.
-    --output json prints a line for every micro-batch. What Spark itself says is in spark.log, in
-    the directory of the checkpoint.
+    Ctrl-C and SIGTERM stop it after the running micro-batch, a second Ctrl-C at once. Either
+    way, no message is lost or duplicated. A checkpoint that does not match the file any more is
+    rejected. --output json prints one line per micro-batch. Spark's own log is spark.log in the
+    checkpoint directory.
 
-    The broker is the one of --server or --context, else of the file, else the usual one.
+    The broker is taken from --server or --context, else from the file, else the default.
 
     \b
     Examples:
@@ -136,7 +136,7 @@ def command(
 
 
 def _reached(pipeline: Pipeline) -> tuple[Pipeline, Mapping[str, str]]:
-    """The pipeline with its broker, and what lets us in there."""
+    """The pipeline with its broker and credentials."""
     target = target_for(pipeline)
     access = {ACCESS[name]: str(value) for name, value in target.keywords.items()}
     if "apiKey" not in access and (key := os.environ.get("FLINTMQ_API_KEY")):

@@ -1,4 +1,4 @@
-"""What the commands of pipelines share: their file, its parameters, what is wrong with it."""
+"""Shared by the pipeline commands: the file, its parameters, its problems."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ set_option = click.option(
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Set a parameter of the file; before the environment and its default.",
+    help="Set a parameter of the file. Overrides the environment and the default.",
 )
 
 
 def given(settings: Sequence[str]) -> dict[str, str]:
-    """What `--set` said."""
+    """The parameters given by `--set`."""
     values = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -38,7 +38,7 @@ def given(settings: Sequence[str]) -> dict[str, str]:
 
 
 def read(file: Path, settings: Sequence[str]) -> Pipeline:
-    """The pipeline of a file, if its form and its sense are right; else PipelineInvalid."""
+    """The pipeline in a file. Raises PipelineInvalid if its syntax or meaning is wrong."""
     from ..spark.pipeline.checking import checked
     from ..spark.pipeline.reading import read_pipeline
 
@@ -46,13 +46,13 @@ def read(file: Path, settings: Sequence[str]) -> Pipeline:
 
 
 def tell(problems: Sequence[Problem]) -> None:
-    """A line each."""
+    """One line per problem."""
     for problem in problems:
         click.echo(f"flintmq: {problem}", err=True)
 
 
 def refuse(error: PipelineInvalid, file: Path, output: str) -> int:
-    """Say what is wrong; the exit code."""
+    """Print what is wrong; returns the exit code."""
     if output == "json":
         print_json({"file": str(file), "problems": [as_json(one) for one in error.problems]})
     else:
@@ -71,9 +71,9 @@ def as_json(problem: Problem) -> dict[str, Any]:
 
 
 def target_for(pipeline: Pipeline) -> Target:
-    """The broker of a pipeline: of --server or --context, else of its file, else the usual one.
+    """The broker of a pipeline: from --server or --context, else from its file, else the default.
 
-    Of a command with `server_options`.
+    For a command with `server_options`.
     """
     context = click.get_current_context()
     said: dict[str, Any] = {

@@ -33,7 +33,7 @@ READ_BYTES = 256 * 1024
 
 
 class Tally:
-    """What was published so far; told at the end, also at an early one."""
+    """What was published so far; reported at the end, also after Ctrl-C."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -41,7 +41,7 @@ class Tally:
         self.last: Receipt | None = None
         self.is_empty = False
         self.fits = BATCH
-        """How many the topic takes at once: a small one that may not overflow takes few."""
+        """How many messages to publish at once. A small topic that rejects when full takes few."""
         self.began = monotonic()
 
     def add(self, receipt: Receipt) -> None:
@@ -81,12 +81,12 @@ class Tally:
 
 
 class Pace(NamedTuple):
-    """So many a second, counted from the beginning: lost time is made up for."""
+    """A rate in messages per second, counted from the start: lost time is made up for."""
 
     rate: float | None
 
     def due(self, count: int, began: float) -> float:
-        """How long to wait before the next, after so many."""
+        """How long to wait before the next message, after `count` of them."""
         return 0.0 if self.rate is None else count / self.rate - (monotonic() - began)
 
     @property
@@ -97,31 +97,46 @@ class Pace(NamedTuple):
 @click.command("pub")
 @click.argument("topic", type=TOPIC)
 @click.argument("values", nargs=-1, metavar="[VALUE]...")
-@click.option("--file", "file", type=click.File("rb"), help="Publish what a file holds.")
-@click.option("--lines", is_flag=True, help="Each line of the input is a message.")
-@click.option("-J", "as_json", is_flag=True, help="Each line is an envelope, as of `sub -J`.")
+@click.option("--file", "file", type=click.File("rb"), help="Publish the content of FILE.")
+@click.option("--lines", is_flag=True, help="Publish each line of the input as a message.")
+@click.option(
+    "-J", "as_json", is_flag=True, help="Each line is a JSON envelope, as printed by `sub -J`."
+)
 @click.option(
     "--count",
     type=click.IntRange(min=1),
-    help="Publish it so often; {{n}} is replaced by 1, 2, ...",
+    help="Publish N times; {{n}} is replaced by 1, 2, ...",
 )
-@click.option("--key", help="The key, which partitions and orders go by.")
-@click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header.")
+@click.option("--key", help="Key, used for partitioning and ordering.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="Header. May be repeated.",
+)
 @click.option("--priority", type=click.IntRange(0, 7), help="0 (default) to 7 (first).")
-@click.option("--ttl", type=Duration(), help="Nobody gets it after so long.")
-@click.option("--delay", type=Duration(), help="Due after so long.")
-@click.option("--at", type=Moment(), help="Due at that time.")
-@click.option("--qos", type=click.IntRange(0, 1), default=1, help="0: to live feeds only.")
-@click.option("--partition", type=click.IntRange(min=0), help="One partition of the topic.")
-@click.option("--content-type", help="What the value is.")
+@click.option("--ttl", type=Duration(), help="Message expires after this time.")
+@click.option("--delay", type=Duration(), help="Deliver after this delay.")
+@click.option("--at", type=Moment(), help="Deliver at this time.")
+@click.option(
+    "--qos", type=click.IntRange(0, 1), default=1, help="0: live subscribers only, not stored."
+)
+@click.option("--partition", type=click.IntRange(min=0), help="Publish to this partition.")
+@click.option("--content-type", help="Content type of the value.")
 @click.option(
     "--format",
     "format",
     type=click.Choice(["json", "msgpack", "avro", "text", "raw"]),
-    help="VALUE is JSON, and is written in this format; text and raw: as it is.",
+    help="VALUE is JSON, and is encoded in this format. text and raw: VALUE is sent as it is.",
 )
-@click.option("--compression", help="gzip, zstd or lz4, each message for itself.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second.")
+@click.option("--compression", help="Compress each message: gzip, zstd or lz4.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Limit to this many messages per second.",
+)
 @output_option
 @server_options
 def command(
@@ -137,10 +152,11 @@ def command(
     output: str,
     **keywords: Any,
 ) -> int:
-    """Publish VALUE, or standard input (also as `-`), or a file: whole, or by line.
+    """Publish VALUE, standard input (also as `-`) or a file: as one message, or line by line.
 
-    What is acknowledged is as safe as the broker's fsync policy says. Ctrl-C ends it and tells how
-    many were published. Filters look into a VALUE whose --format, or whose topic's, is known.
+    An acknowledged message is as durable as the broker's fsync policy guarantees. Ctrl-C stops
+    and prints how many messages were published. Filters can read fields of a value if it has a
+    format, from --format or from the topic.
 
     \b
     Examples:
@@ -175,7 +191,7 @@ def command(
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name:
-        raise click.UsageError(f"a header is NAME:VALUE, not {text!r}")
+        raise click.UsageError(f"a header must be NAME:VALUE, not {text!r}")
     return name, value
 
 
@@ -187,16 +203,18 @@ def _messages(
     count: int | None,
     format: str | None,
 ) -> Iterator[list[Outgoing]]:
-    """What is to be published, in lots; of a pipe, whatever has come."""
+    """The messages to publish, in batches; from a pipe, whatever has arrived."""
     if file is not None and values:
-        raise click.UsageError("publish either VALUE or --file")
+        raise click.UsageError("pass either VALUE or --file")
     reads = file is None and values in ((), ("-",))
     if reads and sys.stdin.isatty():
         what = "line by line" if lines or as_json else "as one message"
-        click.echo(f"reading what you type, {what}; Ctrl-D ends it", err=True)
+        click.echo(f"reading standard input {what}; end with Ctrl-D", err=True)
     if lines or as_json:
         if values not in ((), ("-",)) or count:
-            raise click.UsageError("--lines and -J read standard input or --file, and no --count")
+            raise click.UsageError(
+                "--lines and -J read standard input or --file, and do not work with --count"
+            )
         return _by_line(file or sys.stdin.buffer, as_json, format)
     if file is not None or values in ((), ("-",)):
         raw = [(file or sys.stdin.buffer).read()]
@@ -229,7 +247,7 @@ def _by_line(source: BinaryIO, as_json: bool, format: str | None) -> Iterator[li
 
 
 def _lines(source: BinaryIO) -> Iterator[list[bytes]]:
-    """Lines as they come, however slowly; the last one may have no end."""
+    """Lines as they arrive, however slowly; the last one may lack its newline."""
     rest = b""
     # Past the buffer, whose lock a read that never ends would keep from the end of the program.
     read = getattr(source, "raw", source).read
@@ -247,7 +265,7 @@ def _one(value: bytes, format: str | None) -> Outgoing:
     try:
         return Outgoing(value.decode() if format == "text" else msgspec.json.decode(value), {})
     except (UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise InvalidRequest(f"with --format {format} the value is JSON: {error}") from None
+        raise InvalidRequest(f"with --format {format} the value must be JSON: {error}") from None
 
 
 async def _publish(
@@ -283,7 +301,8 @@ async def _publish(
 
 
 def _parts(lot: list[Outgoing], most: Callable[[], int]) -> Iterator[list[Outgoing]]:
-    """So many at once; what is written already and what is still to be written go apart."""
+    """Publish several at once. Values that are already encoded and those still to be encoded are
+    sent separately."""
     for _, alike in groupby(lot, key=attrgetter("is_written")):
         while part := list(islice(alike, most())):
             yield part
@@ -320,7 +339,7 @@ async def _send(
 
 
 async def _some(tasks: set[asyncio.Task[Receipt]]) -> set[asyncio.Task[Receipt]]:
-    """Wait for one at least; raises what one of them raised."""
+    """Wait for at least one; raises what one of them raised."""
     done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()

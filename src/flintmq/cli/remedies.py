@@ -1,6 +1,6 @@
-"""Errors as they are told on the command line: one line, with what to type next. Pure.
+"""Errors as shown on the command line: one line, with the command to run next. Pure.
 
-The library's texts name its own calls; here they name commands.
+The library's texts name its methods; here they name commands.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ def told(error: FlintError) -> str:
     """The error as one line."""
     text = str(error)
     if isinstance(error, TopicNotFound) and not isinstance(error, TopicDeleted):
-        make = f"`{_typed('topic add', error.topic)}` makes it"
+        make = f"`{_typed('topic add', error.topic)}` creates it"
         text = f"topic {error.topic!r} does not exist; `flintmq topic ls` lists topics, {make}"
     elif isinstance(error, TopicExists):
-        change = f"`{_typed('topic edit', error.topic)}` changes options"
+        change = f"`{_typed('topic edit', error.topic)}` changes its options"
         text = text.replace("configure_topic changes options", change)
     elif isinstance(error, GroupNotFound):
-        known = f"`{_typed('group ls', error.topic)}` lists those there are"
+        known = f"`{_typed('group ls', error.topic)}` lists its groups"
         text = f"topic {error.topic!r} has no group {error.group!r}; {known}"
     elif isinstance(error, NotAuthenticated):
-        text += "; yours is given by --api-key-file or FLINTMQ_API_KEY"
+        text += "; pass your key with --api-key-file or FLINTMQ_API_KEY"
     elif isinstance(error, Disconnected) and not isinstance(error, TlsFailed):
-        text += "; does it run there? `flintmq serve` starts a broker, --server names another one"
+        text += (
+            "; is a broker running there? Start one with `flintmq serve`, or name another with "
+            "--server"
+        )
     return _one_line(text)
 
 
@@ -43,6 +46,6 @@ def _typed(command: str, name: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A filter's error shows the place with a caret below it: the column says the same."""
+    """A filter's error marks the place with a caret on the next line; the column says the same."""
     lines = [line.strip() for line in text.splitlines()]
     return ": ".join(line for line in lines if line.strip("^"))

@@ -1,4 +1,4 @@
-"""`flintmq restore`: a data directory from a backup."""
+"""`flintmq restore`: restore a data directory from a backup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .shared import DIRECTORY, output_option, print_json, stopped_directory, tel
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @output_option
 def command(backup: Path, directory: Path, output: str) -> int:
-    """Copy a backup into an empty directory, and check every checksum of the copy.
+    """Copy a backup to an empty directory, and check all checksums of the copy.
 
     \b
     Examples:
@@ -37,5 +37,5 @@ def command(backup: Path, directory: Path, output: str) -> int:
     else:
         for problem in problems:
             click.echo(f"{'DAMAGED' if problem.is_damage else 'note'}  {problem}")
-        click.echo(f"{directory} is restored" + (", but damaged" if damaged else ""))
+        click.echo(f"Restored {directory}" + (", but it is damaged; see above" if damaged else ""))
     return int(damaged)

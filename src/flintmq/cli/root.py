@@ -1,4 +1,4 @@
-"""The commands by name, and what all of them do at their end: exit codes, Ctrl-C, broken pipes."""
+"""All commands by name, and how they end: exit codes, Ctrl-C, broken pipes."""
 
 from __future__ import annotations
 
@@ -17,68 +17,68 @@ from .look import said
 from .streams import patient
 
 LOG_COMMANDS = {
-    "ls": ("log_ls", "What a data directory holds."),
-    "dump": ("log_dump", "Messages of a topic, or records of the journal."),
-    "verify": ("log_verify", "Check every checksum."),
-    "repair": ("log_repair", "Save what can be saved of a damaged directory."),
+    "ls": ("log_ls", "List the contents of a data directory."),
+    "dump": ("log_dump", "Print messages of a topic, or journal records."),
+    "verify": ("log_verify", "Check all checksums."),
+    "repair": ("log_repair", "Repair a damaged data directory."),
 }
 KEY_COMMANDS = {
-    "add": ("key_add", "Make a key, and show it once."),
-    "ls": ("key_ls", "The keys there are, without their secrets."),
-    "rm": ("key_rm", "Take a key away; who uses it is disconnected."),
+    "add": ("key_add", "Create a key, and show it once."),
+    "ls": ("key_ls", "List keys, without their secrets."),
+    "rm": ("key_rm", "Revoke a key and disconnect its clients."),
 }
 CONFIG_COMMANDS = {
-    "check": ("config_check", "Everything that is wrong with a file."),
-    "show": ("config_show", "Every setting in force, and where it comes from."),
-    "init": ("config_init", "Write a file with every setting in it."),
+    "check": ("config_check", "List all errors in a configuration file."),
+    "show": ("config_show", "Show every setting, and where it comes from."),
+    "init": ("config_init", "Write a sample file with every setting."),
 }
 PIPELINE_COMMANDS = {
-    "run": ("pipeline_run", "Run a pipeline, once or until it is stopped."),
-    "check": ("pipeline_check", "Everything that is wrong with a pipeline."),
-    "plan": ("pipeline_plan", "A drawing of a pipeline."),
-    "ls": ("pipeline_ls", "The pipelines of a directory, and how far they are."),
-    "new": ("pipeline_new", "Write a pipeline to begin with."),
-    "export": ("pipeline_export", "Make a project of Spark's own pipelines of one."),
+    "run": ("pipeline_run", "Run a pipeline, once or until stopped."),
+    "check": ("pipeline_check", "List all errors in a pipeline."),
+    "plan": ("pipeline_plan", "Draw a pipeline."),
+    "ls": ("pipeline_ls", "List the pipelines of a directory, with their lag."),
+    "new": ("pipeline_new", "Write a sample pipeline."),
+    "export": ("pipeline_export", "Export to Spark Declarative Pipelines."),
 }
 SECTIONS = {
-    "Every day": {
+    "Common commands": {
         "serve": ("serve", "Run a broker."),
         "pub": ("pub", "Publish messages."),
-        "sub": ("sub", "Print messages, to their end or as they come."),
-        "topic": ("topic", "List, look at, make, change and delete topics."),
-        "group": ("group", "List, look at, pause, reset and delete groups."),
-        "dlq": ("dlq", "Dead letters: show, put back, discard."),
-        "top": ("top", "Topics and groups as they move, in a terminal."),
-        "copy": ("copy", "Copy topics: to topics, brokers and files, and back."),
+        "sub": ("sub", "Read or follow the messages of a topic."),
+        "topic": ("topic", "List, inspect, create, change and delete topics."),
+        "group": ("group", "List, inspect, pause, reset and delete groups."),
+        "dlq": ("dlq", "List, redrive and discard dead letters."),
+        "top": ("top", "Live view of topics and groups in the terminal."),
+        "copy": ("copy", "Copy topics to topics, brokers and files, and back."),
     },
-    "Running a broker": {
-        "check": ("check", "Whether a broker, a topic, a group is well, by exit code."),
+    "Operations": {
+        "check": ("check", "Health check with exit codes for monitoring."),
         "backup": ("backup", "Back up a running broker, or copy a data directory."),
-        "restore": ("restore", "Make a data directory from a backup."),
-        "config": ("config", "Check, show and begin a configuration."),
-        "key": ("key", "Who may publish, consume and administer: API keys."),
-        "log": ("log", "Look at a data directory, check and mend it."),
-        "doctor": ("doctor", "What looks wrong, and what a bug report needs."),
-        "bench": ("bench", "Measure a broker: messages a second, latencies."),
+        "restore": ("restore", "Restore a data directory from a backup."),
+        "config": ("config", "Check, show and create configuration files."),
+        "key": ("key", "Manage API keys and their permissions."),
+        "log": ("log", "Inspect, verify and repair a data directory."),
+        "doctor": ("doctor", "Find problems, and collect what a bug report needs."),
+        "bench": ("bench", "Measure throughput and latency of a broker."),
     },
     "Spark": {
-        "pipeline": ("pipeline", "Topics through Spark: run, check, draw, begin a pipeline."),
+        "pipeline": ("pipeline", "Process topics with Spark: run, check and draw pipelines."),
     },
-    "This command line": {
-        "context": ("context", "Give brokers names."),
+    "Command line setup": {
+        "context": ("context", "Save brokers under names."),
         "completion": ("completion", "Completion for bash, zsh and fish."),
     },
-    "Coming from other brokers": {
-        "hermesd": ("hermesd", "Run a broker as HermesMQ's daemon is run."),
+    "Compatibility": {
+        "hermesd": ("hermesd", "Run a broker like HermesMQ's daemon."),
         "blipd": ("blipd", "Run a broker with BlipMQ's configuration."),
-        "blip": ("blip", "BlipMQ's own commands: pub, pubfile, sub, unsub, connect."),
+        "blip": ("blip", "BlipMQ's commands: pub, pubfile, sub, unsub, connect."),
     },
 }
 COMMANDS = {name: entry for table in SECTIONS.values() for name, entry in table.items()}
 
 
 class LazyGroup(CommandGroup):
-    """Commands whose modules are imported when they are called: help stays fast."""
+    """Imports a command's module when it is called: help stays fast."""
 
     def __init__(self, table: dict[str, tuple[str, str]], **keywords: object) -> None:
         super().__init__(**keywords)  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ class LazyGroup(CommandGroup):
 log = LazyGroup(
     LOG_COMMANDS,
     name="log",
-    help="""Look at a data directory that no broker uses, check it and mend it.
+    help="""Inspect, verify and repair the data directory of a stopped broker.
 
 \b
 Examples:
@@ -119,9 +119,9 @@ Examples:
 key = LazyGroup(
     KEY_COMMANDS,
     name="key",
-    help="""Make, list and take away API keys, while the broker runs or not.
+    help="""Create, list and revoke API keys. The broker may be running or stopped.
 
-The first key closes a broker that asked nobody before: from then on everybody needs one.
+Creating the first key turns authentication on: from then on, every client needs a key.
 
 \b
 Examples:
@@ -134,7 +134,7 @@ Examples:
 config = LazyGroup(
     CONFIG_COMMANDS,
     name="config",
-    help="""What a broker can be told, and what it is told.
+    help="""Check, show and create the configuration of a broker.
 
 \b
 Examples:
@@ -147,7 +147,7 @@ Examples:
 pipeline = LazyGroup(
     PIPELINE_COMMANDS,
     name="pipeline",
-    help="""From a short file to running queries of Spark over topics.
+    help="""Process topics with Spark SQL queries that are defined in a file.
 
 \b
 Examples:
@@ -187,8 +187,8 @@ Examples:
   flintmq sub orders
   flintmq top
 
-Exit codes: 0 done, 1 a problem, 2 the command was used wrongly, 3 the broker cannot be reached,
-4 it does not allow that, 130 Ctrl-C, 143 SIGTERM.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 broker not reachable, 4 not authorized,
+130 Ctrl-C, 143 SIGTERM.
 """,
 )
 
@@ -251,5 +251,5 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _drop_output() -> None:
-    """What is left of our output goes nowhere: Python would try to write it once more."""
+    """Discards the rest of our output: Python would try to write it once more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

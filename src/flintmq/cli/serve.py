@@ -1,4 +1,4 @@
-"""`flintmq serve`: a broker in a process of its own. Its options are the table of settings."""
+"""`flintmq serve`: run a broker. Its options are the table of settings."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from .exit_codes import NotStarted
 def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     """Run a broker until SIGTERM or Ctrl-C.
 
-    One line on stdout says when it is ready: everything is recovered, and clients can connect. At
-    the end new publishes are refused, what is under way is finished, and everything is synced.
-    A second SIGTERM or Ctrl-C ends it at once.
+    A line on stdout says when it is ready: recovery is complete and clients can connect. On
+    shutdown the broker rejects new publishes, finishes pending ones and syncs to disk. A second
+    SIGTERM or Ctrl-C stops it immediately.
 
-    Each option can also be given in a file (as max_connections = 100) and in the environment (as
-    FLINTMQ_MAX_CONNECTIONS=100). A flag counts before the environment, that before the file. SIGHUP
-    has file and environment read again; `flintmq config show` says what comes from where.
+    Each option can also be set in a file (max_connections = 100) and in the environment
+    (FLINTMQ_MAX_CONNECTIONS=100). Flags take precedence over the environment, which takes
+    precedence over the file. SIGHUP reloads the configuration. `flintmq config show` prints
+    where each setting comes from.
 
     \b
     Examples:
@@ -49,18 +50,21 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     resolved = reread()
     config = configured(resolved)
     if config.data_dir.is_file():
-        tell_problems([f"data_dir {config.data_dir} is a file; it has to be a directory"])
+        tell_problems([f"data_dir {config.data_dir} is a file, not a directory"])
         return 2
     for doubt in resolved.doubts:
         click.echo(f"flintmq: warning: {doubt}", err=True)
     if "data_dir" not in resolved.sources:
-        told = f"flintmq: data goes to ./{config.data_dir}; --data-dir names another place"
+        told = (
+            f"flintmq: storing data in ./{config.data_dir}; choose another directory with "
+            "--data-dir"
+        )
         click.echo(told, err=True)
     return serve(config, lambda: reread().config())
 
 
 def check_free(config: Config) -> None:
-    """Raises where the broker could not listen, before it has opened anything."""
+    """Raises if the broker cannot listen on its addresses, before anything is opened."""
     for setting in SETTINGS:
         address = getattr(config, setting.name) if isinstance(setting.kind, HostPort) else None
         if address is None or not address[1]:
@@ -74,14 +78,14 @@ def check_free(config: Config) -> None:
                 probe.bind(place)
         except OSError as error:
             taken = error.errno == EADDRINUSE
-            why = "in use by another program" if taken else f"not to be had: {error.strerror}"
+            why = "in use by another program" if taken else f"not available: {error.strerror}"
             raise NotStarted(
-                f"{shown_address(address)} is {why}; choose another place by {setting.flag}"
+                f"{shown_address(address)} is {why}; choose another address with {setting.flag}"
             ) from None
 
 
 def serve(config: Config, reread: Callable[[], Config]) -> int:
-    """Run a broker that was told everything."""
+    """Run a broker with a complete configuration."""
     has_keys = config.keys_path.is_file() or bool(config.blip_api_keys)
     try:
         exposed = check_exposure(config, has_keys=has_keys)

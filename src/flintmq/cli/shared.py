@@ -1,4 +1,4 @@
-"""What the commands share: options, output as JSON, locked directories."""
+"""Shared by the commands: options, JSON output, locking of directories."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ output_option = click.option(
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How to print the result.",
+    help="Output format.",
 )
 
 
 @contextmanager
 def stopped_directory(path: Path) -> Iterator[LocalFileSystem]:
-    """A data directory that nobody uses meanwhile; else an error with the pid of who does."""
+    """A data directory, locked; an error names the pid of the process that uses it."""
     if not any((path / name).exists() for name in ("manifest", "journal", "segments")):
-        raise click.UsageError(f"{path} is no data directory: it has no manifest and no journal")
+        raise click.UsageError(f"{path} is not a data directory: it has no manifest and no journal")
     from ..storage.backup import LOCK
     from ..storage.filesystem import LocalFileSystem
 
@@ -45,12 +45,12 @@ def stopped_directory(path: Path) -> Iterator[LocalFileSystem]:
 
 
 def print_json(value: Any) -> None:
-    """One JSON line. Whoever calls this has made strings of offsets and 64-bit ids."""
+    """Print one line of JSON. The caller converts offsets and 64-bit ids to strings."""
     click.echo(msgspec.json.encode(value).decode())
 
 
 def hint(text: str) -> None:
-    """What to do about an empty answer: for people only."""
+    """A hint about an empty result: for people only."""
     if sys.stderr.isatty():
         click.echo(text, err=True)
 

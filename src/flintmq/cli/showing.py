@@ -30,7 +30,7 @@ def _with_strings(value: Any) -> Any:
 
 
 def age(seconds: float | None) -> str:
-    """`3 s`, `5 min`, `2 h`, `4 d`: as much as one looks for."""
+    """`3 s`, `5 min`, `2 h`, `4 d`: rounded to one unit."""
     if seconds is None:
         return "-"
     for least, size, name in ((172_800, 86_400, "d"), (7200, 3600, "h"), (120, 60, "min")):
@@ -53,19 +53,19 @@ def size(count: float) -> str:
 
 
 def has_colour() -> bool:
-    """Whether to dim and highlight: on a terminal, unless NO_COLOR asks for none."""
+    """Whether to use colours: on a terminal, unless NO_COLOR is set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before what cannot be undone; a script has to say --yes."""
+    """Ask before an action that cannot be undone; a script must pass --yes."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} There is nobody to ask: say --yes")
+        raise click.UsageError(f"{question} Cannot ask without a terminal: pass --yes")
     if not click.confirm(question, err=True):
-        click.echo("nothing was done", err=True)
+        click.echo("cancelled; nothing was changed", err=True)
         raise click.exceptions.Exit(FAILED)
 
 
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")

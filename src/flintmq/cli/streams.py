@@ -1,7 +1,7 @@
 """Standard output and error whose every write waits until all of its bytes have left.
 
 Whether a pipe blocks is a flag of the pipe, which every process that shares it may set. A write to
-one that does not block takes what fits, and leaves the rest to whoever asks how much that was.
+a non-blocking pipe writes what fits, and the caller has to write the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 
 class PatientFile(io.RawIOBase):
-    """A file descriptor that every write leaves whole, whether or not it blocks."""
+    """A file descriptor whose writes are always complete, whether or not it blocks."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -40,7 +40,8 @@ class PatientFile(io.RawIOBase):
 
 
 def patient(stream: TextIO) -> TextIO:
-    """The same stream with writes that wait; as it is, where somebody else has put one there."""
+    """The same stream with writes that wait. Unchanged if it was already replaced by something
+    else."""
     if stream not in (sys.__stdout__, sys.__stderr__) or not isinstance(stream, io.TextIOWrapper):
         return stream
     is_unbuffered = isinstance(stream.buffer, io.FileIO)  # by PYTHONUNBUFFERED

@@ -1,4 +1,4 @@
-"""`flintmq sub`: messages on the terminal, into a pipe or a file."""
+"""`flintmq sub`: print messages to a terminal, a pipe or a file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .sub_sources import BATCH_MAX, FIRST_BATCH, Source, Wanted, opened
 from .values import as_bytes, for_people, published
 
 HOLD_SECONDS = 1.0
-"""How long a message waits for a slow reader before it is given back unwritten."""
+"""How long a message waits for a slow reader before it is returned unwritten."""
 
 
 class Tally:
@@ -46,27 +46,38 @@ class Tally:
 
 @click.command("sub")
 @click.argument("topic", type=TOPIC)
+@click.option("--group", type=GROUP, help="Consume as a member of a queue group, and acknowledge.")
+@click.option("--reader", help="Continue at the position of this named reader, and advance it.")
 @click.option(
-    "--group", type=GROUP, help="Take messages as a member of a queue group, and acknowledge them."
+    "--live", is_flag=True, help="Only new messages, as they are published; TOPIC may be a pattern."
 )
-@click.option("--reader", help="Read on where the reader of that name stands, and move it.")
-@click.option("--live", is_flag=True, help="Only what is published from now on; patterns allowed.")
 @click.option(
     "--from",
     "start",
     type=Position(counts=True),
     help="earliest (default), latest, committed, an offset, a time, -5m, or -3: the last three.",
 )
-@click.option("--last", type=click.IntRange(min=1), metavar="N", help="The last N; as --from -N.")
-@click.option("--count", type=click.IntRange(min=1), help="So many at most.")
-@click.option("--follow", is_flag=True, help="Wait for more at the end, also for --count of them.")
-@click.option("--timeout", type=Duration(), help="End when nothing has come for so long.")
-@click.option("--filter", "filter", help="Only those an expression picks, in the broker.")
-@click.option("-f", "--format", "format", help="How to print each: %t %p %o %k %v %h %T %d ...")
-@click.option("-J", "as_json", is_flag=True, help="Each as one line of JSON, which `pub -J` takes.")
-@click.option("--decode", is_flag=True, help="Values of msgpack, Avro ... as JSON.")
-@click.option("--raw", is_flag=True, help="The bytes of the values and nothing between them.")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", help="json: as -J.")
+@click.option(
+    "--last", type=click.IntRange(min=1), metavar="N", help="Last N messages; same as --from -N."
+)
+@click.option("--count", type=click.IntRange(min=1), help="Stop after N messages.")
+@click.option(
+    "--follow", is_flag=True, help="Wait for new messages at the end, also to complete --count."
+)
+@click.option("--timeout", type=Duration(), help="Stop when no message has arrived for this long.")
+@click.option("--filter", "filter", help="Only messages that match; evaluated by the broker.")
+@click.option("-f", "--format", "format", help="Format string: %t %p %o %k %v %h %T %d ...")
+@click.option(
+    "-J",
+    "as_json",
+    is_flag=True,
+    help="Print each message as one line of JSON, which `pub -J` accepts.",
+)
+@click.option("--decode", is_flag=True, help="Print values in msgpack, Avro ... as JSON.")
+@click.option("--raw", is_flag=True, help="Print only the bytes of the values, without separators.")
+@click.option(
+    "--output", type=click.Choice(["text", "json"]), default="text", help="json: same as -J."
+)
 @server_options
 def command(
     target: Target,
@@ -79,12 +90,12 @@ def command(
     last: int | None,
     **keywords: Any,
 ) -> int:
-    """Print the messages of TOPIC: from its beginning to its end, or on and on with --follow.
+    """Print the messages of TOPIC, from start to end. With --follow, wait for new ones.
 
-    Without --group, --reader or --live nothing is changed by it: anybody may look. On a terminal
-    each message is shown with its offset, time and key; in a pipe just the values, a line each, as
-    they were published: compression is undone, and a format only with --decode. Ctrl-C ends it and
-    tells how many there were.
+    Reading changes nothing, unless --group or --reader is given. On a terminal each message is
+    shown with its offset, time and key. In a pipe only the values are printed, one per line, as
+    they were published: they are decompressed, and decoded only with --decode. Ctrl-C stops and
+    prints how many messages there were.
 
     \b
     Examples:
@@ -104,14 +115,15 @@ def command(
     if sum(map(bool, (wanted.group, wanted.reader, wanted.live))) > 1:
         raise click.UsageError("choose one of --group, --reader and --live")
     if wanted.live and wanted.start is not None:
-        raise click.UsageError("--live begins now; leave --from and --last out")
+        raise click.UsageError("--live starts with new messages; do not use --from or --last")
     if sum(map(bool, (format, as_json, raw))) > 1:
         raise click.UsageError("choose one of -f, -J and --raw")
     if wanted.start == "committed" and not (wanted.reader or wanted.group):
-        raise click.UsageError("--from committed is where a --reader of a name stands: name it")
+        raise click.UsageError("--from committed needs a named reader: add --reader NAME")
     if not wanted.live and any(letter in topic for letter in "*>"):
         raise click.UsageError(
-            f"a pattern is for --live; `flintmq topic ls '{topic}'` lists topics, to read one each"
+            "a pattern works only with --live; list the topics with `flintmq topic ls "
+            f"'{topic}'`, and read them one by one"
         )
     tally = Tally()
     write = _writer(format, as_json or output == "json", decode, raw)
@@ -128,8 +140,9 @@ def command(
         tally.tell(topic)
     if not tally.count and wanted.filter is not None and "value" in wanted.filter:
         click.echo(
-            "flintmq: no message fits; `value` has fields where the format is known: by `pub "
-            "--format json`, or `topic add --format json`",
+            "flintmq: no message matches; a filter can read fields of `value` only if the "
+            "format is known: publish with `pub --format json`, or create the topic with "
+            "`topic add --format json`",
             err=True,
         )
     return 0
@@ -138,7 +151,7 @@ def command(
 def _writer(
     format: str | None, as_json: bool, decode: bool, raw: bool
 ) -> Callable[[Message], bytes]:
-    """How a message looks."""
+    """How a message is printed."""
     value = for_people if decode else published
     if format is not None:
         try:
@@ -163,7 +176,7 @@ def _writer(
 
 
 def pretty(message: Message, *, colour: bool = True) -> bytes:
-    """For people: the facts dimmed, and nothing in a value that could upset a terminal."""
+    """For people: metadata is dimmed, and control characters in values are escaped."""
     where = message.topic if not message.partition else f"{message.topic}/{message.partition}"
     facts = [where, "" if message.offset is None else f"#{message.offset}"]
     facts.append(message.time.astimezone().strftime("%H:%M:%S.%f")[:-3])
@@ -206,7 +219,7 @@ async def _receive(
 
 @asynccontextmanager
 async def _telling_of_the_connection(mq: Client, wanted: Wanted) -> AsyncIterator[None]:
-    """Who waits for messages hears that none can come, and when they can again."""
+    """Reports on stderr when the connection is lost and when it is back."""
     if wanted.follow or wanted.live:
         lost_at = 0.0
 
@@ -214,12 +227,12 @@ async def _telling_of_the_connection(mq: Client, wanted: Wanted) -> AsyncIterato
         def lost(error: Disconnected) -> None:
             nonlocal lost_at
             lost_at = monotonic()
-            click.echo(f"flintmq: the broker went away ({error.cause}); trying again", err=True)
+            click.echo(f"flintmq: connection lost ({error.cause}); reconnecting", err=True)
 
         @mq.on_reconnect
         def back() -> None:
             after = age(monotonic() - lost_at)
-            click.echo(f"flintmq: the broker is back after {after}", err=True)
+            click.echo(f"flintmq: reconnected after {after}", err=True)
 
     yield
 
@@ -231,8 +244,8 @@ async def _print(
     messages: Sequence[Message],
     tally: Tally,
 ) -> int:
-    """Print messages and settle those that have left; how many of them. The rest is given back, at
-    an early end or when the reader is slow, but for what is written by half."""
+    """Print messages and settle those that were written; returns how many. The rest is returned to
+    the group at an early end or when the reader is slow, except for partly written lines."""
     waiting, lines = messages, [write(message) for message in messages]
     began = kept = monotonic()
     count = 0

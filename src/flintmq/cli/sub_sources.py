@@ -1,4 +1,4 @@
-"""Where `sub` takes messages from, and what becomes of those that were printed, or were not."""
+"""Where `sub` reads messages from, and what happens to those that were printed, or were not."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class Wanted:
 
 class Source(Protocol):
     is_settling: bool
-    """Whether what is printed counts as done: then no more is asked for than is printed soon."""
+    """Whether printing settles a message: then no more is requested than will be printed soon."""
 
     async def take(self, most: int, timeout: float | None) -> Sequence[Message]:
-        """So many at most, waiting so long at most: messages, none when there are none."""
+        """Up to `count` messages, waiting up to `timeout`; empty if there are none."""
 
     async def settle(self, messages: Sequence[Message]) -> None:
-        """These were printed."""
+        """These messages were printed."""
 
     async def give_back(self, messages: Sequence[Message]) -> None:
-        """These were not."""
+        """These messages were not printed."""
 
     async def keep(self, messages: Sequence[Message]) -> None:
-        """These are being printed still."""
+        """These messages are still being printed."""
 
 
 @asynccontextmanager
@@ -84,13 +84,14 @@ async def opened(mq: Client, wanted: Wanted) -> AsyncIterator[Source]:
 
 
 async def _newest(mq: Client, wanted: Wanted, count: int) -> int | dict[int, int]:
-    """Where the last so many begin; by partition, those that were published last over all."""
+    """Where the last N messages start, by partition: those published last over all partitions."""
     stats = await mq.topic_stats(wanted.topic)
     if not stats.partitions:
         return max(stats.first_offset, stats.next_offset - count)
     if wanted.group is not None:
         raise InvalidRequest(
-            f"{wanted.topic} has partitions: a group begins at a time there, such as --from -5m"
+            f"{wanted.topic} has partitions, so a group cannot start at an offset; use a "
+            "time such as --from -5m"
         )
     ends = {number: part.next_offset for number, part in enumerate(stats.partitions)}
     found: list[Message] = []
@@ -108,7 +109,7 @@ async def _newest(mq: Client, wanted: Wanted, count: int) -> int | dict[int, int
 
 
 class OfAnybody:
-    """A reader without a name, or a live feed: nothing is changed by looking."""
+    """An anonymous reader, or a live subscription: reading changes nothing."""
 
     is_settling = False
 
@@ -123,14 +124,14 @@ class OfAnybody:
         await asyncio.sleep(0)
 
     async def give_back(self, messages: Sequence[Message]) -> None:
-        """Nobody was kept from them."""
+        """Nothing to return: no lease was taken."""
 
     async def keep(self, messages: Sequence[Message]) -> None:
-        """Nobody takes them away."""
+        """Nothing to extend: no lease was taken."""
 
 
 class OfReader(OfAnybody):
-    """A reader with a name, which goes on behind what was printed."""
+    """A named reader, which advances past the messages that were printed."""
 
     is_settling = True
 
@@ -145,7 +146,7 @@ class OfReader(OfAnybody):
 
 
 class OfGroup:
-    """A member of a queue group: what is printed is acknowledged."""
+    """A member of a queue group: printed messages are acknowledged."""
 
     is_settling = True
 

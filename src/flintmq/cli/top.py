@@ -1,4 +1,4 @@
-"""`flintmq top`: topics and groups as they move, in a terminal."""
+"""`flintmq top`: a live view of topics and groups in the terminal."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ T = TypeVar("T")
 
 @click.command("top")
 @click.argument("pattern", default=">")
-@click.option("--interval", type=Duration(), default=2.0, help="How often to look.  [2s]")
-@click.option("--once", is_flag=True, help="Look once, print it and end: for scripts.")
+@click.option("--interval", type=Duration(), default=2.0, help="Refresh interval.  [2s]")
+@click.option("--once", is_flag=True, help="Print once and exit: for scripts.")
 @output_option
 @server_options
 def command(target: Target, pattern: str, interval: float, once: bool, output: str) -> int:
-    """Topics and groups, with rates and lag, as they are now; q ends it.
+    """Live view of topics and groups with rates and lag. Press q to quit.
 
-    The busiest topics and the groups that are furthest behind come first. Rates are between two
-    looks. Of more than 500 topics the busiest are looked at each time, and the others in turn; a
-    PATTERN such as 'orders.>' says which topics. --once prints one look at all of them as text, or
-    as JSON, with the broker's rates of ten seconds.
+    The busiest topics and the groups with the largest lag come first. Rates are measured
+    between two refreshes. With more than 500 topics, the busiest are refreshed each time and
+    the others in turn. Use a PATTERN such as 'orders.>' to select topics. --once prints all of
+    them once, as text or JSON, with the broker's ten-second rates.
 
     \b
     Examples:
@@ -54,11 +54,11 @@ def command(target: Target, pattern: str, interval: float, once: bool, output: s
       flintmq top --once --output json
     """
     if output == "json" and not once:
-        raise click.UsageError("--output json is one look: add --once")
+        raise click.UsageError("--output json needs --once")
     if not once and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("there is no terminal to draw on: use --once")
+        raise click.UsageError("no terminal to draw on; use --once")
     if interval < 0.1:
-        raise click.UsageError("--interval is at least 100ms")
+        raise click.UsageError("--interval must be at least 100ms")
     if not once:
         with _keys_as_pressed():
             run_async(_watch(target, pattern, interval))
@@ -85,7 +85,7 @@ def command(target: Target, pattern: str, interval: float, once: bool, output: s
 
 
 async def _each(work: Callable[[str], Awaitable[T]], names: Sequence[str]) -> list[T]:
-    """Of many topics, some at a time; one that is deleted meanwhile is left out."""
+    """Statistics of many topics, a few at a time; topics deleted meanwhile are left out."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str) -> T | None:
@@ -99,7 +99,7 @@ async def _each(work: Callable[[str], Awaitable[T]], names: Sequence[str]) -> li
 
 
 async def look(mq: Client, pattern: str, before: Snapshot | None = None, most: int = 0) -> Snapshot:
-    """What there is now: of all topics, or of `most`, and of the others what was seen before."""
+    """A snapshot: of all topics, or of `most` with earlier values for the others."""
     names = await mq.topics(pattern)
     wanted = names if not most or len(names) <= most else to_look_at(names, before, most)
     topics: list[TopicStats] = await _each(mq.topic_stats, wanted)
@@ -119,7 +119,7 @@ async def look(mq: Client, pattern: str, before: Snapshot | None = None, most: i
 
 
 def to_look_at(names: Sequence[str], before: Snapshot | None, most: int) -> list[str]:
-    """The busiest that are known, half of what we may; then those not seen for longest."""
+    """The busiest known topics for half of the budget, then those not refreshed for longest."""
     if before is None:
         return list(names[:most])
     present = set(names)
@@ -132,7 +132,7 @@ def to_look_at(names: Sequence[str], before: Snapshot | None, most: int) -> list
 
 @contextmanager
 def _keys_as_pressed() -> Iterator[None]:
-    """The terminal is as before afterwards."""
+    """Restores the terminal afterwards."""
     import termios
     import tty
 
@@ -180,12 +180,12 @@ async def _draw(target: Target, pattern: str, interval: float, resized: asyncio.
         now = await look(mq, pattern, None, TOPICS_MAX)
         with Live(console=console(), screen=True, auto_refresh=False) as live:
             while True:
-                note = f"every {interval:g} s; q ends it"
+                note = f"every {interval:g} s; q to quit"
                 try:
                     if before is not None:
                         now = await look(mq, pattern, before, TOPICS_MAX)
                 except (Disconnected, OutcomeUnknown, TimeoutError) as error:
-                    note = f"the broker does not answer: {error}"
+                    note = f"no answer from the broker: {error}"
                 shown = before if before is not now else None
                 height = live.console.size.height
                 live.update(screen(target.url, now, shown, height=height, note=note), refresh=True)

@@ -1,4 +1,4 @@
-"""What `flintmq top` shows: two tables, as many rows as fit. Pure; the time is an argument."""
+"""The screen of `flintmq top`: two tables, as many rows as fit. Pure; the time is an argument."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Snapshot:
     topics: Sequence[TopicStats]
     groups: Sequence[GroupStats]
     topic_count: int
-    """Of all that match: of very many, only those of `topics` were looked at so far."""
+    """Number of topics that match; of very many, only `topics` were read so far."""
     seen_at: Mapping[str, float] = field(default_factory=dict)
-    """Of topics that were looked at earlier than `at`: when."""
+    """Topics that were read before `at`: when."""
 
     def seconds_since(self, before: Snapshot | None, topic: str) -> float:
-        """Between the looks at this topic in both; 0 where there was but one."""
+        """Seconds between the two readings of this topic; 0 if there was only one."""
         if before is None:
             return 0.0
         return self.seen_at.get(topic, self.at) - before.seen_at.get(topic, before.at)
@@ -59,7 +59,7 @@ class GroupLine:
 
 
 def topic_lines(now: Snapshot, before: Snapshot | None) -> list[TopicLine]:
-    """The busiest first. Rates are between two snapshots; of the first, the broker's own."""
+    """The busiest first. Rates are between two snapshots; the first one has the broker's own."""
     known = {} if before is None else {one.id: one for one in before.topics}
     lines = []
     for one in now.topics:
@@ -78,7 +78,7 @@ def topic_lines(now: Snapshot, before: Snapshot | None) -> list[TopicLine]:
 
 
 def group_lines(now: Snapshot, before: Snapshot | None) -> list[GroupLine]:
-    """Those that are furthest behind first."""
+    """The largest lag first."""
     known = {} if before is None else {(one.topic, one.name): one for one in before.groups}
     lines = []
     for one in now.groups:
@@ -102,7 +102,7 @@ def group_lines(now: Snapshot, before: Snapshot | None) -> list[GroupLine]:
 
 
 def short(count: float) -> str:
-    """`999`, `12.3k`, `4.56M`: six letters at most."""
+    """`999`, `12.3k`, `4.56M`: at most six characters."""
     for least, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if count >= least:
             scaled = count / (1e3 if unit == "k" else least)
@@ -113,7 +113,7 @@ def short(count: float) -> str:
 def screen(
     server: str, now: Snapshot, before: Snapshot | None, *, height: int | None, note: str = ""
 ) -> Group:
-    """What is drawn; with a height, as many rows of both tables as it has lines for."""
+    """The screen; with a height, as many rows of both tables as fit."""
     from rich.console import Group
     from rich.text import Text
 
@@ -153,7 +153,7 @@ def _group_row(one: GroupLine) -> tuple[str, ...]:
 
 
 def _shares(height: int | None, topics: int, groups: int) -> tuple[int, int]:
-    """How many rows each table gets; what one does not need is the other's."""
+    """How many rows each table gets; rows that one does not need go to the other."""
     if height is None:
         return topics, groups
     room = max(2, height - 10)  # headings, empty lines, two lines that say how many more, the note

@@ -1,4 +1,4 @@
-"""`flintmq topic`: list, look at, make, change, empty and delete topics."""
+"""`flintmq topic`: list, inspect, create, change, purge and delete topics."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .sub import pretty
 
 AT_ONCE = 64
 NONE = "none"
-"""How to say on the command line that there is no limit."""
+"""The word for "no limit" on the command line."""
 
 
 @click.group("topic", cls=CommandGroup)
 def command() -> None:
-    """List, look at, make, change, empty and delete topics.
+    """List, inspect, create, change, purge and delete topics.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ def command() -> None:
 
 
 async def _stats(mq: Client, names: list[str]) -> list[TopicStats]:
-    """Of many topics, some at a time; one that is deleted meanwhile is left out."""
+    """Statistics of many topics, a few at a time; topics deleted meanwhile are left out."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str) -> TopicStats | None:
@@ -57,7 +57,7 @@ async def _stats(mq: Client, names: list[str]) -> list[TopicStats]:
 @output_option
 @server_options
 def ls(target: Target, pattern: str, output: str) -> int:
-    """Topics by name, with what they hold and how fast it comes and goes.
+    """List topics with message counts, sizes and rates.
 
     \b
     Examples:
@@ -74,7 +74,7 @@ def ls(target: Target, pattern: str, output: str) -> int:
         print_json([plain(one) for one in found])
     else:
         if not found:
-            hint(f"no topic matches {pattern}; `flintmq topic add NAME` makes one")
+            hint(f"no topic matches {pattern}; create one with `flintmq topic add NAME`")
         print_table(
             ["TOPIC", "MESSAGES", "SIZE", "FIRST", "NEXT", "IN/S", "OUT/S", "READERS"],
             [
@@ -99,7 +99,7 @@ def ls(target: Target, pattern: str, output: str) -> int:
 @output_option
 @server_options
 def info(target: Target, topic: str, output: str) -> int:
-    """Everything about one topic: options, figures, groups.
+    """Show the options, statistics and groups of a topic.
 
     \b
     Examples:
@@ -165,23 +165,27 @@ def _or_none(kind: Any) -> Any:
 
 _WHOLE = _or_none(click.IntRange(min=1))
 _OPTIONS: list[tuple[str, Any, str]] = [
-    ("retention_count", _WHOLE, "Keep so many messages."),
-    ("retention_bytes", _or_none(Size()), "Keep so many bytes: 1000, 64KiB, 10GB."),
-    ("retention_age", _or_none(Duration()), "Keep messages so long."),
-    ("ttl", _or_none(Duration()), "Nobody gets a message that is older."),
-    ("max_message_bytes", _or_none(Size()), "The largest message."),
-    ("rate_limit", _or_none(click.FloatRange(0.001, 1e9)), "Messages a second to groups, at most."),
-    ("rate_burst", _WHOLE, "How many at once after a rest."),
-    ("max_deliveries", _WHOLE, "Then it is a dead letter."),
-    ("dead_letter_topic", click.STRING, "Where dead letters go."),
-    ("keep_until_settled", click.BOOL, "Keep what a group has not settled."),
-    ("overflow", click.Choice(get_args(Overflow)), "What a full topic does."),
-    ("storage", click.Choice(get_args(Storage)), "In memory, or on disk."),
-    ("partitions", _WHOLE, "A row of so many topics."),
-    ("format", click.Choice(["json", "msgpack", "avro", "text", "raw"]), "Of the values."),
-    ("compression", click.STRING, "gzip, zstd, lz4."),
-    ("magic_header", click.STRING, "What values begin with: flint, tmq, none."),
-    ("schema", click.File(), "A file with the Avro schema of the values."),
+    ("retention_count", _WHOLE, "Keep at most N messages."),
+    ("retention_bytes", _or_none(Size()), "Keep at most this many bytes: 1000, 64KiB, 10GB."),
+    ("retention_age", _or_none(Duration()), "Delete messages older than this."),
+    ("ttl", _or_none(Duration()), "Messages expire after this time."),
+    ("max_message_bytes", _or_none(Size()), "Maximum message size."),
+    (
+        "rate_limit",
+        _or_none(click.FloatRange(0.001, 1e9)),
+        "Maximum messages per second delivered to groups.",
+    ),
+    ("rate_burst", _WHOLE, "Burst size for --rate-limit."),
+    ("max_deliveries", _WHOLE, "Deliveries before a message becomes a dead letter."),
+    ("dead_letter_topic", click.STRING, "Topic that receives dead letters."),
+    ("keep_until_settled", click.BOOL, "Do not delete messages that a group has not settled."),
+    ("overflow", click.Choice(get_args(Overflow)), "What to do when the topic is full."),
+    ("storage", click.Choice(get_args(Storage)), "Store messages in memory or on disk."),
+    ("partitions", _WHOLE, "Number of partitions."),
+    ("format", click.Choice(["json", "msgpack", "avro", "text", "raw"]), "Format of the values."),
+    ("compression", click.STRING, "Compression of the values: gzip, zstd, lz4."),
+    ("magic_header", click.STRING, "Prefix of stored values: flint, tmq, none."),
+    ("schema", click.File(), "File with the Avro schema of the values."),
 ]
 
 
@@ -205,7 +209,7 @@ def _said(options: dict[str, Any]) -> dict[str, Any]:
 @output_option
 @server_options
 def add(target: Target, topic: str, output: str, **options: Any) -> int:
-    """Make a topic. One that is there with the same options is fine.
+    """Create a topic. Succeeds if it already exists with the same options.
 
     \b
     Examples:
@@ -231,7 +235,7 @@ def add(target: Target, topic: str, output: str, **options: Any) -> int:
 @output_option
 @server_options
 def edit(target: Target, topic: str, output: str, **options: Any) -> int:
-    """Change options of a topic; `none` takes a limit away. Says what was and what is.
+    """Change options of a topic, and print old and new values. `none` removes a limit.
 
     \b
     Examples:
@@ -240,7 +244,7 @@ def edit(target: Target, topic: str, output: str, **options: Any) -> int:
     """
     changes = _said(options)
     if not changes:
-        raise click.UsageError("say what to change, as in --retention-age 30d")
+        raise click.UsageError("pass an option to change, for example --retention-age 30d")
 
     async def work() -> tuple[TopicInfo, TopicInfo]:
         async with target.connect() as mq:
@@ -270,7 +274,7 @@ def _shown(name: str, value: Any) -> str:
 @output_option
 @server_options
 def rm(target: Target, topics: tuple[str, ...], yes: bool, output: str) -> int:
-    """Delete topics with everything in them. There is no way back.
+    """Delete topics and all their messages. This cannot be undone.
 
     \b
     Examples:
@@ -298,10 +302,10 @@ def rm(target: Target, topics: tuple[str, ...], yes: bool, output: str) -> int:
 
 @command.command("peek")
 @click.argument("topic", type=TOPIC)
-@click.option("--from", "start", type=Position(), help="Where to begin.  [earliest]")
-@click.option("--last", is_flag=True, help="The newest ones, in their order.")
-@click.option("--group", type=GROUP, help="What a group would be handed next, in its order.")
-@click.option("--filter", "filter", help="Only those an expression picks.")
+@click.option("--from", "start", type=Position(), help="Where to start.  [earliest]")
+@click.option("--last", is_flag=True, help="The newest messages, oldest of them first.")
+@click.option("--group", type=GROUP, help="Messages the group would receive next, in order.")
+@click.option("--filter", "filter", help="Only messages that match.")
 @click.option("--count", type=click.IntRange(1, 10_000), default=10, show_default=True)
 @output_option
 @server_options
@@ -315,7 +319,7 @@ def peek(
     count: int,
     output: str,
 ) -> int:
-    """Look at a few messages; nothing is changed by it.
+    """Show a few messages, without consuming them.
 
     \b
     Examples:
@@ -327,7 +331,7 @@ def peek(
     if sum((start is not None, last, group is not None)) > 1:
         raise click.UsageError("choose one of --from, --last and --group")
     if filter is not None and (last or group is not None):
-        raise click.UsageError("--filter goes forward from a position: use --from")
+        raise click.UsageError("--filter needs a start position: use --from")
 
     async def read(mq: Client, name: str, where: Any) -> list[Message]:
         async with mq.reader(name, start=where, filter=filter) as reader:
@@ -358,12 +362,12 @@ def peek(
 
 @command.command("purge")
 @click.argument("topic", type=TOPIC)
-@click.option("--before", type=click.IntRange(min=0), help="Only what lies before that offset.")
+@click.option("--before", type=click.IntRange(min=0), help="Only messages before this offset.")
 @yes_option
 @output_option
 @server_options
 def purge(target: Target, topic: str, before: int | None, yes: bool, output: str) -> int:
-    """Drop the messages of a topic; the topic, its options and its groups stay.
+    """Delete the messages of a topic. The topic, its options and its groups stay.
 
     \b
     Examples:
@@ -371,7 +375,7 @@ def purge(target: Target, topic: str, before: int | None, yes: bool, output: str
       flintmq topic purge orders --before 1000 --yes
     """
     what = "all messages" if before is None else f"the messages before offset {before:,}"
-    confirm(f"Drop {what} of {topic}?", yes)
+    confirm(f"Delete {what} of {topic}?", yes)
 
     async def work() -> int:
         async with target.connect() as mq:
@@ -381,12 +385,12 @@ def purge(target: Target, topic: str, before: int | None, yes: bool, output: str
     if output == "json":
         print_json({"topic": topic, "purged": count})
     else:
-        click.echo(f"dropped {many(count, 'message')} of {topic}")
+        click.echo(f"Deleted {many(count, 'message')} of {topic}.")
     return 0
 
 
 def _damaged(stats: TopicStats) -> dict[str, str]:
-    """The messages that the disk has damaged, if there are any."""
+    """The damaged messages of a topic, if there are any."""
     if not stats.damaged:
         return {}
     parts = stats.partitions or [stats]

@@ -1,4 +1,4 @@
-"""The value of a message, as it is printed: as it was published, or as what it stands for. Pure."""
+"""The value of a message as it is printed: as published, or decoded. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORMATS = {
 
 
 class Decoded:
-    """A value as an object that JSON can hold, and how to say it to `publish` again."""
+    """A value as an object that JSON can hold, and the arguments to `publish` it again."""
 
     __slots__ = ("content_type", "format", "value")
 
@@ -34,7 +34,7 @@ def as_bytes(value: Any) -> bytes:
 
 
 def published(message: Message) -> bytes:
-    """The bytes that were published, without compression; those stored where nobody can tell."""
+    """The published bytes, decompressed; the stored bytes if they cannot be decompressed."""
     try:
         return as_bytes(message.unpacked())
     except FlintError:
@@ -42,8 +42,8 @@ def published(message: Message) -> bytes:
 
 
 def decoded(message: Message) -> Decoded | None:
-    """None where it does not decode, or to something JSON has no word for, such as bytes in a list:
-    it would come back as something else."""
+    """None if the value cannot be decoded, or if JSON cannot represent it without loss, for example
+    bytes in a list."""
     said = parse_content_type(message.content_type) if message.content_type else None
     try:
         value = message.decode()
@@ -72,7 +72,7 @@ def _is_json(value: Any) -> bool:
 
 
 def for_people(message: Message, *, decode: bool = True) -> bytes:
-    """Text and JSON as they were published; what is written in another format, as JSON."""
+    """Text and JSON as they were published; other formats as JSON."""
     found = decoded(message) if decode and message.content_type else None
     if found is None or found.format in (None, "json", "text"):
         return published(message)

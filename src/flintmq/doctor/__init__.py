@@ -1,7 +1,7 @@
-"""What a bug report needs, gathered: each finding with a verdict and, where it helps, a remedy.
+"""Collects what a bug report needs: findings with a verdict and, if useful, a remedy.
 
-Reads only, but for a short probe of the disk in a file of its own. Works beside a running broker.
-No secret is ever among the facts.
+Only reads, except for a short disk probe in a temporary file. Works while a broker runs. Findings
+never contain secrets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A bundle for a bug report: the findings and what belongs to them, as a zip file."""
+"""A bundle for a bug report: the findings and related files as a zip file."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LOOPBACK = {"127.0.0.1", "0.0.0.0"}
 
 
 def without_userinfo(text: str) -> str:
-    """URLs without who and the secret before the @."""
+    """URLs without user name and password."""
     return _USERINFO.sub("(secret)@", text)
 
 
 class Redactor:
-    """Puts the same stand-in for the same host, address or path wherever it comes up.
+    """Replaces each host, address or path by the same placeholder everywhere.
 
-    `hosts` are names that are told apart from words only by being known.
+    `hosts` are host names that could not be recognised otherwise.
     """
 
     def __init__(self, hosts: Iterable[str] = ()) -> None:
@@ -47,7 +47,7 @@ class Redactor:
         return _IP6.sub(self._address, text)
 
     def value(self, value: Any) -> Any:
-        """The same for everything inside a value of JSON."""
+        """The same for all strings inside a JSON value."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -72,7 +72,7 @@ class Redactor:
 
 
 def write_bundle(path: Path, report: Report, log_lines: list[str] | None = None) -> None:
-    """Write the zip file, for its owner alone to read: it says a lot about a machine."""
+    """Write the zip file, readable by its owner only: it reveals a lot about a machine."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with (

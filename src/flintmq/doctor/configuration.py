@@ -1,4 +1,4 @@
-"""The configuration: what is wrong with it, and what it says; secrets left out."""
+"""The configuration: its errors and its values, without secrets."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ def look_at_configuration(resolved: Resolved) -> Iterator[Finding]:
         yield bad(
             "configuration",
             "; ".join(problems),
-            "`flintmq config check` tells the same, `flintmq config show` what is in force",
+            "`flintmq config check` lists these errors, `flintmq config show` the settings "
+            "in effect",
             **facts,
         )
     else:
         said = ", ".join(f"{name}={value}" for name, value in shown.items())
-        yield ok("configuration", said or "nothing but defaults", **facts)
+        yield ok("configuration", said or "only defaults", **facts)
     if "tls_cert" in resolved.values:
         yield _certificate(resolved.values["tls_cert"])
     for doubt in resolved.doubts:
-        yield warn("environment", doubt, "correct the name, or unset it")
+        yield warn("environment", doubt, "correct the name, or unset the variable")
 
 
 def _certificate(path: Path) -> Finding:
@@ -44,6 +45,6 @@ def _certificate(path: Path) -> Finding:
     except (OSError, ValueError) as error:
         return bad(
             "certificate",
-            f"{path} cannot be read: {error}",
-            "see that it is a certificate as PEM, and that the broker's user may read it",
+            f"cannot read {path}: {error}",
+            "check that it is a PEM certificate, and that the broker's user may read it",
         )

@@ -1,6 +1,6 @@
-"""The data directory: its disk, how long a sync takes, who uses it, what is in it.
+"""The data directory: its disk, sync latency, the process using it, its contents.
 
-Nothing in it is opened for writing. The probe writes a file of its own, and removes it.
+No file in it is opened for writing. The probe writes a temporary file, and removes it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def look_at_directory(path: Path) -> Iterator[Finding]:
     if not path.is_dir():
         yield bad(
             "data directory",
-            f"{path} is not there",
-            "name the directory that the broker has: --data-dir, or --config with data_dir in it",
+            f"{path} does not exist",
+            "pass the broker's data directory: --data-dir, or --config with data_dir in it",
         )
         return
     try:
@@ -50,15 +50,15 @@ def look_at_directory(path: Path) -> Iterator[Finding]:
     except OSError as error:
         yield bad(
             "data directory",
-            f"{path} cannot be read: {error.strerror}",
-            "run this as the user that the broker runs as",
+            f"cannot read {path}: {error.strerror}",
+            "run this as the broker's user",
         )
         return
     if not names & {MANIFEST, JOURNAL, SEGMENTS}:
         yield warn(
             "data directory",
-            f"{path} holds no data of a broker yet",
-            "if it should, this is the wrong directory",
+            f"{path} contains no broker data yet",
+            "if it should, check that this is the right directory",
         )
     else:
         yield from _contents(path)
@@ -87,7 +87,7 @@ def _contents(path: Path) -> Iterator[Finding]:
     try:
         manifest = read_manifest(LocalFileSystem(path))
     except FlintError as error:
-        yield bad("data directory", f"{files}; {error}", "see what `flintmq log verify` finds")
+        yield bad("data directory", f"{files}; {error}", "run `flintmq log verify`")
         return
     if manifest is None:
         yield ok("data directory", f"{files}; no checkpoint yet", **facts)
@@ -117,7 +117,7 @@ def _sizes(directory: Path, prefix: str) -> list[int]:
 
 
 def _damage(path: Path) -> Iterator[Finding]:
-    """Messages that the broker has found damaged, as far as they are still there."""
+    """Messages that the broker found damaged and that still exist."""
     with suppress(OSError, msgspec.DecodeError, FlintError):
         content = (path / DAMAGE).read_bytes()
         noted = msgspec.json.decode(content, type=dict[str, list[Damage]])
@@ -134,26 +134,26 @@ def _damage(path: Path) -> Iterator[Finding]:
             topics = len({topic for topic, _ in left})
             yield bad(
                 "damaged messages",
-                f"{count:,} messages of {topics:,} topics are damaged on the disk; "
-                f"the first: {left[0][1].cause}",
-                "check the disk; 'messages_damaged' in the log names topics and offsets; restore a "
-                "backup to get them back, or purge the topics up to there, or stop the broker and "
-                "run `flintmq log repair`",
+                f"{count:,} messages in {topics:,} topics are damaged on disk; first: "
+                f"{left[0][1].cause}",
+                "check the disk; 'messages_damaged' in the log names topics and offsets; "
+                "restore a backup to get them back, or purge the topics up to there, or "
+                "stop the broker and run `flintmq log repair`",
                 count=count,
                 topics=topics,
             )
 
 
 def _past(path: Path) -> Iterator[Finding]:
-    """What earlier starts have left, and whether the clock has gone back since."""
+    """What earlier starts have left, and whether the clock went back since."""
     torn = sorted((path / JOURNAL).glob("torn-*"))
     if torn:
         size = sum(file.stat().st_size for file in torn)
         yield warn(
             "torn tails",
-            f"{len(torn)} writes that were not whole ({size:,} bytes) were cut off at a start, the "
+            f"{len(torn)} incomplete writes ({size:,} bytes) were cut off at startup, the "
             f"last is {torn[-1].name}; {TORN}",
-            "remove them once nobody needs them; look for faults of the disk if no crash was seen",
+            "remove them when they are no longer needed; check the disk if there was no crash",
             count=len(torn),
             bytes=size,
         )
@@ -166,9 +166,9 @@ def _past(path: Path) -> Iterator[Finding]:
     if newest > time.time() + CLOCK_SECONDS:
         yield warn(
             "clock of the data",
-            f"files of the data directory are {newest - time.time():,.0f} s in the future",
-            "the clock was set back: the broker's time goes on from its last stamp, and follows "
-            "the clock at 1 %; see to the time service of this machine",
+            f"files in the data directory are {newest - time.time():,.0f} s in the future",
+            "the clock was set back: the broker's time continues from its last timestamp, "
+            "and approaches the clock at 1 %; check the time service of this machine",
         )
 
 
@@ -178,26 +178,26 @@ def _lock(path: Path) -> Finding:
         text = lock.read_text().strip()
         inode = lock.stat().st_ino
     except OSError:
-        return ok("lock", "no broker has ever used this directory")
+        return ok("lock", "not used by any broker so far")
     pid = int(text) if text.isdigit() else None
     locks = _locks()
     holder = None if locks is None else holder_of(inode, locks)
     if holder is not None:
-        return ok("lock", f"a broker uses it: pid {pid or holder}", pid=pid or holder, held=True)
+        return ok("lock", f"in use by a broker: pid {pid or holder}", pid=pid or holder, held=True)
     if pid is not None and Path(f"/proc/{pid}").exists() and locks is None:
-        return ok("lock", f"a broker seems to use it: pid {pid}", pid=pid)
-    return ok("lock", "no broker uses it right now", held=False)
+        return ok("lock", f"probably in use by a broker: pid {pid}", pid=pid)
+    return ok("lock", "not in use right now", held=False)
 
 
 def _locks() -> str | None:
-    """The kernel's list, which may be empty; None where there is none to read."""
+    """The kernel's list of locks, which may be empty; None if it cannot be read."""
     with suppress(OSError):
         return Path("/proc/locks").read_text()
     return None
 
 
 def holder_of(inode: int, locks: str) -> int | None:
-    """The pid that holds a lock on a file, by the kernel's own list; None if none does."""
+    """The pid that holds a lock on a file, by the kernel's list; None if there is none."""
     for line in locks.splitlines():
         parts = line.split()
         if len(parts) >= 6 and parts[1] == "FLOCK" and parts[5].rpartition(":")[2] == str(inode):
@@ -223,16 +223,18 @@ def judge_free(free: int, total: int, inodes: int | None) -> Finding:
     facts = {"free_bytes": free, "total_bytes": total, "free_inodes": inodes}
     remedy = "free some space, move the data directory to a larger disk, or set retention on topics"
     if free < DISK_BYTES_NONE:
-        return bad("disk", f"{what}: publishers are refused, or will be soon", remedy, **facts)
+        return bad("disk", f"{what}: publishes are rejected, or soon will be", remedy, **facts)
     if free < DISK_BYTES_FEW or part < 0.05:
         return warn("disk", what, remedy, **facts)
     if inodes is not None and inodes < 1000:
-        return warn("disk", f"{what}; only {inodes} files more", "remove files nobody needs")
+        return warn(
+            "disk", f"{what}; only {inodes} more files can be created", "remove unneeded files"
+        )
     return ok("disk", what, **facts)
 
 
 def filesystem_of(path: Path) -> tuple[str, str]:
-    """The type of the filesystem, and its options; empty where nobody says."""
+    """The type of the filesystem, and its options; empty if unknown."""
     with suppress(OSError):
         return mounted(str(path.resolve()), Path("/proc/self/mounts").read_text())
     return "", ""
@@ -258,28 +260,28 @@ def judge_filesystem(type: str, options: str) -> Finding:
     if type in FORGETFUL:
         return bad(
             "filesystem",
-            f"{type}, which is in memory: everything is gone with the machine",
+            f"{type} is in memory: all data is lost on a reboot",
             "put the data directory on a disk",
             **facts,
         )
     if type in FAR or type.startswith("fuse"):
         return warn(
             "filesystem",
-            f"{type}: locks and syncs are only as good as the other side makes them",
-            "a local disk with ext4 or xfs is what is tested",
+            f"{type}: locks and syncs are only as reliable as the file server",
+            "use a local disk with ext4 or xfs, which are tested",
             **facts,
         )
     if {"nobarrier", "barrier=0"} & set(options.split(",")):
         return bad(
             "filesystem",
-            f"{type} without barriers: a power cut may take what is acknowledged",
+            f"{type} without barriers: a power failure may lose acknowledged messages",
             "mount it with barriers",
             **facts,
         )
     if type == "overlay":
         return warn(
             "filesystem",
-            "overlay, as inside a container image: the data goes with the container",
+            "overlay, as in a container image: the data is lost with the container",
             "mount a volume for the data directory",
             **facts,
         )
@@ -292,13 +294,13 @@ def _probed(path: Path) -> Finding:
     except OSError as error:
         return warn(
             "sync",
-            f"the probe could not write into the data directory: {error.strerror}",
-            "run this as the user that the broker runs as, and see that there is room",
+            f"the probe cannot write to the data directory: {error.strerror}",
+            "run this as the broker's user, and check that there is free space",
         )
 
 
 def probe(path: Path, count: int = PROBES) -> list[float]:
-    """How long small writes with their sync take, in a file of its own that is gone afterwards."""
+    """Measures small synced writes in a temporary file."""
     name = path / f"doctor-probe-{os.getpid()}"
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     sync = getattr(os, "fdatasync", os.fsync)
@@ -321,24 +323,24 @@ def probe(path: Path, count: int = PROBES) -> list[float]:
 def judge_syncs(taken: list[float]) -> Finding:
     median, worst = statistics.median(taken), max(taken)
     what = (
-        f"a write of {PROBE_BYTES >> 10} KiB with its sync takes {median * 1000:.2f} ms (median of "
-        f"{len(taken)}; {worst * 1000:.2f} at most), by a probe in the data directory"
+        f"a synced write of {PROBE_BYTES >> 10} KiB takes {median * 1000:.2f} ms (median "
+        f"of {len(taken)}; maximum {worst * 1000:.2f}), measured in the data directory"
     )
     facts = {"median_seconds": median, "worst_seconds": worst, "count": len(taken)}
     if median > SLOW_SECONDS:
         return warn(
             "sync",
             what,
-            "every acknowledged publish waits for that: use a faster disk, or a policy other than "
-            "fsync=always if losing the last moments is allowed",
+            "every acknowledged publish waits for this: use a faster disk, or a policy "
+            "other than fsync=always if losing the last moments is acceptable",
             **facts,
         )
     if median < TOO_GOOD_SECONDS:
         return warn(
             "sync",
-            f"{what}; no disk is that fast",
-            "the disk, its controller or the hypervisor may not write through: ask what a power "
-            "cut would take",
+            f"{what}; no disk is this fast",
+            "the disk, controller or hypervisor may ignore syncs: check what survives a "
+            "power failure",
             **facts,
         )
     return ok("sync", what, **facts)

@@ -1,4 +1,4 @@
-"""A finding: what was looked at, whether it is well, what to do if not. Pure."""
+"""A finding: what was checked, the verdict, and a remedy if there is a problem. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Report(msgspec.Struct):
 
     @property
     def exit_code(self) -> int:
-        """0 if all is well, 1 if something should be looked at, 2 if something is wrong."""
+        """0: no problems, 1: warnings, 2: errors."""
         return max((_ORDER[one.verdict] for one in self.findings), default=0)
 
     def text(self) -> str:

@@ -22,7 +22,7 @@ PACKAGES = (
 MEMORY_BYTES_FEW = 256 << 20
 FILES_FEW = 4096
 BUILT = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
-"""No clock that is right shows a time before this."""
+"""A correct clock shows no time before this."""
 
 
 def look_at_machine() -> Iterator[Finding]:
@@ -34,7 +34,7 @@ def look_at_machine() -> Iterator[Finding]:
         libc=" ".join(platform.libc_ver()),
         container=Path("/.dockerenv").exists() or Path("/run/.containerenv").exists(),
     )
-    yield ok("processors", f"{os.cpu_count()} of them, {usable_processors()} for this process")
+    yield ok("processors", f"{os.cpu_count()} CPUs, {usable_processors()} usable by this process")
     if (found := memory()) is not None:
         yield judge_memory(*found)
     if (limit := open_files()) is not None:
@@ -57,7 +57,7 @@ def versions(ours: str, installed: dict[str, str | None]) -> Iterator[Finding]:
     if "uvloop" in missing and sys.platform != "win32":
         yield warn(
             "packages",
-            f"{shown}; uvloop is not installed, the broker is slower without it",
+            f"{shown}; uvloop is not installed, and the broker is slower without it",
             remedy("uvloop"),
             **facts,
         )
@@ -72,7 +72,7 @@ def usable_processors() -> int:
 
 
 def memory() -> tuple[int, int, int | None] | None:
-    """Bytes in all, free ones, and what the container may have; None where nobody says."""
+    """Total bytes, free bytes, and the container's limit; None if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         facts = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if ":" in line}
@@ -94,14 +94,14 @@ def memory() -> tuple[int, int, int | None] | None:
 def judge_memory(total: int, free: int, limit: int | None) -> Finding:
     what = f"{free >> 20:,} MiB free of {total >> 20:,} MiB"
     if limit is not None:
-        what += f"; this container may have {limit >> 20:,} MiB"
+        what += f"; this container is limited to {limit >> 20:,} MiB"
     facts = {"total_bytes": total, "free_bytes": free, "limit_bytes": limit}
     if min(free, limit or free) < MEMORY_BYTES_FEW:
         return warn(
             "memory",
             what,
-            "a broker under load needs some 256 MiB: give it more, or lower checkpoint_bytes and "
-            "what topics keep in memory",
+            "a broker under load needs about 256 MiB: give it more, or lower "
+            "checkpoint_bytes and what topics keep in memory",
             **facts,
         )
     return ok("memory", what, **facts)
@@ -121,12 +121,13 @@ def open_files() -> tuple[int, int] | None:
 
 
 def judge_files(soft: int, hard: int) -> Finding:
-    what = f"{soft:,} open files, up to {hard:,}"
+    what = f"limit {soft:,} open files, can be raised to {hard:,}"
     if hard < FILES_FEW:
         return warn(
             "ulimit",
             what,
-            "each connection needs one: raise it (ulimit -Hn, LimitNOFILE= of a unit)",
+            "each connection needs one: raise the limit (ulimit -Hn, LimitNOFILE= in a "
+            "systemd unit)",
             soft=soft,
             hard=hard,
         )
@@ -138,8 +139,8 @@ def judge_clock(now: float) -> Finding:
     if now < BUILT:
         return warn(
             "clock",
-            f"it says {shown}, which is long past",
-            "set the clock: times of messages, ttl and delays come from it",
+            f"the clock says {shown}, which is far in the past",
+            "set the clock: timestamps, ttl and delays depend on it",
         )
     return ok("clock", f"{shown} (UTC)", zone=time.tzname[0])
 

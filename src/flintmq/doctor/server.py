@@ -19,7 +19,7 @@ ANSWER_SECONDS = 5.0
 
 
 async def look_at_server(url: str, connect: Callable[[], Client]) -> Finding:
-    """Connect, and ask for the list of topics. `connect` brings keys and certificates."""
+    """Connect, and list the topics. `connect` supplies keys and certificates."""
     shown = without_userinfo(url)
     began = time.perf_counter()
     try:
@@ -29,7 +29,7 @@ async def look_at_server(url: str, connect: Callable[[], Client]) -> Finding:
         return bad(
             "server",
             f"{shown} did not answer within {ANSWER_SECONDS:g} s",
-            "is the broker running there, and does a firewall let one through?",
+            "check that the broker is running there, and that no firewall blocks it",
         )
     except (FlintError, OSError) as error:
         return bad("server", f"{shown}: {without_userinfo(str(error))}", _remedy(error))
@@ -44,12 +44,12 @@ async def look_at_server(url: str, connect: Callable[[], Client]) -> Finding:
         except (TimeoutError, FlintError) as error:
             return warn(
                 "server",
-                f"{shown} takes connections, but does not answer: {error or 'no answer in time'}",
-                "see its log; it may be stopping, or waiting for its disk",
+                f"{shown} accepts connections, but does not answer: {error or 'no answer in time'}",
+                "check its log; it may be stopping, or waiting for its disk",
             )
     finally:
         await client.close()
-    seen = "it shows us no topics" if topics is None else f"{topics:,} topics"
+    seen = "no permission to list topics" if topics is None else f"{topics:,} topics"
     what = f"{shown} answers, connected in {connected * 1000:.0f} ms; {seen}"
     return ok("server", what, seconds=connected, topics=topics)
 
@@ -57,17 +57,20 @@ async def look_at_server(url: str, connect: Callable[[], Client]) -> Finding:
 def _remedy(error: Exception) -> str:
     match error:
         case NotAuthenticated():
-            return "it runs, and asks for a key: give one with --api-key-file"
+            return "it is running and requires a key: pass one with --api-key-file"
         case TlsFailed():
-            return "see --tls-ca, and --tls-cert with --tls-key where it asks for a certificate"
-    return "is the broker running there?"
+            return (
+                "check --tls-ca; if the broker requires a client certificate, pass --tls-cert "
+                "and --tls-key"
+            )
+    return "check that the broker is running there"
 
 
 EXPIRY_DAYS_FEW = 14.0
 
 
 async def look_at_certificate(url: str) -> Finding:
-    """The certificate that the first host of a flints:// URL shows, whoever has signed it."""
+    """The certificate of the first host of a flints:// URL, whoever signed it."""
     host, port = parse_addresses(url)[0]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -76,7 +79,9 @@ async def look_at_certificate(url: str) -> Finding:
         async with asyncio.timeout(ANSWER_SECONDS):
             _, writer = await asyncio.open_connection(host, port, ssl=context)
     except (OSError, TimeoutError) as error:
-        return bad("certificate", f"no TLS at {host}:{port}: {error}", "is TLS switched on there?")
+        return bad(
+            "certificate", f"no TLS at {host}:{port}: {error}", "check that TLS is enabled there"
+        )
     try:
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     finally:
@@ -88,10 +93,12 @@ def judge_certificate(certificate: Certificate, now: float) -> Finding:
     until = datetime.fromtimestamp(certificate.not_after, UTC).date().isoformat()
     days = (certificate.not_after - now) / 86_400
     if days < 0:
-        return bad("certificate", f"it expired on {until}: clients refuse it", "renew it")
+        return bad("certificate", f"expired on {until}: clients reject it", "renew it")
     if certificate.not_before > now:
-        return bad("certificate", "it is not valid yet", "see to the clocks of both sides")
-    what = f"valid until {until}, {days:,.0f} days more"
+        return bad("certificate", "not valid yet", "check the clocks of both machines")
+    what = f"valid until {until}, {days:,.0f} days left"
     if days < EXPIRY_DAYS_FEW:
-        return warn("certificate", what, "renew it in time; SIGHUP has it taken up", days=days)
+        return warn(
+            "certificate", what, "renew it in time; send SIGHUP to load the new one", days=days
+        )
     return ok("certificate", what, days=days)

@@ -1,7 +1,7 @@
-"""What the broker's time goes to: a small sampling profiler that is part of the broker.
+"""A small sampling profiler for the broker's CPU time.
 
-`flintmq serve --profile FILE` switches it on. It needs nothing installed and no privileges; where
-`py-spy` can be had, that sees more (time spent in C) and costs the broker less.
+`flintmq serve --profile FILE` enables it. It needs no extra package and no privileges. `py-spy`, if
+available, sees more (time spent in C) and costs the broker less.
 """
 
 from __future__ import annotations

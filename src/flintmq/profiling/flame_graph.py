@@ -1,4 +1,4 @@
-"""A flame graph as an SVG that needs nothing else: no script, no fonts, no network. Pure.
+"""A flame graph as a self-contained SVG: no script, no fonts, no network. Pure.
 
 +--------------------------------+
 | all                            |   a frame is as wide as its part of the time; what it called
@@ -22,9 +22,9 @@ WIDTH = 1200
 ROW = 18
 MARGIN = 10
 CHARACTER = 6.6
-"""About how wide a character of the labels is."""
+"""Approximate width of a label character."""
 NARROWEST = 0.4
-"""Frames that would be narrower are left out; the time they took is their parents' still."""
+"""Narrower frames are left out; their time still counts for their parents."""
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ def _draw(
     unit: str,
     drawn: list[str],
 ) -> int:
-    """Draw a frame and what is below it; how deep that goes."""
+    """Draw a frame and its children; returns the depth."""
     y = top + depth * ROW
     part = frame.weight / total if total else 0.0
     name = _shown(frame.name)
@@ -108,7 +108,7 @@ def _draw(
 
 
 def shortened(name: str, room: int) -> str:
-    """As much of a dotted name as there is room for: its end says more than its beginning."""
+    """As much of a dotted name as fits: its end says more than its beginning."""
     while len(name) > room and "." in name.strip("."):
         name = name.lstrip(".").partition(".")[2]
     return name if len(name) <= room else f"{name[: room - 1]}…"
@@ -123,7 +123,7 @@ def _amount(weight: int, unit: str) -> str:
 
 
 def _colour(name: str) -> str:
-    """Ours are warm, other people's cool; the same name has the same colour in every picture."""
+    """Our functions are warm colours, others cool; a name has the same colour in every picture."""
     number = blake2b(name.encode(errors="replace"), digest_size=2).digest()
     if name.startswith("flintmq"):
         return f"hsl({18 + number[0] % 30},{78 + number[1] % 15}%,{62 + number[1] % 14}%)"

@@ -1,12 +1,12 @@
-"""The profiler that samples this process, and writes a file.
+"""The profiler: samples this process, and writes a file.
 
-A timer of the CPU time that the process uses (SIGPROF) interrupts the main thread, which looks at
-itself and at the others there and then. A thread that only looks would see the broker where it lets
-others run, which is where it waits. That is what is left where the profiler does not begin in the
-main thread.
+A timer on the CPU time of the process (SIGPROF) interrupts the main thread, which then samples all
+threads. A separate sampling thread would see the broker only where it releases the GIL, which is
+where it waits. It is the fallback if the profiler is not started in the main thread.
 
-A sample is weighed by the CPU time the thread has used since the last one, so who waits weighs
-nothing. Where that cannot be asked (it is Linux's), each sample weighs the time between two.
+A sample is weighted by the CPU time that the thread used since the last one, so a waiting thread
+weighs nothing. Without per-thread CPU clocks (they are Linux-specific), each sample weighs the time
+between two samples.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .flame_graph import flame_graph
 from .stacks import DEPTH_MAX, Stack, Stacks
 
 HERTZ = 97
-"""Odd, so that it does not keep step with what happens a hundred times a second."""
+"""Odd, so that it is not in step with what happens a hundred times a second."""
 
 SWITCH_SECONDS = 0.0005
-"""How long whoever runs may go on before the thread that looks has its turn."""
+"""How long the running thread may continue before the sampling thread gets its turn."""
 
 _IS_LINUX = sys.platform == "linux"
 
@@ -54,7 +54,7 @@ class Profiler:
 
     def start(self) -> None:
         if not self.path.absolute().parent.is_dir():  # told now, not after a day of sampling
-            raise InvalidRequest(f"there is no directory for the profile {self.path}; make it")
+            raise InvalidRequest(f"directory of the profile {self.path} does not exist; create it")
         self._began = time.monotonic()
         for thread in threading.enumerate():  # what they have used before is not ours to tell
             if thread.native_id is not None:
@@ -81,7 +81,7 @@ class Profiler:
 
     @property
     def overhead(self) -> float:
-        """The part of one core that sampling has taken."""
+        """The share of one core that sampling took."""
         return self._own_seconds / max(1e-9, time.monotonic() - self._began)
 
     def summary(self) -> list[str]:
@@ -97,7 +97,8 @@ class Profiler:
         ]
 
     def write(self) -> None:
-        """Write what was found so far: an SVG, or text for other tools if it is not named .svg."""
+        """Write the profile so far: an SVG, or text for other tools if the name does not end in
+        .svg."""
         with self._lock:
             if self.path.suffix == ".svg":
                 text = flame_graph(self.stacks, "FlintMQ", self.summary())
@@ -124,7 +125,7 @@ class Profiler:
             next_at = max(next_at + self._seconds, time.monotonic())
 
     def sample(self, interrupted: FrameType | None = None) -> None:
-        """Look at every thread: at this one by where it was interrupted, if it was."""
+        """Sample every thread; this one at the frame where it was interrupted, if it was."""
         here = threading.get_ident()
         frames = sys._current_frames()
         if interrupted is not None:
@@ -150,7 +151,7 @@ class Profiler:
             self._lock.release()
 
     def _weight(self, native_id: int) -> int:
-        """Microseconds of CPU that the thread has used since it was looked at last."""
+        """Microseconds of CPU that the thread used since its last sample."""
         if not _IS_LINUX:
             return round(self._seconds * 1_000_000)
         used = cpu_of_thread(native_id)
@@ -192,5 +193,5 @@ def cpu_of_thread(native_id: int) -> int | None:
 
 
 def hint(pid: int, tell: Callable[[str], object]) -> None:
-    """How to see more."""
-    tell(f"time inside C code shows with: py-spy record --native --pid {pid} --output profile.svg")
+    """How to see more detail."""
+    tell(f"to see time inside C code, run: py-spy record --native --pid {pid} --output profile.svg")

@@ -1,4 +1,4 @@
-"""Stacks and their weights: what a profile is made of. Pure."""
+"""Stacks and their weights: the data of a profile. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REST = "(other stacks)"
 
 
 class Stacks:
-    """Weights by stack. Bounded: once there are too many, what is new is one stack for all."""
+    """Weights by stack. Bounded: when there are too many, new stacks are counted as one."""
 
     def __init__(self, stacks_max: int = STACKS_MAX) -> None:
         self._weights: dict[Stack, int] = {}
@@ -36,11 +36,11 @@ class Stacks:
         return sum(self._weights.values())
 
     def items(self) -> Iterator[tuple[Stack, int]]:
-        """In the order of the alphabet, so that equal frames are neighbours."""
+        """In alphabetical order, so that equal frames are neighbours."""
         yield from sorted(self._weights.items())
 
     def folded(self) -> str:
-        """One line for each stack, as flame graph tools read it: `outer;inner weight`."""
+        """One line per stack, in the format of flame graph tools: `outer;inner weight`."""
         return "".join(
             f"{';'.join(frame.replace(';', ',') for frame in stack)} {weight}\n"
             for stack, weight in self.items()

@@ -116,8 +116,8 @@ def test_help_shows_what_counts_for_this_command() -> None:
     ("arguments", "why"),
     [
         (["--node-id", "none"], "--node-id: hermes_node_id"),
-        (["--client-addr", "no address:x"], "--client-addr: hermes is an address"),
-        (["--metrics-enabled", "perhaps"], "--metrics-enabled: metrics is"),
+        (["--client-addr", "no address:x"], "--client-addr: hermes must be an address"),
+        (["--metrics-enabled", "perhaps"], "--metrics-enabled: metrics must be"),
         (["--client-addr", "0.0.0.0:7600"], "hermes 0.0.0.0:7600 can be reached"),
     ],
 )
