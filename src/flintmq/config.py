@@ -140,6 +140,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         """Every setting with value and source, for JSON; without secrets."""
         return described(msgspec.structs.asdict(self), self.sources)
 
+    def addresses(self) -> dict[str, Address]:
+        """Where the broker listens, by the name of the setting: every one that is an address."""
+        places = {one.name: getattr(self, one.name) for one in SETTINGS if one.is_address}
+        return {name: place for name, place in places.items() if place is not None}
+
     @property
     def keys_path(self) -> Path:
         return self.keys_file or self.data_dir / "keys.json"
@@ -159,6 +164,11 @@ class Setting:
     """Whether its value is never shown."""
     default_text: str = ""
     """The default in words, if its value does not say it."""
+
+    @property
+    def is_address(self) -> bool:
+        """Whether it says where the broker listens."""
+        return isinstance(self.kind, HostPort)
 
     @property
     def flag(self) -> str:

@@ -31,7 +31,7 @@ from .logs import Logs, event
 from .notify import READY, STOPPING, notify, notify_reloading
 from .profiling import Profiler, hint
 from .serde.codec import Codec
-from .servers.front_end import Surroundings, front_ends_of
+from .servers.front_end import Surroundings, configured, front_ends_of
 from .servers.gate import WatchedGate
 from .servers.http.limits import HttpLimits
 from .servers.key_gate import KeyGate, gate_of
@@ -609,8 +609,8 @@ def hosts_of(config: Config) -> frozenset[str] | None:
     """The host names that HTTP accepts without a key; None: any, because TLS checks them."""
     if config.tls_cert is not None:
         return None
-    configured = [config.listen[0], *(() if config.http is None else config.http[:1])]
-    names = [*config.http_hosts, *configured, socket.gethostname()]
+    own = [config.listen[0], *(() if config.http is None else config.http[:1])]
+    names = [*config.http_hosts, *own, socket.gethostname()]
     return frozenset(name.lower().rstrip(".") for name in names)
 
 
@@ -618,8 +618,7 @@ def files_of(config: Config) -> int:
     """Files needed in addition to those for clients."""
     http = 0 if config.http is None else config.http_max_connections
     # What another port takes from the system in one turn, before it is counted.
-    others = sum(place is not None for place in (config.hermes, config.blip))
-    return FILES + http + others * Limits().backlog
+    return FILES + http + len(configured(config)) * Limits().backlog
 
 
 def fitted_to_files(limits: Limits, files: int = FILES) -> Limits:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 
-import msgspec
-
 from .config import BY_NAME, Config
 from .config_kinds import Address, shown_address
 from .errors import InvalidRequest
+from .servers.front_end import FRONT_ENDS
 
 
 class Exposed(InvalidRequest):
@@ -33,29 +32,22 @@ def check_exposure(config: Config, has_keys: bool) -> list[str]:
 
     `has_keys`: whether clients need a key, now or later.
     """
+    has_to_show_a_key = config.auth == "required" or (config.auth == "auto" and has_keys)
+    # The key a front end acts by does not help if it asks its clients for none.
+    asking_nobody = {one.name for one in FRONT_ENDS if not one.asks_for_keys}
     faults = []
-    for name, address in (
-        ("listen", config.listen),
-        ("http", config.http),
-        ("blip", config.blip),
-    ):
-        if address is not None and not is_loopback(address[0]):
-            faults += _faults(config, has_keys, name, address)
-    if config.hermes is not None and not is_loopback(config.hermes[0]):
-        # A key of the front end does not help: it asks nobody, and acts for everybody.
-        faults += _faults(
-            msgspec.structs.replace(config, auth="off"), False, "hermes", config.hermes
-        )
+    for name, address in config.addresses().items():
+        if not is_loopback(address[0]):
+            is_asked = has_to_show_a_key and name not in asking_nobody
+            is_asked = is_asked or config.tls_client_ca is not None
+            faults += _faults(name, address, is_asked, config.tls_cert is not None)
     if faults and not config.insecure:
         raise Exposed(faults)
     return faults
 
 
-def _faults(config: Config, has_keys: bool, name: str, address: Address) -> list[str]:
+def _faults(name: str, address: Address, is_asked: bool, is_encrypted: bool) -> list[str]:
     place = f"{name} {shown_address(address)} can be reached from other machines"
-    is_encrypted = config.tls_cert is not None
-    is_asked = config.auth == "required" or (config.auth == "auto" and has_keys)
-    is_asked = is_asked or config.tls_client_ca is not None
     match is_asked, is_encrypted:
         case True, True:
             return []

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from flintmq.config import Config
+import flintmq.servers
+from flintmq.config import SETTINGS, Config
 from flintmq.exposure import Exposed, check_exposure, is_loopback
+from flintmq.servers.front_end import FRONT_ENDS, Offered
 
+SERVERS = Path(flintmq.servers.__path__[0])
 TLS: dict[str, Any] = {"tls_cert": Path("c"), "tls_key": Path("k")}
 
 
@@ -63,3 +66,32 @@ def test_insecure_allows_it_with_a_warning_for_each_address() -> None:
     warnings = check_exposure(open_wide, has_keys=False)
     assert [warning.split()[0] for warning in warnings] == ["listen", "http"]
     assert check_exposure(config(insecure=True, **TLS), has_keys=True) == []
+
+
+ADDRESSES = [setting.name for setting in SETTINGS if setting.is_address]
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_every_address_a_broker_can_have_is_looked_at(name: str) -> None:
+    inside = {"listen": ("127.0.0.1", 7600)}
+
+    with pytest.raises(Exposed, match=rf"^{name} 0\.0\.0\.0:7 can be reached .*without keys"):
+        check_exposure(config(**{**inside, name: ("0.0.0.0", 7)}), has_keys=False)
+
+
+def test_every_front_end_listens_where_one_of_these_addresses_says() -> None:
+    packages = [path.parent.name for path in SERVERS.glob("*/assembly.py")]
+
+    assert sorted(one.name for one in FRONT_ENDS) == sorted(packages)
+    assert {one.name for one in FRONT_ENDS} | {"listen", "http"} == set(ADDRESSES)
+
+
+@pytest.mark.parametrize("one", FRONT_ENDS, ids=lambda one: one.name)
+def test_keys_count_only_where_clients_are_asked_for_them(one: Offered) -> None:
+    wide: dict[str, Any] = {"listen": ("127.0.0.1", 7600), one.name: ("0.0.0.0", 7), **TLS}
+
+    if one.asks_for_keys:
+        assert check_exposure(config(**wide), has_keys=True) == []
+    else:
+        with pytest.raises(Exposed, match="without keys: anyone can connect"):
+            check_exposure(config(**wide), has_keys=True)

@@ -11,8 +11,8 @@ from socket import AI_PASSIVE, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, getaddrinf
 
 import click
 
-from ..config import SETTINGS, Config
-from ..config_kinds import HostPort, shown_address
+from ..config import BY_NAME, Config
+from ..config_kinds import shown_address
 from ..daemon import run
 from ..errors import Disconnected
 from ..exposure import Exposed, check_exposure
@@ -65,9 +65,8 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
 
 def check_free(config: Config) -> None:
     """Raises if the broker cannot listen on its addresses, before anything is opened."""
-    for setting in SETTINGS:
-        address = getattr(config, setting.name) if isinstance(setting.kind, HostPort) else None
-        if address is None or not address[1]:
+    for name, address in config.addresses().items():
+        if not address[1]:
             continue
         try:
             family, kind, _, _, place = getaddrinfo(
@@ -80,7 +79,8 @@ def check_free(config: Config) -> None:
             taken = error.errno == EADDRINUSE
             why = "in use by another program" if taken else f"not available: {error.strerror}"
             raise NotStarted(
-                f"{shown_address(address)} is {why}; choose another address with {setting.flag}"
+                f"{shown_address(address)} is {why}; choose another address with "
+                f"{BY_NAME[name].flag}"
             ) from None
 
 

@@ -1,14 +1,16 @@
 """Servers of other protocols: what the daemon knows of them, and which ones a broker has.
 
-A new one is a setting for its address, an `assembly.py` in its package, and two lines in
-`front_ends_of`.
+A new one is its package with an `assembly.py` (what it is made of) and a `metrics.py` (what it
+shows), a setting for its address, and one line in `FRONT_ENDS`. Who may reach it, how many files it
+takes and the pages of the docs follow from these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..broker_api import BrokerApi
 from ..config import Config
@@ -53,17 +55,33 @@ class Surroundings:
     """As it is now: some settings change while the broker runs."""
 
 
+class Offered(NamedTuple):
+    """A front end that a broker can have."""
+
+    name: str
+    """Of its package here, and of the setting with its address."""
+    clients: str
+    """Who connects there, for the docs."""
+    asks_for_keys: bool = True
+    """Whether its clients show a key. If not, nobody may reach it from other machines."""
+
+
+FRONT_ENDS = (
+    Offered("hermes", "HermesMQ clients", asks_for_keys=False),
+    Offered("blip", "BlipMQ clients"),
+)
+
+
+def configured(config: Config) -> dict[str, Address]:
+    """The front ends that a broker shall have, each with its address."""
+    addresses = config.addresses()
+    return {one.name: addresses[one.name] for one in FRONT_ENDS if one.name in addresses}
+
+
 def front_ends_of(around: Surroundings) -> dict[str, tuple[Address, FrontEnd]]:
     """Those that are configured, each with its address. What a broker does not serve it does not
     load. Raises InvalidRequest for what it cannot be made of."""
-    config = around.config()
-    found: dict[str, tuple[Address, FrontEnd]] = {}
-    if config.hermes is not None:
-        from .hermes import assembly as hermes
-
-        found["hermes"] = config.hermes, hermes.front_end(around)
-    if config.blip is not None:
-        from .blip import assembly as blip
-
-        found["blip"] = config.blip, blip.front_end(around)
-    return found
+    return {
+        name: (address, import_module(f".{name}.assembly", __package__).front_end(around))
+        for name, address in configured(around.config()).items()
+    }

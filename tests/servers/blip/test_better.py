@@ -18,7 +18,7 @@ from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
 from flintmq.errors import StorageFull
 from flintmq.serde.codec import Codec
-from flintmq.servers.blip.figures import BlipCollector
+from flintmq.servers.blip.metrics import BlipCollector
 from flintmq.servers.blip.options import BlipOptions
 from flintmq.servers.blip.server import BlipServer
 from flintmq.storage.filesystem import LocalFileSystem

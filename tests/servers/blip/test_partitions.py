@@ -8,7 +8,7 @@ import pytest
 
 from flintmq.batch import key_hash
 from flintmq.engine.broker import Broker
-from flintmq.servers.blip.figures import BlipCollector
+from flintmq.servers.blip.metrics import BlipCollector
 from flintmq.servers.blip.options import PUSH_LEASE_SECONDS
 from flintmq.servers.blip.row import PARTITION_BITS
 from flintmq.servers.blip.server import BlipServer

@@ -16,7 +16,7 @@ from flintmq.errors import (
     StorageFull,
     TopicFull,
 )
-from flintmq.servers.blip.figures import BlipCollector
+from flintmq.servers.blip.metrics import BlipCollector
 from flintmq.servers.blip.options import BlipOptions
 from flintmq.servers.blip.refusals import ShuttingDown, publish_refusal
 from flintmq.servers.blip.server import BlipServer

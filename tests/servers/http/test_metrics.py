@@ -16,6 +16,7 @@ from flintmq.engine.host import durable_broker
 from flintmq.serde.codec import Codec
 from flintmq.servers.blip.server import BlipServer
 from flintmq.servers.gate import OpenGate
+from flintmq.servers.hermes.server import HermesServer
 from flintmq.servers.http.exposition import OPEN_METRICS, TEXT, Family, Page
 from flintmq.servers.http.limits import HttpLimits
 from flintmq.servers.http.metrics_docs import GROUPS, PAGE, with_metrics
@@ -349,7 +350,8 @@ def test_alerts_of_the_docs_are_about_metrics_there_are() -> None:
 
 async def test_every_documented_family_is_served(start: Start) -> None:
     running = await start()
-    running.server.metrics.collectors += BlipServer(running.broker).collectors()
+    for front_end in (HermesServer(running.broker), BlipServer(running.broker)):
+        running.server.metrics.collectors += front_end.collectors()
 
     served = {
         family for collector in running.server.metrics.collectors for family in collector.families

@@ -87,7 +87,7 @@ class BlipServer(Listener[Connection]):
         return self._take_in(connection)
 
     def collectors(self) -> list[Collector]:
-        from .figures import BlipCollector
+        from .metrics import BlipCollector
 
         return [BlipCollector(self)]
 

@@ -55,3 +55,6 @@ class HermesCollector:
         page.add(ConnectionCollector.received, received, protocol)
         page.add(ConnectionCollector.sent, sent, protocol)
         yield
+
+
+FAMILIES = HermesCollector.families

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..blip.figures import BlipCollector
+from importlib import import_module
+
+from ..front_end import FRONT_ENDS
 from .collectors import (
     ConnectionCollector,
     HttpCollector,
@@ -23,7 +25,12 @@ GROUPS: dict[str, tuple[Family, ...]] = {
     "The event loop": LoopCollector.families,
     "Topics and groups": TopicCollector.families,
     "HTTP itself": HttpCollector.families,
-    "BlipMQ clients, where `blip` is set": BlipCollector.families,
+    **{
+        f"{one.clients}, where `{one.name}` is set": import_module(
+            f"..{one.name}.metrics", __package__
+        ).FAMILIES
+        for one in FRONT_ENDS
+    },
 }
 
 

@@ -129,3 +129,6 @@ class BlipCollector:
         page.add(self.first_bytes, sent)
         page.add(self.first_batches, counters.writes)
         yield
+
+
+FAMILIES = BlipCollector.families
