@@ -23,6 +23,9 @@ from flintmq.testing import ManualClock
 
 T = TypeVar("T")
 
+pytest_plugins = ["tests.spark.fixtures"]
+"""One session of Spark and one broker for the tests of the data source and of pipelines."""
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in `make test &`: our children are to hear Ctrl-C all the same.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -50,8 +53,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
 
     def scope(nodeid: str) -> str:
-        path = config.rootpath / nodeid.partition("::")[0]
-        return "spark" if "spark" in path.parts and shares_the_session(path) else nodeid
+        file = nodeid.partition("::")[0]
+        is_near_spark = file.startswith(("tests/spark/", "tests/pipeline/"))
+        return "spark" if is_near_spark and shares_the_session(config.rootpath / file) else nodeid
 
     scheduler = import_module("xdist.scheduler").LoadScopeScheduling(config, log)
     scheduler._split_scope = scope

@@ -32,10 +32,10 @@ from typing import Any
 import flintmq
 import flintmq.spark
 from flintmq.daemon import loop_factory
-from flintmq.spark.pipeline.definition import Pipeline
-from flintmq.spark.pipeline.reading import read_pipeline
-from flintmq.spark.pipeline.running import run, settings_of
-from flintmq.spark.pipeline.stopping import Stop
+from flintmq.pipeline.define.definition import Pipeline
+from flintmq.pipeline.define.reading import read_pipeline
+from flintmq.pipeline.run.running import run, settings_of
+from flintmq.pipeline.run.stopping import Stop
 
 from ..report import machine, machine_line
 from .flint import BATCH_ROWS, BATCHES_AT_ONCE, FlintBroker, flint_broker

@@ -52,7 +52,7 @@ OF_PROCESSES = [line for line in EXAMPLES if "--processes" in line]
 
 NOT_HERE = ("flintmq blip ", "flintmq pipeline run ", "flintmq pipeline export ")
 ELSEWHERE_TYPED = [line for line in EXAMPLES if any(name in line for name in NOT_HERE)]
-"""They need Spark, or a broker with BlipMQ's port: tests/spark/pipeline and tests/servers/blip
+"""They need Spark, or a broker with BlipMQ's port: tests/pipeline and tests/servers/blip
 type them."""
 
 PLACES = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.spark.pipeline import reaching, running, stopping
-from flintmq.spark.pipeline.running import Outcome
+from flintmq.pipeline.run import reaching, running, stopping
+from flintmq.pipeline.run.running import Outcome
 
 from .mini_shell import Done, run_line
 

@@ -15,7 +15,7 @@ from pyspark.sql.functions import udf
 
 import flintmq.spark
 
-from .conftest import MASTER, TUNED
+from .fixtures import MASTER, TUNED
 
 
 def passed(value: Any) -> Any:

@@ -25,7 +25,7 @@ from pathlib import Path
 import flintmq
 from flintmq.blocking.client import BlockingClient
 
-from .conftest import BrokerProcess
+from .fixtures import BrokerProcess
 
 JITTER_SECONDS = 0.4
 PATIENCE_SECONDS = 300.0

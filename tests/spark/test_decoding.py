@@ -13,7 +13,7 @@ import flintmq
 from flintmq.blocking.client import BlockingClient
 from flintmq.spark import from_value, to_value
 
-from .conftest import BrokerProcess
+from .fixtures import BrokerProcess
 
 ORDER = "id bigint, amount double, tags array<string>, who struct<name:string>"
 AVRO = {

@@ -18,7 +18,7 @@ from flintmq.installing import remedy
 from flintmq.spark.jvm import _escaped
 from flintmq.spark.session import checked_pyspark, settings_for
 
-from .conftest import MASTER
+from .fixtures import MASTER
 
 
 def test_importing_flintmq_spark_does_not_import_pyspark() -> None:

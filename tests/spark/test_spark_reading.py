@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 import flintmq
 import flintmq.spark
 from flintmq.blocking.client import BlockingClient
-from tests.spark.conftest import BrokerProcess
+from tests.spark.fixtures import BrokerProcess
 
 pytestmark = pytest.mark.spark
 

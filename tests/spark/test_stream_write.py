@@ -10,7 +10,7 @@ import pytest
 
 from flintmq.blocking.client import BlockingClient
 
-from .conftest import BrokerProcess, everything
+from .fixtures import BrokerProcess, everything
 
 
 def lay_down(directory: Path, files: int, rows: int) -> None:

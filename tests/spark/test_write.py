@@ -11,7 +11,7 @@ import pytest
 import flintmq
 from flintmq.blocking.client import BlockingClient
 
-from .conftest import MASTER, BrokerProcess, everything
+from .fixtures import MASTER, BrokerProcess, everything
 
 
 def save(frame: Any, broker: BrokerProcess, topic: str | None = None, **options: str) -> None:

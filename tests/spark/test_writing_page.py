@@ -11,7 +11,7 @@ import pytest
 import flintmq
 import flintmq.spark
 
-from .conftest import BrokerProcess
+from .fixtures import BrokerProcess
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark-writing.md"
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import MissingExtra, SparkUnavailable
-from ..spark.pipeline.problems import PipelineInvalid, Problem
+from ..pipeline.define.problems import PipelineInvalid, Problem
 from .look import said, say
 from .pipeline_shared import as_json, file_argument, read, set_option, tell
 from .shared import output_option, print_json
 
 if TYPE_CHECKING:
-    from ..spark.pipeline.definition import Pipeline
+    from ..pipeline.define.definition import Pipeline
 
 
 @click.command("check")
@@ -58,8 +58,8 @@ def command(file: Path, settings: tuple[str, ...], quick: bool, output: str) -> 
 
 def _more_problems(pipeline: Pipeline, quick: bool) -> tuple[list[Problem], str]:
     """Problems that the functions' files and Spark report; and why Spark was not used."""
-    from ..spark.pipeline.function_checking import check_functions
-    from ..spark.pipeline.sql_checking import check_sql, quiet_session
+    from ..pipeline.check.functions import check_functions
+    from ..pipeline.check.queries import check_sql, quiet_session
 
     if problems := check_functions(pipeline):
         return problems, ""

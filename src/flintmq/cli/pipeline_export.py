@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..spark.pipeline.problems import PipelineInvalid
+from ..pipeline.define.problems import PipelineInvalid
 from .look import said, say
 from .pipeline_shared import file_argument, read, refuse, set_option
 from .shared import output_option, print_json
@@ -28,7 +28,7 @@ def command(file: Path, directory: Path, settings: tuple[str, ...], output: str)
     Examples:
       flintmq pipeline export orders.toml ~/orders-project
     """
-    from ..spark.pipeline.exporting import export
+    from ..pipeline.export.exporting import export
 
     try:
         pipeline = read(file, settings)

@@ -12,15 +12,15 @@ import click
 
 from ..client.client import Client
 from ..errors import FlintError, GroupNotFound, TopicNotFound
-from ..spark.pipeline.problems import PipelineInvalid
+from ..pipeline.define.problems import PipelineInvalid
 from .connecting import Target, run_async, server_options
 from .look import print_table
 from .pipeline_shared import given, read, set_option, target_for
 from .shared import output_option, print_json
 
 if TYPE_CHECKING:
-    from ..spark.pipeline.definition import Pipeline
-    from ..spark.pipeline.flows import Flow
+    from ..pipeline.define.definition import Pipeline
+    from ..pipeline.define.flows import Flow
 
 SUFFIXES = (".toml", ".yaml", ".yml")
 PATIENCE_SECONDS = 2.0
@@ -87,9 +87,9 @@ def _files(directory: Path) -> Iterator[Path]:
 def _found(path: Path, values: dict[str, str]) -> Found | None:
     """The pipeline in a file; None if the file is not a pipeline."""
     from ..documents import FileUnreadable, read_document
-    from ..spark.pipeline.flows import flows_of
-    from ..spark.pipeline.picture import about_sink, about_source
-    from ..spark.pipeline.reading import read_parameters
+    from ..pipeline.define.flows import flows_of
+    from ..pipeline.define.reading import read_parameters
+    from ..pipeline.draw.picture import about_sink, about_source
 
     try:
         if not {"sources", "sinks"} & set(read_document(path).entries):

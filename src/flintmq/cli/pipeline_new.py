@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..spark.pipeline.checking import FLOW_NAME
-from ..spark.pipeline.samples import sample
+from ..pipeline.check.checking import FLOW_NAME
+from ..pipeline.define.samples import sample
 from .shared import output_option, print_json
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ..spark.pipeline.problems import PipelineInvalid
+from ..pipeline.define.problems import PipelineInvalid
 from .pipeline_shared import file_argument, read, refuse, set_option
 from .shared import output_option, print_json
 
@@ -32,9 +32,9 @@ def command(file: Path, settings: tuple[str, ...], svg: Path | None, output: str
       flintmq pipeline plan orders.toml --svg orders.svg
       flintmq pipeline plan orders.toml --output json
     """
-    from ..spark.pipeline.drawing import draw
-    from ..spark.pipeline.drawing_svg import draw_svg
-    from ..spark.pipeline.picture import picture_of
+    from ..pipeline.draw.picture import picture_of
+    from ..pipeline.draw.svg import draw_svg
+    from ..pipeline.draw.text import draw
 
     try:
         pipeline = read(file, settings)

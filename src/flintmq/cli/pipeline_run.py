@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..spark.pipeline.problems import PipelineInvalid
+from ..pipeline.define.problems import PipelineInvalid
 from .connecting import Target, server_options
 from .durations import Duration
 from .exit_codes import INTERRUPTED
@@ -19,7 +19,7 @@ from .pipeline_shared import file_argument, read, refuse, set_option, target_for
 from .shared import output_option
 
 if TYPE_CHECKING:
-    from ..spark.pipeline.definition import Pipeline
+    from ..pipeline.define.definition import Pipeline
 
 ACCESS = {
     "api_key": "apiKey",
@@ -85,11 +85,10 @@ def command(
 
     checked_pyspark()
     find_java()
-    from ..spark.pipeline.failures import PipelineFailed
-    from ..spark.pipeline.reaching import reach
-    from ..spark.pipeline.reporting import reporter
-    from ..spark.pipeline.running import log_file_of, run, settings_of
-    from ..spark.pipeline.stopping import Stop, session_unless_stopped, stopped_by_signals
+    from ..pipeline.run.reaching import reach
+    from ..pipeline.run.reporting import reporter
+    from ..pipeline.run.running import PipelineFailed, log_file_of, run, settings_of
+    from ..pipeline.run.stopping import Stop, session_unless_stopped, stopped_by_signals
 
     try:
         pipeline = read(file, settings)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ..spark.pipeline.problems import PipelineInvalid, Problem
+from ..pipeline.define.problems import PipelineInvalid, Problem
 from .connecting import Target, target_of
 from .shared import print_json
 
 if TYPE_CHECKING:
-    from ..spark.pipeline.definition import Pipeline
+    from ..pipeline.define.definition import Pipeline
 
 file_argument = click.argument("file", type=click.Path(path_type=Path))
 set_option = click.option(
@@ -39,8 +39,8 @@ def given(settings: Sequence[str]) -> dict[str, str]:
 
 def read(file: Path, settings: Sequence[str]) -> Pipeline:
     """The pipeline in a file. Raises PipelineInvalid if its syntax or meaning is wrong."""
-    from ..spark.pipeline.checking import checked
-    from ..spark.pipeline.reading import read_pipeline
+    from ..pipeline.check.checking import checked
+    from ..pipeline.define.reading import read_pipeline
 
     return checked(read_pipeline(file, given(settings)))
 

@@ -10,7 +10,7 @@ from .directory import direct_bounds
 
 # The name is the package's too, whose modules are still imported as flintmq.spark.pipeline.x: this
 # comes after its import, and stays.
-from .pipeline.builder import pipeline
+from .pipeline import pipeline
 from .registering import register
 from .session import session
 

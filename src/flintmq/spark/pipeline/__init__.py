@@ -1,4 +1,15 @@
-"""Pipelines: a short file, or a few calls, that become running queries of Spark.
+"""Names of pipelines that files and programs may say: they stand for those of `flintmq.pipeline`.
 
-Importing this does not import PySpark; running a pipeline does.
+    flintmq.spark.pipeline("totals")                 begins one, in Python
+    flintmq.spark.pipeline.reading.read_pipeline     reads a file
+    flintmq.spark.pipeline.running.run               runs it
+    flintmq.spark.pipeline.tables:keep_current       a sink's function
+
+Forwards only: nothing else of this package knows of pipelines.
 """
+
+from __future__ import annotations
+
+from ...pipeline.builder import pipeline
+
+__all__ = ["pipeline"]

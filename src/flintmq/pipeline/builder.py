@@ -1,0 +1,368 @@
+"""A pipeline in Python: `flintmq.spark.pipeline("totals").source(...).sql(...).to_topic(...)`.
+
+It ends in the same definition as a file does, and the same checks look at it; what is wrong is told
+with the line of the call. A builder does not change: every call gives another one, so one may be
+gone on from twice.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InvalidRequest
+from ..spark.decoding import From, To
+from ..spark.session import Setting
+from .define.definition import (
+    BatchFunction,
+    FileFormat,
+    OutputMode,
+    Pipeline,
+    Place,
+    Sink,
+    Source,
+    Step,
+    StepFunction,
+    Watermark,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from .define.problems import Problem
+    from .run.running import Outcome
+
+Late = Watermark | tuple[str, str] | None
+"""A timestamp column and how late a row may come: `("at", "10 seconds")`."""
+
+
+def pipeline(
+    name: str,
+    *,
+    servers: str | None = None,
+    checkpoint: str | None = None,
+    spark: Mapping[str, Setting] | None = None,
+) -> PipelineBuilder:
+    """Begin a pipeline.
+
+    `servers` is the broker of all sources and sinks that name none, `checkpoint` the directory in
+    which each flow keeps its place; `spark` are settings of Spark.
+    """
+    return PipelineBuilder(
+        Pipeline(
+            name=name,
+            servers=servers,
+            checkpoint=checkpoint,
+            sources={},
+            steps={},
+            sinks={},
+            spark=dict(spark or {}),
+            place=_caller(),
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineBuilder:
+    """A pipeline so far. What it ends in is `definition()`."""
+
+    so_far: Pipeline
+    last: str | None = None
+    """The table that was added last: what steps and sinks take that do not say otherwise."""
+
+    # --- sources
+
+    def source(
+        self,
+        name: str,
+        *,
+        topic: str | None = None,
+        topics: Sequence[str] = (),
+        pattern: str | None = None,
+        files: str | None = None,
+        servers: str | None = None,
+        start: str = "earliest",
+        schema: str | None = None,
+        format: From = "json",
+        file_format: FileFormat = "parquet",
+        dead_letters: str | None = None,
+        watermark: Late = None,
+        static: bool = False,
+        max_per_batch: int | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> PipelineBuilder:
+        """Rows of topics or files, under a name that queries know them by."""
+        added = Source(
+            name=name,
+            topics=(topic, *topics) if topic is not None else tuple(topics),
+            pattern=pattern,
+            files=files,
+            servers=servers,
+            start=start,
+            schema=schema,
+            format=format,
+            file_format=file_format,
+            dead_letters=dead_letters,
+            watermark=_watermark(watermark),
+            is_static=static,
+            max_per_batch=max_per_batch,
+            options=dict(options or {}),
+            place=_caller(),
+        )
+        self._check_new(name, self.so_far.sources, "source")
+        sources = {**self.so_far.sources, name: added}
+        return PipelineBuilder(replace(self.so_far, sources=sources), name)
+
+    # --- steps
+
+    def sql(self, name: str, query: str, *, watermark: Late = None) -> PipelineBuilder:
+        """A table by SQL over the names of sources and steps."""
+        place = _caller()
+        return self._with_step(
+            Step(
+                name=name,
+                sql=query,
+                sql_place=place,
+                watermark=_watermark(watermark),
+                place=place,
+            )
+        )
+
+    def step(
+        self,
+        function: StepFunction | str,
+        *inputs: str,
+        name: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        watermark: Late = None,
+    ) -> PipelineBuilder:
+        """A table by a function that takes frames, those of `inputs`, and gives one back.
+
+        Without inputs it takes what was added last; without a name it is called as the function is.
+        """
+        return self._with_step(
+            Step(
+                name=name or _name_of(function),
+                function=function,
+                inputs=inputs or (self._taken(None),),
+                arguments=dict(arguments or {}),
+                watermark=_watermark(watermark),
+                place=_caller(),
+            )
+        )
+
+    # --- sinks
+
+    def to_topic(
+        self,
+        topic: str,
+        *,
+        takes: str | None = None,
+        name: str | None = None,
+        servers: str | None = None,
+        key: str | None = None,
+        format: To = "json",
+        rate: float | None = None,
+        pace: str | None = None,
+        speed: float = 1.0,
+        mode: OutputMode = "append",
+        trigger: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> PipelineBuilder:
+        """Rows into a topic, each exactly once; of what was added last, or of `takes`."""
+        return self._with_sink(
+            takes,
+            name,
+            topic=topic,
+            servers=servers,
+            key=key,
+            format=format,
+            rate=rate,
+            pace=pace,
+            speed=speed,
+            mode=mode,
+            trigger=trigger,
+            options=dict(options or {}),
+        )
+
+    def to_parquet(
+        self,
+        directory: str,
+        *,
+        takes: str | None = None,
+        name: str | None = None,
+        partition_by: Sequence[str] = (),
+        compact: bool = False,
+        trigger: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> PipelineBuilder:
+        """Rows into Parquet files; with `compact`, small ones of a partition are joined."""
+        return self._with_sink(
+            takes,
+            name,
+            parquet=directory,
+            partition_by=tuple(partition_by),
+            compact=compact,
+            trigger=trigger,
+            options=dict(options or {}),
+        )
+
+    def to_json(
+        self,
+        directory: str,
+        *,
+        takes: str | None = None,
+        name: str | None = None,
+        partition_by: Sequence[str] = (),
+        trigger: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> PipelineBuilder:
+        """Rows into files of JSON lines."""
+        return self._with_sink(
+            takes,
+            name,
+            json=directory,
+            partition_by=tuple(partition_by),
+            trigger=trigger,
+            options=dict(options or {}),
+        )
+
+    def to_console(
+        self,
+        *,
+        takes: str | None = None,
+        name: str | None = None,
+        mode: OutputMode = "append",
+        trigger: str | None = None,
+    ) -> PipelineBuilder:
+        """Rows onto the terminal."""
+        return self._with_sink(takes, name, console=True, mode=mode, trigger=trigger)
+
+    def foreach(
+        self,
+        function: BatchFunction | str,
+        *,
+        takes: str | None = None,
+        name: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        mode: OutputMode = "append",
+        trigger: str | None = None,
+    ) -> PipelineBuilder:
+        """Rows to a function, which gets each micro-batch and its number."""
+        return self._with_sink(
+            takes,
+            name,
+            foreach=function,
+            arguments=dict(arguments or {}),
+            mode=mode,
+            trigger=trigger,
+        )
+
+    # --- what comes of it
+
+    def definition(self) -> Pipeline:
+        """The pipeline, checked; PipelineInvalid says all that is wrong with it."""
+        from .check.checking import checked
+
+        return checked(self.so_far)
+
+    def check(self, spark: SparkSession | None = None) -> list[Problem]:
+        """What is wrong with it; with a session, also with its queries. Nothing runs."""
+        from .check.checking import check
+
+        problems = check(self.so_far)
+        if not problems and spark is not None:
+            from .check.queries import check_sql
+
+            problems = check_sql(spark, self.so_far)
+        return problems
+
+    def draw(self) -> str:
+        """The pipeline as a drawing of text."""
+        from .draw.text import draw
+
+        return draw(self.definition())
+
+    def svg(self) -> str:
+        """The pipeline as a drawing in SVG."""
+        from .draw.svg import draw_svg
+
+        return draw_svg(self.definition())
+
+    def export(self, directory: str | Path) -> list[Path]:
+        """Write it as a project of Spark's Declarative Pipelines; the files that were written."""
+        from .export.exporting import export
+
+        return export(self.definition(), Path(directory))
+
+    def run(
+        self,
+        *,
+        master: str = "local[*]",
+        once: bool = False,
+        seconds: float | None = None,
+        from_scratch: bool = False,
+        spark: SparkSession | None = None,
+        api_key: str | None = None,
+    ) -> Outcome:
+        """Run it: `once` does what there is to do and ends, else it goes on until Ctrl-C."""
+        from .run.running import run
+
+        return run(
+            self.definition(),
+            master=master,
+            once=once,
+            seconds=seconds,
+            from_scratch=from_scratch,
+            spark=spark,
+            access={} if api_key is None else {"apiKey": api_key},
+        )
+
+    # --- parts
+
+    def _with_step(self, added: Step) -> PipelineBuilder:
+        self._check_new(added.name, self.so_far.steps, "step")
+        steps = {**self.so_far.steps, added.name: added}
+        return PipelineBuilder(replace(self.so_far, steps=steps), added.name)
+
+    def _with_sink(self, takes: str | None, name: str | None, **fields: Any) -> PipelineBuilder:
+        taken = self._taken(takes)
+        added = Sink(name=name or taken, takes=taken, place=_caller(), **fields)
+        self._check_new(added.name, self.so_far.sinks, "sink", " with name=...")
+        sinks = {**self.so_far.sinks, added.name: added}
+        return PipelineBuilder(replace(self.so_far, sinks=sinks), self.last)
+
+    def _taken(self, takes: str | None) -> str:
+        if takes is not None:
+            return takes
+        if self.last is None:
+            raise InvalidRequest(f"{_caller()}: there is no source yet; begin with .source(...)")
+        return self.last
+
+    def _check_new(self, name: str, known: Mapping[str, Any], kind: str, how: str = "") -> None:
+        if name in known:
+            raise InvalidRequest(
+                f"{_caller()}: there is a {kind} {name!r} already, of {known[name].place}; "
+                f"call this one otherwise{how}"
+            )
+
+
+def _watermark(late: Late) -> Watermark | None:
+    return Watermark(*late) if isinstance(late, tuple) else late
+
+
+def _name_of(function: StepFunction | str) -> str:
+    if isinstance(function, str):
+        return function.rpartition(":")[2]
+    return getattr(function, "__name__", "step")
+
+
+def _caller() -> Place:
+    """The line of whoever calls the builder."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return Place(frame.f_code.co_filename, frame.f_lineno)

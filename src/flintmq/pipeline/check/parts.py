@@ -1,0 +1,171 @@
+"""What the checks of sources, steps and sinks share: places, names, times, options. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+
+from ...errors import FlintError
+from ...patterns import matches
+from ...spark.connecting import Settings
+from ..define.definition import Pipeline, Place, Sink, Source, Step, Watermark
+from ..define.graph import tables
+from ..define.problems import Problem, meant
+from ..define.schemas import has
+
+FUNCTION = re.compile(r"(?:[^:]+\.py|[A-Za-z_][\w.]*):[A-Za-z_]\w*")
+_UNIT = r"(?:microsecond|millisecond|second|minute|hour|day|week)s?"
+DURATION = re.compile(rf"(?:interval\s+)?\d+\s+{_UNIT}(?:\s+\d+\s+{_UNIT})*", re.IGNORECASE)
+
+OURS = {
+    "servers": "servers",
+    "path": "files, or the data source itself",
+    "subscribe": "topic or topics",
+    "subscribepattern": "pattern",
+    "startingoffsets": "start",
+    "startingtimestamp": "start",
+    "maxoffsetspertrigger": "max_per_batch",
+    "group": "nothing: each flow has a group of its own",
+    "topic": "topic",
+    "transaction": "nothing: each flow has one of its own",
+    "transactionversion": "nothing: batches are counted",
+    "checkpointlocation": "checkpoint, of the pipeline",
+}
+"""Options of the data source that keys of a pipeline stand for."""
+AVRO_SCHEMA = "avro_schema"
+
+
+def place_in(thing: Pipeline | Source | Step | Sink, field: str) -> Place:
+    """Where a field was written; else where the whole was."""
+    return thing.places.get(field, thing.place)
+
+
+def place_in_sql(step: Step, offset: int) -> Place:
+    """Where a character of a step's query stands."""
+    if step.sql_layout is None:
+        return step.sql_place if step.sql_place.line else step.place
+    return Place(step.sql_place.file, *step.sql_layout.spot(offset))
+
+
+def unknown_table(pipeline: Pipeline, place: Place, name: str) -> Problem:
+    return Problem(
+        place,
+        f"there is no source or step {name!r}",
+        meant(name, tables(pipeline), "there are"),
+    )
+
+
+def wrong(
+    place: Place, look: Callable[[], object], remedy: str = "", what: str = ""
+) -> Iterator[Problem]:
+    try:
+        look()
+    except FlintError as error:
+        yield Problem(place, f"{what}: {error}" if what else str(error), remedy)
+
+
+def wrong_servers(thing: Pipeline | Source | Sink) -> Iterator[Problem]:
+    if thing.servers is not None:
+        servers = thing.servers
+        place = place_in(thing, "servers")
+        if not servers.strip():
+            yield Problem(place, "servers is empty", "say flint://host:port")
+        else:
+            yield from wrong(place, lambda: Settings(servers=servers).url)
+
+
+def wrong_options(thing: Source | Sink, known: Iterable[str], more: set[str]) -> Iterator[Problem]:
+    names = [name for name in known if name.lower() not in OURS]
+    by_lower = {name.lower() for name in names} | more
+    for name in thing.options:
+        place = thing.places.get(f"options.{name}", place_in(thing, "options"))
+        if instead := OURS.get(name.lower()):
+            yield Problem(place, f"options: {name} is not for options", f"say {instead}")
+        elif name.lower() not in by_lower:
+            yield Problem(
+                place,
+                f"options: there is no {name!r}",
+                _meant_option(name, names),
+            )
+
+
+def _meant_option(name: str, names: list[str]) -> str:
+    lower = {one.lower(): one for one in names}
+    remedy = meant(name, lower, "there are")
+    for one in lower:
+        remedy = re.sub(rf"\b{one}\b", lower[one], remedy)
+    return remedy
+
+
+def wrong_function(thing: Step | Sink, field: str, function: object) -> Iterator[Problem]:
+    if isinstance(function, str) and not FUNCTION.fullmatch(function):
+        yield Problem(
+            place_in(thing, field),
+            f"{field} is file.py:name or package.module:name, not {function!r}",
+        )
+
+
+def wrong_watermark(
+    thing: Source | Step, watermark: Watermark, columns: Mapping[str, str] | None
+) -> Iterator[Problem]:
+    place = thing.places.get("watermark.column", place_in(thing, "watermark"))
+    if columns is not None and not has(columns, watermark.column):
+        yield Problem(
+            place,
+            f"the watermark is of {watermark.column!r}, a column that {thing.name} does not have",
+            meant(watermark.column, columns, "it has"),
+        )
+    elif columns is not None:
+        kinds = {name.lower(): kind for name, kind in columns.items()}
+        kind = kinds[watermark.column.split(".")[0].lower()]
+        if kind not in ("timestamp", "timestamp_ltz", "timestamp_ntz", "struct"):
+            yield Problem(
+                place,
+                f"the watermark is of {watermark.column!r}, a column of type {kind}",
+                "it has to be a timestamp",
+            )
+    if not DURATION.fullmatch(watermark.delay.strip()):
+        yield no_duration(
+            thing.places.get("watermark.delay", place_in(thing, "watermark")),
+            "delay",
+            watermark.delay,
+        )
+
+
+def no_duration(place: Place, what: str, text: str) -> Problem:
+    return Problem(place, f"{what} is a time such as '10 seconds', not {text!r}", _spelled(text))
+
+
+def _spelled(text: str) -> str:
+    """`10s` as Spark would have it."""
+    units = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if found is None:
+        return ""
+    unit = units.get(found[2] or "s") or units.get(found[2][0])
+    return f"is '{found[1]} {unit}' meant?" if unit else ""
+
+
+def reads_topic(source: Source, topic: str) -> bool:
+    if source.pattern is None:
+        return topic in source.topics
+    try:
+        return matches(source.pattern, topic)
+    except FlintError:
+        return False
+
+
+def is_time(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def names_of(options: Mapping[str, str]) -> set[str]:
+    return {name.lower() for name in options}
+
+
+def line_of(place: Place) -> str:
+    return f"line {place.line}" if place.line else str(place)

@@ -1,0 +1,306 @@
+"""What Spark says of a pipeline's queries and functions, before anything runs.
+
+Every source is an empty table of its columns; queries over them are analysed, functions are called
+with them, and no job is started. What Spark complains of is told with the line and column of the
+pipeline's file.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ...errors import FlintError, InvalidRequest
+from ...spark.columns import HEADERS, SCHEMA
+from ...spark.failures import plain, told_of_step
+from ...spark.session import checked_pyspark, session
+from ..define import loading as named
+from ..define.definition import Pipeline, Place, Sink, Source, Step, Watermark
+from ..define.flows import flows_of
+from ..define.problems import PipelineInvalid, Problem, in_order, meant
+from ..define.sql_names import tables_read
+from .parts import place_in, place_in_sql
+from .sinks import missing_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_BACKTICKS = re.compile(r"`((?:[^`]|``)*)`")
+LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j.clientserver")
+NO_WATERMARK = "streaming aggregations without watermark"
+
+
+def check_sql(spark: SparkSession, pipeline: Pipeline) -> list[Problem]:
+    """What is wrong with the queries of a pipeline that `check` finds nothing wrong with."""
+    if not hasattr(spark, "_jsparkSession"):
+        raise InvalidRequest("queries are looked at by a session of this process, as local[1]")
+    with tempfile.TemporaryDirectory(prefix="flintmq-check-") as empty, quiet_spark():
+        # Views of a session of its own are in nobody's way.
+        return in_order(_SqlCheck(spark.newSession(), pipeline, empty).problems())
+
+
+def columns_by_table(spark: SparkSession, pipeline: Pipeline) -> dict[str, list[str]]:
+    """The columns of every source and step that a flow has; PipelineInvalid where one is wrong."""
+    with tempfile.TemporaryDirectory(prefix="flintmq-check-") as empty, quiet_spark():
+        looks = _SqlCheck(spark.newSession(), pipeline, empty)
+        if problems := in_order(looks.problems()):
+            raise PipelineInvalid(problems)
+        return {name: frame.columns for name, frame in looks.frames.items() if frame is not None}
+
+
+@contextmanager
+def quiet_session(pipeline: Pipeline) -> Iterator[SparkSession]:
+    """The session there is, or a small one that ends with the block."""
+    checked_pyspark()
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    light = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    spark = session(
+        "local[1]", app_name=pipeline.name, config={**light, **pipeline.spark}, log_level="OFF"
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def quiet_spark() -> Iterator[None]:
+    """PySpark logs every error of a query, a hundred lines of Java with it, before raising it; and
+    Py4J every error of a function that Java calls."""
+    loggers = [logging.getLogger(name) for name in LOUD]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, was_disabled in zip(loggers, before, strict=True):
+            logger.disabled = was_disabled
+
+
+class _SqlCheck:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, empty: str) -> None:
+        self._spark, self._pipeline, self._empty = spark, pipeline, empty
+        self.frames: dict[str, DataFrame | None] = {}
+        """None is a table that nothing can be said of: its files are not looked at."""
+
+    def problems(self) -> Iterator[Problem]:
+        for flow in flows_of(self._pipeline):
+            for name in flow.tables:
+                if name not in self.frames:
+                    yield from self._table(name)
+            frame = self.frames[flow.sink.takes]
+            if flow.dead_letters_of is None and frame is not None:
+                yield from self._sink(flow.sink, frame)
+
+    def _table(self, name: str) -> Iterator[Problem]:
+        self.frames[name] = None
+        try:
+            if name in self._pipeline.sources:
+                thing: Source | Step = self._pipeline.sources[name]
+                frame = self._source(self._pipeline.sources[name])
+            else:
+                thing = self._pipeline.steps[name]
+                frame = self._step(self._pipeline.steps[name])
+            if frame is not None and thing.watermark is not None:
+                frame = _watermarked(frame, thing, thing.watermark)
+        except _Wrong as wrong:
+            yield wrong.problem
+            return
+        if frame is not None:
+            self.frames[name] = frame
+            frame.createOrReplaceTempView(f"`{name}`")
+
+    # --- sources
+
+    def _source(self, source: Source) -> DataFrame | None:
+        from pyspark.sql import types
+
+        fields: list[Any] = []
+        if source.schema is not None:
+            try:
+                fields = list(types.StructType.fromDDL(source.schema).fields)
+            except Exception as error:
+                raise _Wrong(place_in(source, "schema"), f"schema: {_said(error)}") from None
+        elif source.files is not None:
+            return None
+        known = {field.name for field in fields}
+        fields += [field for field in _own_fields(source) if field.name not in known]
+        schema = types.StructType(fields)
+        if source.is_static:
+            return self._spark.read.schema(schema).parquet(self._empty)
+        return self._spark.readStream.schema(schema).parquet(self._empty)
+
+    # --- steps
+
+    def _step(self, step: Step) -> DataFrame | None:
+        if step.sql is None:
+            return self._called(step)
+        if any(self.frames.get(name, ...) is None for name in self._read_by(step.sql)):
+            return None
+        try:
+            # `sql` would do at once what is no query: drop a table, say.
+            self._parser().parseQuery(step.sql)
+            return self._spark.sql(step.sql)
+        except Exception as error:
+            raise _Wrong(place_of_error(error, step), *_said_of_query(error)) from None
+
+    def _read_by(self, sql: str) -> list[str]:
+        known = {name.lower(): name for name in self.frames}
+        return [known[name.lower()] for name in tables_read(sql) if name.lower() in known]
+
+    def _parser(self) -> Any:
+        return self._spark._jsparkSession.sessionState().sqlParser()
+
+    def _called(self, step: Step) -> DataFrame | None:
+        assert step.function is not None, "the check before this one has seen to it"
+        place = place_in(step, "function")
+        try:
+            function = named.load(step.function, place)
+        except FlintError as error:
+            raise _Wrong(place, str(error).removeprefix(f"{place}: ")) from None
+        inputs = [self.frames[name] for name in step.inputs]
+        if any(frame is None for frame in inputs):
+            return None
+        try:
+            frame = function(*inputs, **step.arguments)
+        except Exception as error:
+            raise _Wrong(place, f"{_name_of(step.function)}: {_said_of_call(error)}") from None
+        if not hasattr(frame, "createOrReplaceTempView"):
+            raise _Wrong(
+                place, f"a step's function gives a DataFrame back, not {type(frame).__name__}"
+            )
+        result: DataFrame = frame
+        return result
+
+    # --- sinks
+
+    def _sink(self, sink: Sink, frame: DataFrame) -> Iterator[Problem]:
+        yield from missing_columns(sink, dict(frame.dtypes))
+        if sink.foreach is not None:
+            place = place_in(sink, "foreach")
+            try:
+                named.load(sink.foreach, place)
+            except FlintError as error:
+                yield Problem(place, str(error).removeprefix(f"{place}: "))
+        java: Any = self._spark._jvm
+        mode = java.org.apache.spark.sql.streaming.OutputMode
+        wanted = {"append": mode.Append, "update": mode.Update, "complete": mode.Complete}
+        checker = java.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+        try:
+            checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), wanted[sink.mode]())
+        except Exception as error:
+            text, remedy = _said(error), ""
+            if NO_WATERMARK in text:
+                text = f"mode {sink.mode} needs a watermark where rows are counted or summed up"
+                remedy = (
+                    "give the source one and group by its column, or say mode = 'update' and write "
+                    "into a topic"
+                )
+            yield Problem(place_in(sink, "mode"), f"the sink {sink.name}: {text}", remedy)
+
+
+class _Wrong(Exception):
+    def __init__(self, place: Place, text: str, remedy: str = "") -> None:
+        super().__init__(text)
+        self.problem = Problem(place, text, remedy)
+
+
+def _own_fields(source: Source) -> list[Any]:
+    """What its rows have beside the fields of the schema, as fields of Spark."""
+    from pyspark.sql import types
+
+    if source.files is not None:
+        is_decoded = source.file_format != "parquet"
+        return list(types.StructType.fromDDL("_file string")) if is_decoded else []
+    has_headers = any(
+        name.lower() == "includeheaders" and value.lower() == "true"
+        for name, value in source.options.items()
+    )
+    fields = list(types.StructType.fromDDL(f"{SCHEMA}, {HEADERS}" if has_headers else SCHEMA))
+    if source.schema is None:
+        return fields
+    return [
+        types.StructField(
+            f"_{field.name}", types.StringType() if field.name == "key" else field.dataType
+        )
+        for field in fields
+        if field.name != "value"
+    ]
+
+
+def _watermarked(frame: DataFrame, thing: Source | Step, watermark: Watermark) -> DataFrame:
+    place = thing.places.get("watermark.column", place_in(thing, "watermark"))
+    try:
+        return frame.withWatermark(watermark.column, watermark.delay)
+    except Exception as error:
+        columns = dict(frame.dtypes)
+        if watermark.column.lower() in {name.lower() for name in columns}:
+            raise _Wrong(place, f"watermark: {_said(error)}") from None
+        raise _Wrong(
+            place,
+            f"the watermark is of {watermark.column!r}, a column that {thing.name} does not have",
+            meant(watermark.column, columns, "it has"),
+        ) from None
+
+
+def _said_of_call(error: Exception) -> str:
+    text, remedy = _said_of_query(error)
+    return f"{text}{'; ' if remedy else ''}{remedy}"
+
+
+def place_of_error(error: Exception, step: Step) -> Place:
+    """Where in the file the part of the query stands that Spark complains of."""
+    for context in _contexts(error):
+        return place_in_sql(step, context)
+    if found := re.search(r"\(line (\d+), pos (\d+)\)", str(error)):
+        lines = (step.sql or "").split("\n")
+        before = sum(len(line) + 1 for line in lines[: int(found[1]) - 1])
+        return place_in_sql(step, before + int(found[2]))
+    return place_in_sql(step, 0)
+
+
+def _contexts(error: Exception) -> Iterator[int]:
+    for context in getattr(error, "getQueryContext", list)():
+        try:
+            yield int(context.startIndex())
+        except Exception:  # of a DataFrame, not of SQL
+            continue
+
+
+def _name_of(function: object) -> str:
+    return function if isinstance(function, str) else getattr(function, "__name__", "a function")
+
+
+def _said(error: Exception) -> str:
+    """One line, without what stands in the place already."""
+    text = re.sub(r" ?\(line \d+, pos \d+\)", "", plain(told_of_step(error)))
+    return text.strip().rstrip(".;") or type(error).__name__
+
+
+def _said_of_query(error: Exception) -> tuple[str, str]:
+    """The mistakes that are made most, in fewer words than Spark's; and the remedy."""
+    condition = str(getattr(error, "getCondition", str)() or "")
+    facts: dict[str, str] = getattr(error, "getMessageParameters", dict)() or {}
+    name = facts.get("objectName", facts.get("routineName", facts.get("relationName", "")))
+    name = ".".join(_BACKTICKS.findall(name))
+    if condition.startswith("UNRESOLVED_COLUMN") and name:
+        proposed = [
+            ".".join(_BACKTICKS.findall(one)) for one in facts.get("proposal", "").split(", ")
+        ]
+        known = list(dict.fromkeys(one.rpartition(".")[2] for one in proposed if one))
+        return f"there is no column {name!r}", meant(name.rpartition(".")[2], known, "there are")
+    if condition == "UNRESOLVED_ROUTINE" and name:
+        return f"there is no function {name!r}", ""
+    if condition == "TABLE_OR_VIEW_NOT_FOUND" and name:
+        return f"there is no table {name!r}", ""
+    return _said(error), ""

@@ -1,0 +1,142 @@
+"""Whether a sink makes sense, and goes with what it takes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ...errors import InvalidRequest
+from ...patterns import check_name
+from ...spark.write_options import WRITE_OPTIONS
+from ..define.definition import Pipeline, Sink
+from ..define.graph import reaches, tables
+from ..define.problems import Problem, meant
+from ..define.schemas import columns_of_source, has
+from .parts import (
+    AVRO_SCHEMA,
+    DURATION,
+    names_of,
+    no_duration,
+    place_in,
+    reads_topic,
+    unknown_table,
+    wrong,
+    wrong_function,
+    wrong_options,
+    wrong_servers,
+)
+
+DESTINATIONS = ("topic", "parquet", "json", "console", "foreach")
+OF_DESTINATION = {
+    "key": ("topic",),
+    "format": ("topic",),
+    "rate": ("topic",),
+    "pace": ("topic",),
+    "speed": ("topic",),
+    "servers": ("topic",),
+    "partition_by": ("parquet", "json"),
+    "compact": ("parquet",),
+    "arguments": ("foreach",),
+}
+
+
+def sink_problems(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
+    what = f"the sink {sink.name}"
+    if sink.takes not in tables(pipeline):
+        yield unknown_table(pipeline, place_in(sink, "takes"), sink.takes)
+    places = [key for key in DESTINATIONS if getattr(sink, key) not in (None, False)]
+    if len(places) != 1:
+        said = f"not {' and '.join(places)}" if places else "and none is there"
+        yield Problem(
+            place_in(sink, places[1]) if len(places) > 1 else sink.place,
+            f"{what} has one of {', '.join(DESTINATIONS[:-1])} and {DESTINATIONS[-1]}, {said}",
+        )
+    else:
+        yield from _destination(pipeline, sink, places[0])
+    if sink.trigger is not None and not DURATION.fullmatch(sink.trigger.strip()):
+        yield no_duration(place_in(sink, "trigger"), "trigger", sink.trigger)
+
+
+def _destination(pipeline: Pipeline, sink: Sink, destination: str) -> Iterator[Problem]:
+    for field, allowed in OF_DESTINATION.items():
+        default = type(sink).__dataclass_fields__[field].default
+        value = getattr(sink, field)
+        is_said = bool(value) if field == "arguments" else value != default
+        if (is_said or field in sink.places) and destination not in allowed:
+            yield Problem(
+                place_in(sink, field),
+                f"{field} is for {' and '.join(allowed)}; the sink {sink.name} goes to "
+                f"{destination}",
+                f"take {field} out",
+            )
+    if destination in ("parquet", "json") and sink.mode != "append":
+        yield Problem(
+            place_in(sink, "mode"),
+            f"files are added to: mode {sink.mode} would have to change what is in them",
+            "say mode = 'append' with a watermark on the source, or write into a topic",
+        )
+    if destination == "foreach":
+        yield from wrong_function(sink, "foreach", sink.foreach)
+    if destination == "topic":
+        yield from _into_topic(pipeline, sink)
+    yield from _columns_named(pipeline, sink)
+
+
+def _into_topic(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
+    topic = sink.topic or ""
+    place = place_in(sink, "topic")
+    yield from wrong(place, lambda: check_name(topic))
+    yield from wrong_servers(sink)
+    if sink.pace is None and ("speed" in sink.places or sink.speed != 1.0):
+        yield Problem(
+            place_in(sink, "speed"), "speed is how fast against pace, which is not there",
+            "say pace = 'the column with the time'",
+        )  # fmt: skip
+    if sink.pace is not None and sink.rate is not None:
+        yield Problem(place_in(sink, "rate"), "rate and pace are two ways to wait", "say one")
+    for field in ("rate", "speed"):
+        if (value := getattr(sink, field)) is not None and not value > 0:
+            yield Problem(place_in(sink, field), f"{field} is a number above 0, not {value!r}")
+    if sink.format == "avro" and AVRO_SCHEMA not in names_of(sink.options):
+        yield Problem(
+            place_in(sink, "format"),
+            "format avro needs the schema to write values with",
+            f"say options = {{ {AVRO_SCHEMA} = '...' }}",
+        )
+    yield from wrong_options(sink, WRITE_OPTIONS, {AVRO_SCHEMA})
+    servers = sink.servers or pipeline.servers
+    for name in reaches(pipeline, sink.takes):
+        source = pipeline.sources.get(name)
+        if source is None or (source.servers or pipeline.servers) != servers:
+            continue
+        if reads_topic(source, topic) and not source.is_static:
+            yield Problem(
+                place,
+                f"the sink {sink.name} writes into {topic}, which it reads (the source "
+                f"{name}): its rows would go round for ever",
+                "name another topic",
+            )
+
+
+def _columns_named(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
+    """Of a sink that takes a source as it is; what steps make is known to Spark only."""
+    source = pipeline.sources.get(sink.takes)
+    try:
+        columns = None if source is None else columns_of_source(source)
+    except InvalidRequest:
+        return
+    if columns is not None:
+        yield from missing_columns(sink, columns)
+
+
+def missing_columns(sink: Sink, columns: Mapping[str, str]) -> Iterator[Problem]:
+    """Columns that a sink names and its rows do not have."""
+    named = [("key", sink.key), ("pace", sink.pace)]
+    named += [(f"partition_by.{n}", column) for n, column in enumerate(sink.partition_by)]
+    for field, column in named:
+        if column is not None and not has(columns, column):
+            word = field.partition(".")[0]
+            yield Problem(
+                sink.places.get(field, place_in(sink, word)),
+                f"{word}: {sink.takes} has no column {column!r}",
+                meant(column, columns, "it has"),
+            )

@@ -1,0 +1,130 @@
+"""Whether a source makes sense by itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from ...errors import InvalidRequest
+from ...patterns import check_name, check_pattern
+from ...spark.options import OPTIONS
+from ..define.definition import Source
+from ..define.problems import Problem
+from ..define.schemas import columns_of, columns_of_source
+from .parts import (
+    AVRO_SCHEMA,
+    is_time,
+    names_of,
+    place_in,
+    reads_topic,
+    wrong,
+    wrong_options,
+    wrong_servers,
+    wrong_watermark,
+)
+
+
+def source_problems(source: Source) -> Iterator[Problem]:
+    what = f"the source {source.name}"
+    ways = [key for key in ("topics", "pattern", "files") if getattr(source, key) not in (None, ())]
+    if len(ways) != 1:
+        said = f"not {' and '.join(ways)}" if ways else "and none is there"
+        yield Problem(source.place, f"{what} reads one of topic, topics, pattern and files, {said}")
+    yield from wrong_servers(source)
+    for number, topic in enumerate(source.topics):
+        place = source.places.get(f"topics.{number}", place_in(source, "topics"))
+        remedy = "for many topics, say pattern" if "*" in topic or ">" in topic else ""
+        yield from wrong(place, partial(check_name, topic), remedy)
+    if source.pattern is not None:
+        pattern = source.pattern
+        yield from wrong(place_in(source, "pattern"), lambda: check_pattern(pattern))
+    yield from _start(source)
+    yield from _decoding(source)
+    yield from _source_watermark(source)
+    if source.is_static and source.max_per_batch is not None:
+        yield Problem(
+            place_in(source, "max_per_batch"),
+            f"{what} is static: it is read as a whole, not in micro-batches",
+            "take max_per_batch out, or static",
+        )
+    if source.files is None:
+        ways_of = "batch" if source.is_static else "stream"
+        known = [option.name for option in OPTIONS if ways_of in option.ways]
+        yield from wrong_options(source, known, {AVRO_SCHEMA})
+
+
+def _start(source: Source) -> Iterator[Problem]:
+    place = place_in(source, "start")
+    if source.start == "earliest":
+        return
+    if source.files is not None:
+        yield Problem(place, "start is for topics: of files, all are read", "take it out")
+    elif source.start == "latest":
+        if source.is_static:
+            yield Problem(
+                place,
+                f"the source {source.name} is static and starts at the latest: it would be empty",
+                "say start = 'earliest', or a time",
+            )
+    elif not is_time(source.start):
+        yield Problem(
+            place,
+            f"start is earliest, latest or a time with its zone, not {source.start!r}",
+            "as 2026-01-31T12:00:00+00:00",
+        )
+
+
+def _decoding(source: Source) -> Iterator[Problem]:
+    if source.schema is not None:
+        schema = source.schema
+        yield from wrong(place_in(source, "schema"), lambda: columns_of(schema), "", "schema")
+    elif source.files is None and source.format != "json":
+        yield Problem(
+            place_in(source, "format"),
+            f"the source {source.name} has no schema, so nothing is decoded",
+            f"say schema, or take format = {source.format!r} out",
+        )
+    if source.format == "avro" and AVRO_SCHEMA not in names_of(source.options):
+        yield Problem(
+            place_in(source, "format"),
+            "format avro needs the schema that values were written with",
+            f"say options = {{ {AVRO_SCHEMA} = '...' }}",
+        )
+    if source.dead_letters is None:
+        return
+    place, topic = place_in(source, "dead_letters"), source.dead_letters
+    yield from wrong(place, lambda: check_name(topic))
+    if source.files is not None and source.file_format == "parquet":
+        yield Problem(
+            place,
+            "Parquet has types of its own: nothing fails to decode",
+            "take dead_letters out",
+        )
+    elif source.schema is None:
+        yield Problem(
+            place,
+            f"the source {source.name} has no schema: nothing is decoded, so nothing fails to",
+            "say schema, or take dead_letters out",
+        )
+    if reads_topic(source, topic):
+        yield Problem(
+            place,
+            f"the source {source.name} reads {topic} itself: its dead letters would come back",
+            "name another topic",
+        )
+
+
+def _source_watermark(source: Source) -> Iterator[Problem]:
+    if source.watermark is None:
+        return
+    if source.is_static:
+        yield Problem(
+            place_in(source, "watermark"),
+            f"the source {source.name} is static: nothing of it is late",
+            "take watermark out, or static",
+        )
+    try:
+        columns = columns_of_source(source)
+    except InvalidRequest:
+        columns = None  # the schema is told of already
+    yield from wrong_watermark(source, source.watermark, columns)

@@ -1,0 +1,66 @@
+"""Whether a step makes sense, as far as can be told without Spark. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..define.definition import Pipeline, Step
+from ..define.graph import tables
+from ..define.problems import Problem
+from ..define.sql_names import first_word, mentions
+from .parts import (
+    place_in,
+    place_in_sql,
+    unknown_table,
+    wrong_function,
+    wrong_watermark,
+)
+
+QUERIES = frozenset({"select", "with", "from", "table", "values", "("})
+"""What a query begins with."""
+
+
+def step_problems(pipeline: Pipeline, step: Step) -> Iterator[Problem]:
+    if (step.sql is None) == (step.function is None):
+        said = "not both" if step.sql is not None else "and neither is there"
+        yield Problem(step.place, f"the step {step.name} has one of sql and function, {said}")
+        return
+    if step.sql is not None:
+        yield from _sql(pipeline, step, step.sql)
+    else:
+        yield from wrong_function(step, "function", step.function)
+        if not step.inputs:
+            yield Problem(
+                step.place,
+                f"the step {step.name} has a function and no inputs",
+                "say inputs = ['...']: the sources and steps it gets",
+            )
+        for number, name in enumerate(step.inputs):
+            place = step.places.get(f"inputs.{number}", place_in(step, "inputs"))
+            if name not in tables(pipeline):
+                yield unknown_table(pipeline, place, name)
+    if step.watermark is not None:
+        yield from wrong_watermark(step, step.watermark, None)
+
+
+def _sql(pipeline: Pipeline, step: Step, sql: str) -> Iterator[Problem]:
+    for field in ("inputs", "arguments"):
+        if getattr(step, field):
+            yield Problem(
+                place_in(step, field),
+                f"{field} is for functions: a query names its tables itself",
+                f"take {field} out",
+            )
+    first = first_word(sql)
+    if first is None:
+        yield Problem(step.sql_place, f"the step {step.name} has an empty query")
+    elif first.text.lower() not in QUERIES:
+        yield Problem(
+            place_in_sql(step, first.offset),
+            f"the step {step.name} is no query: it begins with {first.text!r}",
+            "write select ...; what makes, changes and drops tables is not for steps",
+        )
+    known = {name.lower() for name in tables(pipeline)}
+    for mention in mentions(sql):
+        if mention.name.lower() not in known:
+            yield unknown_table(pipeline, place_in_sql(step, mention.offset), mention.name)

@@ -1,0 +1,1 @@
+"""What a pipeline is. Pure, but for the files that are read."""

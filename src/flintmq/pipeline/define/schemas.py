@@ -1,0 +1,97 @@
+"""The columns that a declared schema has, by its text alone: `id bigint, at timestamp`. Pure.
+
+Spark has the last word; what can be told without it is told here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ...errors import InvalidRequest
+from ...spark.columns import HEADERS, SCHEMA
+from .definition import Source
+from .problems import meant
+
+TYPES = (
+    "string", "bigint", "long", "int", "integer", "smallint", "short", "tinyint", "byte", "boolean",
+    "double", "float", "real", "decimal", "dec", "numeric", "date", "timestamp", "timestamp_ntz",
+    "timestamp_ltz", "time", "binary", "array", "map", "struct", "char", "varchar", "interval",
+    "variant", "void",
+)  # fmt: skip
+_NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\W\d]\w*|\d\w*))\s*:?\s*(.*)", re.DOTALL)
+_TYPE = re.compile(r"[A-Za-z_]\w*")
+
+
+class Column(NamedTuple):
+    name: str
+    type: str
+    """In lower case, without what follows: `array`, not `array<int>`."""
+
+
+def columns_of(schema: str) -> list[Column]:
+    """The columns of a schema; InvalidRequest says what is no column."""
+    columns: list[Column] = []
+    for part in _parts(schema):
+        found = _NAME.fullmatch(part)
+        if found is None:
+            raise InvalidRequest(f"{part.strip()!r} is no column: write a name and a type")
+        name, rest = (found[1] or found[2] or "").replace("``", "`"), found[3].strip()
+        kind = _TYPE.match(rest)
+        if kind is None:
+            raise InvalidRequest(f"the column {name} has no type: write as {name} string")
+        if kind[0].lower() not in TYPES:
+            remedy = meant(kind[0], TYPES, "such as")
+            raise InvalidRequest(
+                f"the column {name} has the type {kind[0]}, which is none; {remedy}"
+            )
+        if any(name.lower() == one.name.lower() for one in columns):
+            raise InvalidRequest(f"the column {name} is there twice")
+        columns.append(Column(name, kind[0].lower()))
+    return columns
+
+
+def columns_of_source(source: Source) -> dict[str, str] | None:
+    """Its columns and their types, where they are known without a look at the data."""
+    if source.files is not None:
+        if source.schema is None:
+            return None
+        own = {} if source.file_format == "parquet" else {"_file": "string"}
+    else:
+        has_headers = source.options.get("includeHeaders", "").lower() == "true"
+        own = dict(columns_of(f"{SCHEMA}, {HEADERS}" if has_headers else SCHEMA))
+        if source.schema is None:
+            return own
+        own = {f"_{name}": kind for name, kind in own.items() if name != "value"} | {
+            "_key": "string"
+        }
+    return {**own, **dict(columns_of(source.schema))}
+
+
+def has(columns: Mapping[str, str], name: str) -> bool:
+    """Whether there is such a column; case does not matter to Spark, and `a.b` is of a struct."""
+    return name.split(".")[0].lower() in {one.lower() for one in columns}
+
+
+def _parts(schema: str) -> Iterator[str]:
+    """What stands between the commas that are in no bracket."""
+    depth = begin = 0
+    is_quoted = False
+    for at, sign in enumerate(schema):
+        if sign == "`":
+            is_quoted = not is_quoted
+        elif is_quoted:
+            continue
+        elif sign in "<(":
+            depth += 1
+        elif sign in ">)":
+            depth -= 1
+            if depth < 0:
+                raise InvalidRequest(f"a {sign} closes what is not open, after {schema[:at]!r}")
+        elif sign == "," and not depth:
+            yield schema[begin:at]
+            begin = at + 1
+    if depth or is_quoted:
+        raise InvalidRequest("a bracket or a quote is not closed")
+    yield schema[begin:]

@@ -1,0 +1,1 @@
+"""A pipeline as a picture, of text or in SVG. Pure."""

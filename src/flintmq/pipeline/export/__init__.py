@@ -1,0 +1,1 @@
+"""A pipeline as a project of Spark's Declarative Pipelines."""

@@ -1,0 +1,1 @@
+"""A pipeline's flows as streaming queries."""

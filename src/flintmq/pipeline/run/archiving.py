@@ -1,0 +1,215 @@
+"""An archive: the rows of a stream as plain files in directories, each row once.
+
+Any reader of Parquet (or JSON lines) can read it: there is no log beside the files that says which
+of them count. A micro-batch lands as a whole, and one that has landed is not written again, so a
+run that was killed at any point leaves every row once when the next run has begun (see `landing`).
+
+With `compact`, small files of a partition become one: those of a partition that gets no rows any
+more, and of one that does, once there are `FILES_MAX` of about one size. While files are exchanged,
+for a moment, whoever lists the directory may see rows twice; never none of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..define.definition import BatchFunction
+from .landing import Change, Landing, files_below, local_directory
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FILES_MAX = 8
+BYTES_MAX = 128 * 1024 * 1024
+"""A file of this size is not small any more."""
+ALIKE = 8
+"""A file that is so many times larger than all smaller ones together is left alone: to copy it for
+the sake of a few rows would cost more than it gains."""
+ALIKE_BYTES = 64 * 1024
+ROWS_AT_ONCE = 65_536
+QUERY = "sql.streaming.queryId"
+
+ArchiveFormat = Literal["parquet", "json"]
+
+
+def into_directory(
+    directory: str,
+    *,
+    format: ArchiveFormat = "parquet",
+    partition_by: Sequence[str] = (),
+    compact: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> BatchFunction:
+    """For foreachBatch: every micro-batch into the directory, once.
+
+    The query's id, which is in its checkpoint, tells its files from those of others. `options` are
+    those of Spark's writer, such as `compression`.
+    """
+    archives: dict[str, Archive] = {}
+
+    def write(frame: DataFrame, number: int) -> None:
+        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY) or "batch"
+        if query not in archives:
+            archives[query] = Archive(
+                local_directory(directory),
+                owner=query,
+                format=format,
+                partition_by=partition_by,
+                compact=compact,
+                options=options,
+            )
+        archives[query].write(frame, number)
+
+    return write
+
+
+class Archive:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        owner: str,
+        format: ArchiveFormat = "parquet",
+        partition_by: Sequence[str] = (),
+        compact: bool = False,
+        options: Mapping[str, str] | None = None,
+        files_max: int = FILES_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        self._landing = Landing(directory, owner)
+        self._mark = re.sub(r"[^0-9A-Za-z]", "", owner)[:8]
+        self._format, self._suffix = format, f".{format}"
+        self._partition_by, self._options = list(partition_by), dict(options or {})
+        self._is_compacted = compact and format == "parquet"
+        self._files_max, self._bytes_max = files_max, bytes_max
+
+    def write(self, frame: DataFrame, number: int) -> None:
+        self._landing.finish()
+        touched: set[str] = set()
+        if number > self._landing.facts.get("batch", -1):
+            touched = self._land(frame, number)
+        if self._is_compacted:
+            self._compact(touched)
+
+    def _land(self, frame: DataFrame, number: int) -> set[str]:
+        """Write the rows, have them land; the partitions that got some."""
+        staged = self._landing.ready(f"batch-{number}")
+        # Spark's default is a type of its own making, which others read as something else.
+        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        writer = frame.write.format(self._format).mode("overwrite").options(**self._options)
+        if self._partition_by:
+            writer = writer.partitionBy(*self._partition_by)
+        writer.save(f"file://{staged}")
+        moves = []
+        touched = set()
+        for count, path in enumerate(p for p in files_below(staged, self._suffix) if _has_rows(p)):
+            partition = path.parent.relative_to(staged).as_posix()
+            name = f"batch-{number:08d}-{count:03d}-{self._mark}{self._suffix}"
+            moves.append((self._landing.own(path), f"{partition}/{name}"))
+            touched.add(partition)
+        facts = self._landing.facts
+        still_open = sorted({*facts.get("open", ()), *touched}) if self._is_compacted else []
+        self._landing.land(
+            Change(tuple(moves), facts={**facts, "batch": number, "open": still_open})
+        )
+        self._landing.ready(f"batch-{number}")
+        return touched
+
+    def _compact(self, touched: set[str]) -> None:
+        for partition in self._landing.facts.get("open", ()):
+            sizes = self._own_files(partition)
+            chosen = files_to_merge(
+                sizes,
+                files_max=2 if partition not in touched else self._files_max,
+                bytes_max=self._bytes_max,
+            )
+            facts = dict(self._landing.facts)
+            if partition not in touched:
+                facts["open"] = [other for other in facts["open"] if other != partition]
+            facts["merges"] = facts.get("merges", 0) + 1
+            merged = self._landing.ready("merged") / "rows.parquet"
+            at = self._landing.directory / partition
+            if chosen and merge([at / name for name in chosen], merged):
+                name = f"merged-{facts['merges']:08d}-{self._mark}.parquet"
+                self._landing.land(
+                    Change(
+                        ((self._landing.own(merged), f"{partition}/{name}"),),
+                        tuple(f"{partition}/{name}" for name in chosen),
+                        facts,
+                    )
+                )
+            elif facts["open"] != self._landing.facts["open"]:
+                self._landing.land(Change(facts=facts))
+
+    def _own_files(self, partition: str) -> dict[str, int]:
+        at = self._landing.directory / partition
+        if not at.is_dir():
+            return {}
+        mine = f"-{self._mark}.parquet"
+        return {path.name: path.stat().st_size for path in at.iterdir() if path.name.endswith(mine)}
+
+
+def files_to_merge(sizes: Mapping[str, int], *, files_max: int, bytes_max: int) -> list[str]:
+    """Which files of a partition become one, in the order they were written; none if few are alike.
+
+    The smallest first, as long as the next is not much larger than those before together.
+    """
+    chosen: list[str] = []
+    total = 0
+    for name, size in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
+        if size >= bytes_max or total + size > bytes_max:
+            break
+        if chosen and size > max(ALIKE * total, ALIKE_BYTES):
+            break
+        chosen.append(name)
+        total += size
+    if len(chosen) < max(2, files_max):
+        return []
+    # What was merged before is older than what was not.
+    return sorted(chosen, key=lambda name: (name.startswith("batch-"), name))
+
+
+def merge(files: Iterable[Path], into: Path) -> bool:
+    """Make one file of several. Not where it would not have their very types: then nothing is."""
+    import pyarrow.parquet as parquet
+
+    opened = [parquet.ParquetFile(path) for path in files]
+    try:
+        schema = opened[0].schema
+        if any(not file.schema.equals(schema) for file in opened):
+            return False
+        into.parent.mkdir(parents=True, exist_ok=True)
+        with parquet.ParquetWriter(into, opened[0].schema_arrow, **_like(opened[0])) as writer:
+            for file in opened:
+                for batch in file.iter_batches(ROWS_AT_ONCE):
+                    writer.write_batch(batch)
+    finally:
+        for file in opened:
+            file.close()
+    with parquet.ParquetFile(into) as merged:
+        return bool(merged.schema.equals(schema))
+
+
+def _like(file: Any) -> dict[str, Any]:
+    """Write as the first file was written."""
+    metadata = file.metadata
+    if not metadata.num_row_groups or not metadata.num_columns:
+        return {}
+    return {
+        "compression": metadata.row_group(0)
+        .column(0)
+        .compression.lower()
+        .replace("uncompressed", "none")
+    }
+
+
+def _has_rows(path: Path) -> bool:
+    if path.suffix != ".parquet":
+        return path.stat().st_size > 0
+    import pyarrow.parquet as parquet
+
+    with parquet.ParquetFile(path) as file:
+        return bool(file.metadata.num_rows)

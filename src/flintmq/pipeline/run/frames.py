@@ -1,0 +1,380 @@
+"""The tables of a flow as frames of Spark: sources read and decoded, steps done, one after another.
+
+Every flow has frames of its own, since each is a query of its own. SQL finds them as temporary
+views, which are there while it is analysed and no longer: views of that name are put back.
+
+A row of a topic that is decoded has the fields of the schema, then what the message has itself:
+
+    _key _topic _partition _offset _timestamp _priority _content_type [_headers]
+
+and one of a file has `_file`, the file's name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InvalidRequest
+from ...spark.columns import HEADERS, SCHEMA
+from ...spark.connecting import line_to
+from ...spark.decoding import from_value
+from ...spark.failures import told_of_step
+from ...spark.options import read_options
+from ...spark.planning import extents
+from ..check.parts import place_in
+from ..check.queries import place_of_error
+from ..define import loading as named
+from ..define.definition import Pipeline, Source, Step, Watermark
+from ..define.flows import Flow
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+DATA, WHY = "_flintmq_data", "_flintmq_why"
+OF_MESSAGES = (
+    "key", "topic", "partition", "offset", "timestamp", "priority", "content_type", "headers",
+)  # fmt: skip
+OF_STREAMS = frozenset({"group", "maxOffsetsPerTrigger", "startingOffsets"})
+COUNT = re.compile(r"count\s*\(\s*\*\s*\)")
+WHATEVER_THERE_IS = re.compile(
+    r"\* | \|> | \b(natural|pivot|unpivot|table)\b | (^|\()\s*from\b", re.VERBOSE
+)
+"""Of SQL in small letters: what makes use of columns that it does not name."""
+WHY_HEADER, SOURCE_HEADER = "flintmq-why", "flintmq-source"
+
+Access = Mapping[str, str]
+"""Options of the data source that say who we are: apiKey, tlsCa and the like."""
+
+
+def java_session(spark: SparkSession) -> Any:
+    """The session in Java. One of Spark Connect has none here."""
+    if not hasattr(spark, "_jsparkSession"):
+        raise InvalidRequest(
+            "a pipeline runs where its driver is: give it a master such as local[2] or "
+            "spark://host:7077, not a Spark Connect URL"
+        )
+    return spark._jsparkSession
+
+
+class Frames:
+    """What a flow is made of."""
+
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, flow: Flow, access: Access | None = None
+    ) -> None:
+        self._spark, self._pipeline, self._flow = spark, pipeline, flow
+        self._access = access or {}
+        self.of: dict[str, DataFrame] = {}
+
+    def built(self) -> DataFrame:
+        """The rows that go to the flow's sink."""
+        if self._flow.dead_letters_of is not None:
+            return self._dead_letters(self._pipeline.sources[self._flow.dead_letters_of])
+        with _views_put_back(self._spark, self._flow.tables):
+            for name in self._flow.tables:
+                if name in self._pipeline.sources:
+                    frame = self._source(self._pipeline.sources[name])
+                else:
+                    frame = self._step(self._pipeline.steps[name])
+                self.of[name] = frame
+                frame.createOrReplaceTempView(f"`{name}`")
+        return self.of[self._flow.sink.takes]
+
+    # --- steps
+
+    def _step(self, step: Step) -> DataFrame:
+        try:
+            if step.sql is not None:
+                # `sql` would do at once what is no query: drop a table, say.
+                java_session(self._spark).sessionState().sqlParser().parseQuery(step.sql)
+                frame = self._spark.sql(step.sql)
+            else:
+                assert step.function is not None
+                function = named.load(step.function, place_in(step, "function"))
+                frame = function(*(self.of[name] for name in step.inputs), **step.arguments)
+                if not hasattr(frame, "createOrReplaceTempView"):
+                    raise InvalidRequest(
+                        f"a step's function gives a DataFrame back, not {type(frame).__name__}"
+                    )
+            return _watermarked(frame, step.watermark)
+        except Exception as error:
+            place = place_in(step, "function")
+            if step.sql is not None:
+                place = place_of_error(error, step)
+            text = told_of_step(error).removeprefix(f"{place}: ")
+            raise InvalidRequest(f"{place}: step {step.name!r}: {text}") from error
+
+    # --- sources
+
+    def _source(self, source: Source) -> DataFrame:
+        try:
+            frame = self._read(source, is_static=source.is_static)
+            if source.schema is not None and _has_bad_rows(source):
+                frame = self._decoded(source, frame)
+            return _watermarked(frame, source.watermark)
+        except InvalidRequest:
+            raise
+        except Exception as error:
+            raise InvalidRequest(
+                f"{source.place}: source {source.name!r}: {told_of_step(error)}"
+            ) from error
+
+    def _read(self, source: Source, *, is_static: bool, with_headers: bool = False) -> DataFrame:
+        reader: Any = self._spark.read if is_static else self._spark.readStream
+        if source.files is not None:
+            return _files(self._spark, reader, source, is_static=is_static)
+        options = source_options(
+            self._pipeline, source, self._access, self._flow.group(source.name)
+        )
+        if is_static:
+            options = {k: v for k, v in options.items() if k not in OF_STREAMS}
+            options.setdefault("endingOffsets", self._ends_now(options))
+        if with_headers:
+            options["includeHeaders"] = "true"
+        elif source.schema is not None:
+            reader = reader.schema(", ".join(columns_needed(self._pipeline, self._flow, source)))
+        frame: DataFrame = reader.format("flintmq").options(**options).load()
+        return frame
+
+    def _ends_now(self, options: Mapping[str, str]) -> str:
+        """A table stays as it is for the whole run, though every micro-batch reads it anew."""
+        checked = read_options(options, streams=False)
+        known = extents(line_to(checked.settings), checked)
+        return json.dumps(
+            {
+                name: {str(part.partition): part.next_offset for part in parts}
+                for name, parts in known.items()
+            }
+        )
+
+    # --- decoding
+
+    def _decoded(self, source: Source, frame: DataFrame) -> DataFrame:
+        """The fields of the schema. A row that does not decode is left out, where there is a topic
+        for those; else it ends the query, whatever is asked of it."""
+        from pyspark.sql import functions
+
+        frame = _with_reason(source, frame)
+        good = functions.col(WHY).isNull()
+        data = functions.col(DATA)
+        if source.dead_letters is not None:
+            frame = frame.where(good)
+        else:
+            # In the condition, for queries that look at no field; and in the data, since a
+            # condition of theirs may come before ours.
+            refused = functions.raise_error(_refusal(source))
+            frame = frame.where(functions.when(good, True).otherwise(refused.cast("boolean")))
+            kind = frame.schema[DATA].dataType
+            data = functions.when(good, data).otherwise(refused.cast(kind))
+        frame = frame.withColumn(DATA, data)
+        fields = frame.schema[DATA].dataType.names
+        beside = [
+            column.alias(name)
+            for name, column in _own_columns(source, frame).items()
+            if name not in fields
+        ]
+        return frame.select(f"{DATA}.*", *beside)
+
+    def _dead_letters(self, source: Source) -> DataFrame:
+        """The rows that do not decode, as they were, with headers that say why and where from."""
+        from pyspark.sql import functions
+
+        frame = _with_reason(source, self._read(source, is_static=False, with_headers=True))
+        frame = frame.where(functions.col(WHY).isNotNull())
+        headers = functions.array(
+            _header(WHY_HEADER, functions.col(WHY)), _header(SOURCE_HEADER, _origin(source))
+        )
+        if source.files is not None:
+            return frame.select(functions.col("value"), headers.alias("headers"))
+        theirs = functions.coalesce(functions.col("headers"), functions.array())
+        return frame.select(
+            "key",
+            "value",
+            "content_type",
+            "priority",
+            functions.concat(theirs, headers).alias("headers"),
+        )
+
+
+def source_options(
+    pipeline: Pipeline, source: Source, access: Access, group: str
+) -> dict[str, str]:
+    """What the data source is told of a source of topics that is read as a stream."""
+    servers = source.servers or pipeline.servers
+    if servers is None:
+        raise InvalidRequest(
+            f"{source.place}: source {source.name!r} has no broker: say servers = "
+            "'flint://host:7600' in the pipeline, or --server"
+        )
+    options = {
+        "servers": servers,
+        **access_to(servers, pipeline, access),
+        **{k: v for k, v in source.options.items() if k.lower() != "avro_schema"},
+        "group": group,
+    }
+    if source.pattern is not None:
+        options["subscribePattern"] = source.pattern
+    else:
+        options["subscribe"] = ",".join(source.topics)
+    if source.start in ("earliest", "latest"):
+        options["startingOffsets"] = source.start
+    else:
+        options["startingTimestamp"] = source.start
+    if source.max_per_batch is not None:
+        options["maxOffsetsPerTrigger"] = str(source.max_per_batch)
+    return options
+
+
+def columns_needed(pipeline: Pipeline, flow: Flow, source: Source) -> list[str]:
+    """The columns of messages that a flow may look at, with their types. Pure.
+
+    Spark does not tell a source which ones a query uses, and each one costs. So those are left out
+    that nobody can ask for: all steps are SQL that names its columns, and none has the name in it.
+    """
+    given = {name.lower(): value.lower() for name, value in source.options.items()}
+    columns = [one.strip() for one in SCHEMA.split(",")]
+    if given.get("includeheaders") == "true":
+        columns.append(HEADERS)
+    steps = [pipeline.steps[name] for name in flow.tables if name in pipeline.steps]
+    texts = [COUNT.sub("", (step.sql or "*").lower()) for step in steps]
+    if flow.sink.takes == source.name or any(map(WHATEVER_THERE_IS.search, texts)):
+        return columns
+    asked = " ".join([*texts, "" if source.watermark is None else source.watermark.column.lower()])
+    always = {"value", "topic", "partition", "offset"}
+    if source.format == "auto":
+        always.add("content_type")
+    return [
+        column for column in columns if (name := column.split()[0]) in always or f"_{name}" in asked
+    ]
+
+
+def access_to(servers: str, pipeline: Pipeline, access: Access) -> Access:
+    """What lets us in goes to the pipeline's own broker, and to no other that a file may name."""
+    return access if servers == pipeline.servers else {}
+
+
+def _has_bad_rows(source: Source) -> bool:
+    """Whether rows may not decode: Parquet has types of its own."""
+    return source.files is None or source.file_format != "parquet"
+
+
+def _with_reason(source: Source, frame: DataFrame) -> DataFrame:
+    """With what a row decodes to, or why it does not."""
+    from pyspark.sql import functions
+
+    assert source.schema is not None
+    if source.files is not None and source.file_format == "csv":
+        data = functions.from_csv(
+            "value",
+            f"{source.schema}, {WHY} string",
+            {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": WHY, **source.options},
+        )
+        bad = functions.when(data[WHY].isNotNull(), functions.lit("not CSV of this schema"))
+        return frame.withColumn(DATA, data.dropFields(WHY)).withColumn(WHY, bad)
+    format = "json" if source.files is not None else source.format
+    given = {name.lower(): value for name, value in source.options.items()}
+    return from_value(
+        frame,
+        source.schema,
+        format=format,
+        into=DATA,
+        error=WHY,
+        avro_schema=given.get("avro_schema"),
+        once=True,
+    )
+
+
+def _own_columns(source: Source, frame: DataFrame) -> dict[str, Column]:
+    from pyspark.sql import functions
+
+    if source.files is not None:
+        return {"_file": functions.col("_file")}
+    own = {f"_{name}": functions.col(name) for name in OF_MESSAGES if name in frame.columns}
+    if "_key" in own:
+        own["_key"] = own["_key"].cast("string")
+    return own
+
+
+def _origin(source: Source) -> Column:
+    from pyspark.sql import functions
+
+    if source.files is not None:
+        return functions.col("_file")
+    return functions.concat_ws("/", "topic", "partition", "offset")
+
+
+def _refusal(source: Source) -> Column:
+    from pyspark.sql import functions
+
+    return functions.concat(
+        functions.lit(f"source {source.name!r}: "),
+        _origin(source),
+        functions.lit(" does not decode: "),
+        functions.col(WHY),
+        functions.lit(". dead_letters = 'some-topic' would put such rows aside"),
+    )
+
+
+def _header(name: str, value: Column) -> Column:
+    from pyspark.sql import functions
+
+    return functions.struct(functions.lit(name).alias("key"), value.cast("binary").alias("value"))
+
+
+def _watermarked(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
+    return frame if watermark is None else frame.withWatermark(watermark.column, watermark.delay)
+
+
+# --- files
+
+
+def _files(spark: SparkSession, reader: Any, source: Source, *, is_static: bool) -> DataFrame:
+    from pyspark.sql import functions
+
+    path = path_of(source.files or "")
+    if not is_static and source.max_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", source.max_per_batch)
+    is_parquet = source.file_format == "parquet"
+    if is_parquet or source.schema is None:
+        reader = reader.options(**source.options)
+        if source.schema is not None:
+            reader = reader.schema(source.schema)
+        elif not is_static:
+            # A stream is not told what is in its files; those that are there tell it.
+            seen = spark.read.options(**source.options).format(source.file_format)
+            reader = reader.schema(seen.load(path).schema)
+        frame: DataFrame = reader.format(source.file_format).load(path)
+        return frame
+    lines = reader.format("text").load(path)
+    return lines.select("value", functions.col("_metadata.file_path").alias("_file"))
+
+
+def has_scheme(path: str) -> bool:
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) is not None
+
+
+def path_of(path: str) -> str:
+    """As Spark understands it wherever it runs: what has no scheme is of this machine, whole."""
+    return path if has_scheme(path) else os.path.abspath(os.path.expanduser(path))
+
+
+@contextmanager
+def _views_put_back(spark: SparkSession, names: tuple[str, ...]) -> Iterator[None]:
+    # Not by listTables(): in a Java that has just started, that takes seconds.
+    catalog = java_session(spark).sessionState().catalog()
+    before = {
+        name: spark.table(f"`{name}`") for name in names if catalog.getTempView(name).isDefined()
+    }
+    try:
+        yield
+    finally:
+        for name in names:
+            if name in before:
+                before[name].createOrReplaceTempView(f"`{name}`")
+            else:
+                spark.catalog.dropTempView(name)

@@ -1,0 +1,43 @@
+"""Asks the brokers of a pipeline before anything starts: whether they answer, and have its topics.
+
+Spark takes seconds to start; what it would fall over is told before.
+"""
+
+from __future__ import annotations
+
+from ...errors import FlintError, InvalidRequest, TopicNotFound
+from ...spark.connecting import Line
+from ...spark.options import read_options
+from ...spark.planning import extents
+from ..check.parts import place_in
+from ..define.definition import Pipeline
+from .frames import Access, source_options
+
+
+def reach(pipeline: Pipeline, access: Access) -> None:
+    """Raises what is in the way: Disconnected, NotAuthenticated, TopicNotFound ..."""
+    lines: dict[object, Line] = {}
+    try:
+        for source in pipeline.sources.values():
+            if source.files is not None:
+                continue
+            place = place_in(source, "topics")
+            options = read_options(source_options(pipeline, source, access, "any"), streams=True)
+            if options.settings not in lines:
+                lines[options.settings] = Line(options.settings)
+            try:
+                extents(lines[options.settings], options)
+            except TopicNotFound as error:
+                raise TopicNotFound(
+                    error.topic,
+                    f"source {source.name!r} ({place}) reads it. Publish to it first, or make it "
+                    f"with `flintmq topic add {error.topic}`",
+                ) from None
+            except InvalidRequest:
+                raise
+            except FlintError as error:
+                error.add_note(f"source {source.name!r}, {place}")
+                raise
+    finally:
+        for line in lines.values():
+            line.close()

@@ -1,0 +1,317 @@
+"""Runs a pipeline: every flow a streaming query, watched until it ends or is told to.
+
+Ctrl-C and SIGTERM stop every flow after the micro-batch it is in, a second one at once. A flow
+that dies takes the others along, after theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...errors import FlintError, InvalidRequest
+from ...spark.failures import told_of_step
+from ...spark.session import Setting, session
+from ..check.checking import checked
+from ..check.queries import quiet_spark
+from ..define.definition import Pipeline
+from ..define.flows import Flow, flows_of
+from .checkpoints import Lock, checkpoint_of, directory
+from .frames import Access, Frames, has_scheme, java_session, path_of
+from .lagging import Lag
+from .reaching import reach
+from .resuming import facts_of, resume, target_of
+from .sinks import Print, Writing
+from .standing import tell_the_broker
+from .stopping import Gate, Stop, stopped_by_signals
+from .watching import COUNTED, FlowOutcome, FlowProgress, Watched
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.1
+BEGIN_LOOK_SECONDS = 0.01
+SETTINGS: dict[str, Setting] = {
+    # Times are written and grouped the same wherever it runs.
+    "spark.sql.session.timeZone": "UTC",
+}
+
+Ended = Literal["done", "stopped", "failed"]
+"""A run `once` is done; every other one ends when it is stopped, or when a flow dies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a run."""
+
+    pipeline: str
+    ended: Ended
+    seconds: float
+    flows: Mapping[str, FlowOutcome]
+
+
+class PipelineFailed(FlintError):
+    """Flows ended with errors; the others were stopped after their batch. `outcome` is of all."""
+
+    def __init__(self, pipeline: str, errors: dict[str, str], outcome: Outcome) -> None:
+        lines = [f"flow {flow!r} of {pipeline!r}: {error}" for flow, error in errors.items()]
+        super().__init__("\n".join(lines))
+        self.pipeline, self.errors, self.outcome = pipeline, errors, outcome
+
+
+def settings_of(pipeline: Pipeline) -> dict[str, Setting]:
+    """Settings of Spark for a session that a pipeline runs in."""
+    return {**SETTINGS, **pipeline.spark}
+
+
+def checkpoint_root(pipeline: Pipeline) -> str:
+    return pipeline.checkpoint or f"pipelines/{pipeline.name}"
+
+
+@contextmanager
+def log_file_of(pipeline: Pipeline) -> Iterator[Path]:
+    """Where Spark and its workers print; each run begins it anew. Where Spark does not start and
+    has not said why, nothing of the attempt stays behind."""
+    root = checkpoint_root(pipeline)
+    directory = Path(tempfile.gettempdir() if has_scheme(root) else path_of(root))
+    made = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "spark.log"
+    file.write_bytes(b"")
+    try:
+        yield file
+    except BaseException:
+        with suppress(OSError):
+            if not file.stat().st_size:
+                file.unlink()
+            for path in made:
+                path.rmdir()
+        raise
+
+
+def run(
+    pipeline: Pipeline,
+    *,
+    master: str = "local[*]",
+    once: bool = False,
+    spark: SparkSession | None = None,
+    on_progress: Callable[[FlowProgress], None] | None = None,
+    seconds: float | None = None,
+    from_scratch: bool = False,
+    access: Access | None = None,
+    show: Print | None = None,
+    tell: Callable[[str], None] | None = None,
+    stop: Stop | None = None,
+) -> Outcome:
+    """Run every flow of a pipeline; `once` reads what there is and ends, else it goes on for ever.
+
+    In the main thread, Ctrl-C and SIGTERM end it after the micro-batches at work, and so do `stop`
+    and the end of `seconds`. `from_scratch` forgets the checkpoints; directories of files that the
+    flows made are set aside. `access` are options of the data source that say who we are (apiKey,
+    tlsCa ...); `show` gets rows of console sinks, `tell` what is worth knowing meanwhile.
+
+    Raises PipelineFailed where a flow dies, InvalidRequest where none can begin, CannotResume where
+    the definition changed in a way that a checkpoint cannot bear; KeyboardInterrupt at the second
+    Ctrl-C.
+    """
+    began = time.monotonic()
+    stop = stop or Stop()
+    tell = tell or _log.info
+    reach(checked(pipeline), access or {})
+    if spark is None:
+        with log_file_of(pipeline) as log_file:
+            spark = session(
+                master,
+                app_name=pipeline.name,
+                config=settings_of(pipeline),
+                log_file=log_file,
+            )
+    _make_active(spark)
+    with ExitStack() as left, stopped_by_signals(stop), quiet_spark():
+        starting = _Starting(spark, pipeline, once=once, access=access or {}, show=show or _shown)
+        flows = flows_of(pipeline)
+        for flow in flows:
+            left.callback(Lock(spark, checkpoint_root(pipeline), flow.name).release)
+        if from_scratch:
+            _forget(spark, pipeline, flows, tell)
+        watched: list[Watched] = []
+        left.callback(_stop_all, watched)
+        with _settings(spark, settings_of(pipeline)):
+            prepared = [(flow, *starting.prepared(flow)) for flow in flows]
+        for flow, writer, gate in prepared:
+            lag = Lag(pipeline, flow, access or {})
+            if watched:
+                _wait_begun(watched[-1], stop)
+            watched.append(Watched(flow, partial(starting.started, flow, writer), gate, lag))
+        tell(f"running: {', '.join(flow.name for flow in flows)}")
+        deadline = None if seconds is None else time.monotonic() + seconds
+        _watch(watched, stop, deadline, on_progress, tell)
+        outcome = Outcome(
+            pipeline=pipeline.name,
+            ended=_ended(watched, is_done=once and not stop.is_asked()),
+            seconds=time.monotonic() - began,
+            flows={one.flow.name: one.outcome() for one in watched},
+        )
+        for one in watched:
+            if one.error is None and one.positions:
+                _tell_the_broker(pipeline, one, access or {})
+    if errors := {one.flow.name: one.error for one in watched if one.error is not None}:
+        raise PipelineFailed(pipeline.name, errors, outcome)
+    return outcome
+
+
+def _ended(watched: list[Watched], *, is_done: bool) -> Ended:
+    if any(one.error is not None for one in watched):
+        return "failed"
+    return "done" if is_done else "stopped"
+
+
+def _make_active(spark: SparkSession) -> None:
+    """Spark looks for data sources in the session of the thread that asks, and this thread may not
+    be the one that made it."""
+    java: Any = java_session(spark)
+    classes: Any = spark._jvm
+    classes.org.apache.spark.sql.classic.SparkSession.setActiveSession(java)
+
+
+def _wait_begun(one: Watched, stop: Stop) -> None:
+    """Flows begin one after the other. Each source writes variables for its process of Python into
+    one map that all sources of a kind share, and that Spark does not guard: where two did so at
+    once, no query of that session could run any more ("Illegal size 5 of collection")."""
+    while one.is_beginning() and not stop.is_urgent:
+        time.sleep(BEGIN_LOOK_SECONDS)
+
+
+def _watch(
+    watched: list[Watched],
+    stop: Stop,
+    deadline: float | None,
+    on_progress: Callable[[FlowProgress], None] | None,
+    tell: Callable[[str], None],
+) -> None:
+    while True:
+        for one in watched:
+            for progress in one.news():
+                if on_progress is not None:
+                    on_progress(progress)
+        if all(one.has_ended() for one in watched):
+            return
+        if deadline is not None and time.monotonic() >= deadline:
+            stop.ask()
+        stop.tell(tell, "after the running micro-batch")
+        if stop.is_asked() or any(one.error is not None for one in watched):
+            for one in watched:
+                one.stop_after_batch()
+                one.stop_if_due()
+        if stop.is_urgent:
+            raise KeyboardInterrupt
+        stop.wait(LOOK_SECONDS)
+
+
+def _stop_all(watched: list[Watched]) -> None:
+    for one in watched:
+        one.stop_now()
+
+
+def _tell_the_broker(pipeline: Pipeline, one: Watched, access: Access) -> None:
+    try:
+        tell_the_broker(pipeline, one.flow, access, one.positions)
+    except FlintError as error:  # that the broker hears of it is good to have, no more
+        _log.warning("the broker was not told where flow %r ended: %s", one.flow.name, error)
+
+
+def _shown(flow: str, row: str) -> None:
+    print(row, flush=True)
+
+
+class _Starting:
+    """Makes queries of flows."""
+
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, *, once: bool, access: Access, show: Print
+    ) -> None:
+        self._spark, self._pipeline, self._once = spark, pipeline, once
+        self._access, self._show = access, show
+
+    def prepared(self, flow: Flow) -> tuple[Any, Gate]:
+        """The query, ready to start. Nothing runs, and nothing was written but notes."""
+        from pyspark.sql import functions
+
+        frames = Frames(self._spark, self._pipeline, flow, self._access)
+        frame = frames.built()
+        facts = facts_of(self._pipeline, flow, frames.of, frame)
+        checkpoint = checkpoint_of(self._spark, checkpoint_root(self._pipeline), flow.name)
+        id = resume(checkpoint, facts, flow.sink.place)
+        counted = frame.observe(COUNTED, functions.count(functions.lit(1)).alias("rows"))
+        gate = Gate()
+        writing = Writing(
+            self._pipeline,
+            flow,
+            gate=gate,
+            transaction=f"{flow.query}/{id}",
+            checkpoint=checkpoint.path,
+            access=self._access,
+            show=self._show,
+        )
+        writer = writing.writer(counted).queryName(flow.query)
+        writer = writer.option("checkpointLocation", checkpoint.path)
+        if self._once:
+            writer = writer.trigger(availableNow=True)
+        elif flow.sink.trigger is not None:
+            writer = writer.trigger(processingTime=flow.sink.trigger)
+        return writer, gate
+
+    def started(self, flow: Flow, writer: Any) -> Any:
+        """The query, begun. It takes the settings along that the session has meanwhile."""
+        try:
+            with _settings(self._spark, settings_of(self._pipeline)):
+                return writer.start()
+        except Exception as error:
+            raise InvalidRequest(
+                f"{flow.sink.place}: sink {flow.name!r}: {told_of_step(error)}"
+            ) from error
+
+
+def _forget(
+    spark: SparkSession, pipeline: Pipeline, flows: list[Flow], tell: Callable[[str], None]
+) -> None:
+    """Begin anew. What was written stays: files beside where the new ones go, messages in their
+    topics."""
+    for flow in flows:
+        checkpoint = checkpoint_of(spark, checkpoint_root(pipeline), flow.name)
+        had_begun = bool(checkpoint.names("offsets"))
+        checkpoint.remove()
+        kind, to = target_of(flow.sink)
+        if kind in ("parquet", "json"):
+            files = directory(spark, to)
+            if files.names():
+                tell(f"flow {flow.name!r}: its files were set aside as {files.set_aside()}")
+        elif kind == "topic" and had_begun:
+            tell(f"flow {flow.name!r}: topic {to!r} keeps its rows, and gets them once more")
+
+
+@contextmanager
+def _settings(spark: SparkSession, wanted: Mapping[str, Setting]) -> Iterator[None]:
+    """Settings that queries take along when they start; the session has its own again after."""
+    before: dict[str, str | None] = {}
+    for name, value in wanted.items():
+        if spark.conf.isModifiable(name):
+            before[name] = spark.conf.get(name, None)
+            spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value_before in before.items():
+            if value_before is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value_before)

@@ -1,0 +1,204 @@
+"""Where a flow's rows go, and how often: the part of a query that writes.
+
+    topic, append             the data source's own writer: exactly once
+    topic, update, complete   every micro-batch is a transaction of the broker's: exactly once
+    topic with rate or pace   from the driver, numbered, so that the broker knows what it has
+    parquet, json             plain files, exactly once (`archiving`)
+    console                   a line for each row
+    foreach                   the user's function, which may get a micro-batch twice
+
+Columns of a message's own (`_key`, `_headers` ...) are written as that, or left out; they never go
+into the value. Rows of a topic that were not decoded are written as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InvalidRequest
+from ...spark.decoding import value_of
+from ...spark.write_columns import COLUMNS
+from ..define import loading as named
+from ..define.definition import Pipeline, Sink
+from ..define.flows import Flow
+from .archiving import ArchiveFormat, into_directory
+from .frames import Access, access_to
+from .pacing import into_topic_paced
+from .stopping import Gate
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+SENT = ("key", "headers", "priority", "ttl", "expires_at", "delay", "deliver_at")
+"""What of a message a row can bring along, as `_key` and so on."""
+LEFT_OUT = frozenset({"_topic", "_partition", "_offset", "_timestamp", "_content_type", "_file"})
+OF_RAW = frozenset({*COLUMNS, "offset", "timestamp"})
+NOT_PASSED_ON = frozenset({"topic", "partition", "offset", "timestamp"})
+SHOWN_MAX = 1000
+
+Print = Callable[[str, str], None]
+"""Takes the flow's name and a row as JSON."""
+
+
+class Writing:
+    """Makes the writer of a flow's query."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        flow: Flow,
+        *,
+        gate: Gate,
+        transaction: str,
+        checkpoint: str,
+        access: Access,
+        show: Print,
+    ) -> None:
+        self._pipeline, self._flow, self._sink = pipeline, flow, flow.sink
+        self._transaction, self._checkpoint = transaction, checkpoint
+        self._access, self._show, self._gate = access, show, gate
+
+    def writer(self, frame: DataFrame) -> Any:
+        """A DataStreamWriter that lacks a trigger, a name and a checkpoint."""
+        sink = self._sink
+        if sink.topic is not None:
+            return self._to_topic(frame)
+        if sink.parquet is not None or sink.json is not None:
+            return self._to_files(frame)
+        if sink.console:
+            return self._each_batch(frame, self._print)
+        if sink.foreach is not None:
+            function = named.load(sink.foreach, sink.place)
+            arguments = dict(sink.arguments)
+            return self._each_batch(frame, lambda rows, number: function(rows, number, **arguments))
+        raise InvalidRequest(
+            f"{sink.place}: sink {sink.name!r} goes nowhere: it needs one of topic, parquet, json, "
+            "console and foreach"
+        )
+
+    # --- topics
+
+    def _to_topic(self, frame: DataFrame) -> Any:
+        sink, options = self._sink, self._options()
+        if sink.rate is not None or sink.pace is not None:
+            messages_of(frame, sink)  # what is wrong with them is said before the first batch
+            paced = into_topic_paced(
+                lambda rows, beside: messages_of(rows, sink, beside),
+                options,
+                f"{self._checkpoint}/paced",
+                rate=sink.rate,
+                pace=sink.pace,
+                speed=sink.speed,
+            )
+            return self._each_batch(frame, paced)
+        messages = messages_of(frame, sink)
+        if sink.mode == "append":
+            return messages.writeStream.format("flintmq").outputMode("append").options(**options)
+        transaction = self._transaction
+
+        def write(rows: DataFrame, number: int) -> None:
+            once = {**options, "transaction": transaction, "transactionVersion": str(number)}
+            rows.write.format("flintmq").mode("append").options(**once).save()
+
+        return self._each_batch(messages, write)
+
+    def _options(self) -> dict[str, str]:
+        sink = self._sink
+        servers = sink.servers or self._pipeline.servers
+        if servers is None:
+            raise InvalidRequest(
+                f"{sink.place}: sink {sink.name!r} has no broker: say servers = "
+                "'flint://host:7600' in the pipeline, or --server"
+            )
+        assert sink.topic is not None
+        return {
+            "servers": servers,
+            "topic": sink.topic,
+            **access_to(servers, self._pipeline, self._access),
+            **{k: v for k, v in sink.options.items() if k.lower() != "avro_schema"},
+        }
+
+    # --- files
+
+    def _to_files(self, frame: DataFrame) -> Any:
+        sink = self._sink
+        kind: ArchiveFormat = "json" if sink.parquet is None else "parquet"
+        path = sink.json if sink.parquet is None else sink.parquet
+        assert path is not None
+        if sink.mode != "append":
+            raise InvalidRequest(
+                f"{sink.place}: sink {sink.name!r}: files are only ever added to, so mode is "
+                f"'append', not {sink.mode!r}; what changes goes into a topic, or to foreach"
+            )
+        write = into_directory(
+            path,
+            format=kind,
+            partition_by=sink.partition_by,
+            compact=sink.compact,
+            options=sink.options,
+        )
+        return self._each_batch(frame, write)
+
+    # --- everything else
+
+    def _each_batch(self, frame: DataFrame, function: Callable[[DataFrame, int], None]) -> Any:
+        gate = self._gate
+
+        def passed(rows: DataFrame, number: int) -> None:
+            with gate.passed():
+                function(rows, number)
+
+        return frame.writeStream.outputMode(self._sink.mode).foreachBatch(passed)
+
+    def _print(self, rows: DataFrame, number: int) -> None:
+        from pyspark.sql import functions
+
+        lines = rows.select(functions.to_json(functions.struct("*"))).take(SHOWN_MAX + 1)
+        for (line,) in lines[:SHOWN_MAX]:
+            self._show(self._flow.name, line)
+        if len(lines) > SHOWN_MAX:
+            self._show(self._flow.name, f'"... more than {SHOWN_MAX} rows in batch {number}"')
+
+
+def messages_of(
+    frame: DataFrame, sink: Sink, beside: Mapping[str, Column] | None = None
+) -> DataFrame:
+    """Rows as messages: what is in the value, and what is beside it."""
+    from pyspark.sql import functions
+
+    def column(name: str) -> Any:
+        return functions.col(f"`{name.replace('`', '``')}`")
+
+    if sink.key is not None and sink.key not in frame.columns:
+        raise InvalidRequest(
+            f"{sink.place}: sink {sink.name!r}: there is no column {sink.key!r} for the key; "
+            f"there are {', '.join(frame.columns)}"
+        )
+    if is_raw(frame):
+        kept = {
+            name: column(name)
+            for name in frame.columns
+            if name not in NOT_PASSED_ON and name != "value"
+        }
+        kept["value"] = column("value")
+    else:
+        kept = {name: column(f"_{name}") for name in SENT if f"_{name}" in frame.columns}
+        inside = [
+            name
+            for name in frame.columns
+            if name not in LEFT_OUT and not (name.startswith("_") and name[1:] in kept)
+        ]
+        given = {name.lower(): value for name, value in sink.options.items()}
+        value, media = value_of(inside, format=sink.format, avro_schema=given.get("avro_schema"))
+        kept |= {"value": value, "content_type": functions.lit(media)}
+    if sink.key is not None:
+        kept["key"] = column(sink.key).cast("string")
+    kept |= beside or {}
+    return frame.select(*(one.alias(name) for name, one in kept.items()))
+
+
+def is_raw(frame: DataFrame) -> bool:
+    """Whether rows are messages as they were read: a value that is bytes, and what goes with it."""
+    kinds: Mapping[str, str] = dict(frame.dtypes)
+    return kinds.get("value") in ("binary", "string") and OF_RAW.issuperset(kinds)

@@ -1,0 +1,136 @@
+"""Ends a run: after the micro-batches at work, or at once. By Ctrl-C, by SIGTERM, by a call."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Closed
+from ...spark.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_SECONDS = 0.1
+WAIT_SECONDS = 60.0
+A_FLOW = "a flow that was stopped"
+"""What the error of a closed gate begins with."""
+
+
+class Stop:
+    """Asks a run to end after the micro-batches at work. From any thread."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self.is_urgent = False
+        self._was_told = False
+
+    def ask(self) -> None:
+        """After the micro-batches at work."""
+        self._asked.set()
+
+    def ask_now(self) -> None:
+        """At once: what is at work is done again at the next start."""
+        self.is_urgent = True
+        self._asked.set()
+
+    def is_asked(self) -> bool:
+        return self._asked.is_set()
+
+    def tell(self, tell: Callable[[str], None], when: str) -> None:
+        """Say, once, that it will end, and when. Not by who asks: that may be in the middle of
+        another line."""
+        if self._asked.is_set() and not self._was_told:
+            self._was_told = True
+            tell(f"stopping {when}; Ctrl-C again stops at once")
+
+    def wait(self, seconds: float) -> None:
+        if self._asked.is_set():
+            time.sleep(seconds)
+        else:
+            self._asked.wait(seconds)
+
+
+class Gate:
+    """Lets micro-batches through to a function, one at a time, until it is closed.
+
+    Spark does not wait for a function in Python when it stops a query. So nothing begins once the
+    gate is closed, and who closed it can wait for what is still at work.
+    """
+
+    def __init__(self) -> None:
+        self._at_work = threading.Lock()
+        self._is_closed = False
+
+    @contextmanager
+    def passed(self) -> Iterator[None]:
+        with self._at_work:
+            if self._is_closed:
+                raise Closed(A_FLOW)
+            yield
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def wait_empty(self, seconds: float = WAIT_SECONDS) -> None:
+        if self._at_work.acquire(timeout=seconds):
+            self._at_work.release()
+
+
+@contextmanager
+def stopped_by_signals(stop: Stop) -> Iterator[None]:
+    """PySpark's own handler of Ctrl-C breaks off whatever runs; ours waits for its end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def asked(number: int, frame: Any) -> None:
+        if number == signal.SIGINT and stop.is_asked():
+            stop.ask_now()
+        else:
+            stop.ask()
+
+    heard = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN  # started so: it is meant for others
+    ]
+    before = {number: signal.signal(number, asked) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def session_unless_stopped(stop: Stop, tell: Callable[[str], None], **wanted: Any) -> SparkSession:
+    """A session, made while Ctrl-C is listened to; KeyboardInterrupt if it came.
+
+    In a thread of its own: else PySpark would take Ctrl-C for itself, and fall over it in the
+    middle of a call.
+    """
+    made: list[SparkSession] = []
+    errors: list[BaseException] = []
+
+    def make() -> None:
+        try:
+            made.append(session(**wanted))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=make, name="flintmq-session", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(LOOK_SECONDS)
+        stop.tell(tell, "as soon as Spark is there")
+        if stop.is_urgent:
+            raise KeyboardInterrupt
+    if errors:
+        raise errors[0]
+    if stop.is_asked():
+        raise KeyboardInterrupt
+    return made[0]

@@ -1,0 +1,218 @@
+"""A flow as it runs: how far it is, why it ended, and how to end it between two micro-batches."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import InvalidRequest
+from ...spark.failures import told_of_query
+from ...spark.offsets import Positions, read
+from ..define.flows import Flow
+from .lagging import Lag
+from .stopping import A_FLOW, Gate
+
+COUNTED = "flintmq_rows"
+"""Under this name Spark counts the rows that go to the sink."""
+
+LATE = "Timed out while waiting for the Python worker"
+TRIES_MAX = 10
+
+BEGINNING = "Initializing"
+IDLE = ("Waiting for", "Getting offsets", "Initializing")
+"""How Spark's word on a query begins while no micro-batch is at work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowProgress:
+    """One micro-batch that is done, and how the flow stands after it."""
+
+    flow: str
+    batch: int
+    rows_in: int
+    rows_out: int
+    seconds: float
+    rows_per_second: float
+    lag: int | None
+    """Messages that were there to be read when it was done; of files nobody knows."""
+    state_rows: int | None
+    state_bytes: int | None
+    watermark: str | None
+    rows_in_total: int
+    rows_out_total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowOutcome:
+    """What a flow did in one run."""
+
+    name: str
+    rows_in: int
+    rows_out: int
+    batches: int
+    seconds: float
+    error: str | None = None
+
+
+class Watched:
+    """A running query."""
+
+    def __init__(self, flow: Flow, start: Callable[[], Any], gate: Gate, lag: Lag) -> None:
+        self.flow, self._start, self._gate, self._lag = flow, start, gate, lag
+        self._tries = 0
+        self._begin()
+        self.rows_in = self.rows_out = self.batches = 0
+        self.error: str | None = None
+        self.positions: list[Positions] = []
+        """Where its sources stand, of those that are topics."""
+        self._began = self._ended_at = time.monotonic()
+        self._has_ended = self._is_to_stop = self._was_stopped = False
+        self._done_when_asked = 0
+
+    def _begin(self) -> None:
+        self._query = self._start()
+        self._java = self._query._jsq
+        self._last: tuple[int, str] = (-1, "")
+        self._tries += 1
+
+    # --- looking
+
+    def is_beginning(self) -> bool:
+        """Whether Spark still makes its sources."""
+        is_active: bool = self._java.isActive()
+        return is_active and str(self._java.status().message()).startswith(BEGINNING)
+
+    def news(self) -> Iterator[FlowProgress]:
+        """The micro-batches that were done since the last look."""
+        is_over = not self._java.isActive()
+        for said in self._said_since():
+            if "addBatch" in said["durationMs"]:
+                yield self._counted(said)
+        if is_over and not self._has_ended:
+            error = told_of_query(self._query)
+            if self._is_worth_another_try(error):
+                self._begin()
+                return
+            self._has_ended, self._ended_at = True, time.monotonic()
+            # What it falls over because it is stopped is no error.
+            is_ours = self._was_stopped or (error or "").startswith(A_FLOW)
+            self.error = None if is_ours else error
+            self._lag.close()
+
+    def _is_worth_another_try(self, error: str | None) -> bool:
+        """Whether it could not begin because the machine is busy: Spark gives a process of Python
+        ten seconds to start, and cannot be told to wait longer."""
+        is_late = error is not None and LATE in error
+        return is_late and not self.batches and not self._is_to_stop and self._tries < TRIES_MAX
+
+    def _said_since(self) -> list[Mapping[str, Any]]:
+        last = self._java.lastProgress()
+        if last is None or (last.batchId(), last.timestamp()) == self._last:
+            return []
+        # Times are texts that sort as they follow each other.
+        found = [json.loads(one.json()) for one in self._java.recentProgress()]
+        new = [one for one in found if (one["batchId"], one["timestamp"]) > self._last]
+        if new:
+            self._last = (new[-1]["batchId"], new[-1]["timestamp"])
+        return new
+
+    def _counted(self, said: Mapping[str, Any]) -> FlowProgress:
+        rows_in = int(said["numInputRows"])
+        rows_out = int(said.get("observedMetrics", {}).get(COUNTED, {}).get("rows", 0))
+        self.rows_in += rows_in
+        self.rows_out += rows_out
+        self.batches += 1
+        seconds = said["durationMs"].get("triggerExecution", 0) / 1000
+        states = said.get("stateOperators", [])
+        self.positions, lag_at_start = _standing(said["sources"])
+        lag = self._lag.behind(self.positions)
+        return FlowProgress(
+            flow=self.flow.name,
+            batch=said["batchId"],
+            rows_in=rows_in,
+            rows_out=rows_out,
+            seconds=seconds,
+            rows_per_second=rows_in / seconds if seconds else 0.0,
+            lag=lag_at_start if lag is None else lag,
+            state_rows=sum(one["numRowsTotal"] for one in states) if states else None,
+            state_bytes=sum(one["memoryUsedBytes"] for one in states) if states else None,
+            watermark=said.get("eventTime", {}).get("watermark"),
+            rows_in_total=self.rows_in,
+            rows_out_total=self.rows_out,
+        )
+
+    def has_ended(self) -> bool:
+        return self._has_ended
+
+    def outcome(self) -> FlowOutcome:
+        return FlowOutcome(
+            name=self.flow.name,
+            rows_in=self.rows_in,
+            rows_out=self.rows_out,
+            batches=self.batches,
+            seconds=(self._ended_at if self._has_ended else time.monotonic()) - self._began,
+            error=self.error,
+        )
+
+    # --- ending
+
+    def stop_after_batch(self) -> None:
+        """Ask it to end; `stop_if_due` then does."""
+        if not self._is_to_stop and self._java.isActive():
+            self._is_to_stop, self._done_when_asked = True, self.batches
+            self._gate.close()
+
+    def stop_if_due(self) -> None:
+        """End it if it was asked to, and no micro-batch is at work, or the one that was is done.
+
+        Spark has no such thing: its stop() breaks off what it is doing. Of a query that is always
+        busy the next micro-batch may have begun; that one is begun anew at the next start.
+        """
+        if not self._is_to_stop or self._has_ended:
+            return
+        if self.batches > self._done_when_asked or self._is_idle():
+            self.stop_now()
+
+    def _is_idle(self) -> bool:
+        status = self._java.status()
+        return not status.isTriggerActive() or str(status.message()).startswith(IDLE)
+
+    def stop_now(self) -> None:
+        if self._java.isActive():
+            self._was_stopped = True
+        self._gate.close()
+        self._query.stop()
+        self._gate.wait_empty()
+        self._lag.close()
+
+
+def _standing(sources: list[Mapping[str, Any]]) -> tuple[list[Positions], int | None]:
+    """Where sources stand, and how far from what there was when the micro-batch began."""
+    standing: list[Positions] = []
+    lag: int | None = None
+    for source in sources:
+        at = _positions(source.get("endOffset"))
+        end = _positions(source.get("latestOffset"))
+        if at is None:
+            continue
+        standing.append(at)
+        if end is not None:
+            lag = (lag or 0) + sum(
+                max(0, offset - at[topic].next.get(partition, 0))
+                for topic, position in end.items()
+                if topic in at
+                for partition, offset in position.next.items()
+            )
+    return standing, lag
+
+
+def _positions(offset: Any) -> Positions | None:
+    if not isinstance(offset, Mapping):
+        return None
+    try:
+        return read(offset)
+    except InvalidRequest:
+        return None  # of files
