@@ -2,13 +2,13 @@
 
 Files (`reading`) and Python calls (`builder`) both end here, and whatever looks at a pipeline
 (checks, drawings, runs, exports) begins here. Parameters have been put in already.
-"""
 
-from __future__ import annotations
+What a field is annotated with is what its key in a file means: `keys` makes its tables of it.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ...documents import Layout
 from ...spark.decoding import From, To
@@ -17,6 +17,7 @@ from ...spark.session import Setting
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+Text = str | None
 OutputMode = Literal["append", "update", "complete"]
 FileFormat = Literal["parquet", "json", "csv"]
 StepFunction = Callable[..., "DataFrame"]
@@ -46,8 +47,8 @@ Places = Mapping[str, Place]
 class Watermark:
     """How late a row may come, by the time in one of its columns."""
 
-    column: str
-    delay: str
+    column: Annotated[str, "a timestamp column"]
+    delay: Annotated[str, "how late a row may come, as `10 seconds`"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,22 +62,35 @@ class Source:
     """
 
     name: str
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    files: str | None = None
-    servers: str | None = None
-    start: str = "earliest"
-    """`earliest`, `latest` or a time, ISO 8601 with a zone; where a checkpoint is, it decides."""
-    schema: str | None = None
-    format: From = "json"
-    file_format: FileFormat = "parquet"
-    dead_letters: str | None = None
-    watermark: Watermark | None = None
-    is_static: bool = False
-    """Read as a table as it is when a run begins, not as a stream."""
-    max_per_batch: int | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    """More options of the data source (docs/spark.md), as they are."""
+    topics: Annotated[tuple[str, ...], "several topics"] = ()
+    pattern: Annotated[Text, "every topic that matches, also those that come later: `orders.>`"] = (
+        None
+    )
+    files: Annotated[Text, "a directory of files, which new ones are added to"] = None
+    servers: Annotated[Text, "the broker, where it is another"] = None
+    start: Annotated[
+        str, "`earliest` (the default), `latest`, or a time with its zone; a checkpoint decides"
+    ] = "earliest"
+    schema: Annotated[
+        Text, "the columns of values, as in SQL: `id bigint, at timestamp`; or of files"
+    ] = None
+    format: Annotated[
+        From, "how values are written; `auto` goes by each message's content type"
+    ] = "json"
+    file_format: Annotated[FileFormat, "what files hold"] = "parquet"
+    dead_letters: Annotated[
+        Text, "a topic for what does not decode; without one, that ends the run"
+    ] = None
+    watermark: Annotated[
+        Watermark | None, "how late a row may come: `{ column = 'at', delay = '10 seconds' }`"
+    ] = None
+    is_static: Annotated[bool, "a table, read as it is when the run begins; not a stream"] = False
+    max_per_batch: Annotated[
+        int | None, "so many messages (or files) in one micro-batch at most"
+    ] = None
+    options: Annotated[
+        Mapping[str, str], "more [options of the data source](spark.md), as they are"
+    ] = field(default_factory=dict)
     place: Place = NOWHERE
     places: Places = field(default_factory=dict, repr=False, compare=False)
 
@@ -86,18 +100,24 @@ class Step:
     """A table made of others: by SQL over the names of sources and steps, or by a function."""
 
     name: str
-    sql: str | None = None
+    sql: Annotated[Text, "a query over the names of sources and steps"] = None
     sql_place: Place = NOWHERE
     """Where the text of the SQL begins."""
     sql_layout: Layout | None = field(default=None, repr=False, compare=False)
     """Where each of its characters stands in the file, so that its own lines can be named."""
-    function: str | StepFunction | None = None
-    """`file.py:name` beside the pipeline's file, `package.module:name`, or the function itself."""
-    inputs: tuple[str, ...] = ()
-    """Of a function; SQL names its own."""
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Given to the function by keyword."""
-    watermark: Watermark | None = None
+    function: Annotated[
+        str | StepFunction | None,
+        "`file.py:name`, beside the pipeline's file, or `package.module:name`",
+    ] = None
+    inputs: Annotated[
+        tuple[str, ...], "the sources and steps that the function gets, in order"
+    ] = ()
+    arguments: Annotated[Mapping[str, Any], "what else the function gets, by keyword"] = field(
+        default_factory=dict
+    )
+    watermark: Annotated[Watermark | None, "as in a source, for a column that the step makes"] = (
+        None
+    )
     place: Place = NOWHERE
     places: Places = field(default_factory=dict, repr=False, compare=False)
 
@@ -110,31 +130,37 @@ class Sink:
     """
 
     name: str
-    takes: str
-    """The source or step (`from` in files)."""
-    topic: str | None = None
-    servers: str | None = None
-    key: str | None = None
-    """The column whose text is the message's key; it stays in the value too."""
-    format: To = "json"
-    rate: float | None = None
-    """Into a topic, at most so many rows a second."""
-    pace: str | None = None
-    """A timestamp column: rows come as far apart as their times are ..."""
-    speed: float = 1.0
-    """... divided by this."""
-    parquet: str | None = None
-    json: str | None = None
-    partition_by: tuple[str, ...] = ()
-    compact: bool = False
-    """Of Parquet: many small files of a partition become one."""
-    console: bool = False
-    foreach: str | BatchFunction | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    mode: OutputMode = "append"
-    trigger: str | None = None
-    """How often, as `10 seconds`; without one, as soon as there is something."""
-    options: Mapping[str, str] = field(default_factory=dict)
+    takes: Annotated[str, "the source or step whose rows go there"]
+    topic: Annotated[Text, "into a topic, exactly once"] = None
+    parquet: Annotated[Text, "into Parquet files of this directory"] = None
+    json: Annotated[Text, "into JSON files of this directory"] = None
+    console: Annotated[bool, "onto the terminal"] = False
+    foreach: Annotated[
+        str | BatchFunction | None,
+        "to a function, as `file.py:name`: it gets each micro-batch and its number",
+    ] = None
+    servers: Annotated[Text, "of a topic: the broker, where it is another"] = None
+    key: Annotated[Text, "of a topic: the column whose text is the message's key"] = None
+    format: Annotated[To, "of a topic: how values are written"] = "json"
+    rate: Annotated[float | None, "of a topic: at most so many rows a second"] = None
+    pace: Annotated[
+        Text, "of a topic: a timestamp column; rows are as far apart as their times"
+    ] = None
+    speed: Annotated[float, "with `pace`: so many times as fast"] = 1.0
+    partition_by: Annotated[tuple[str, ...], "of files: columns that become directories"] = ()
+    compact: Annotated[bool, "of Parquet: many small files of a partition become one"] = False
+    arguments: Annotated[
+        Mapping[str, Any], "of foreach: what else the function gets, by keyword"
+    ] = field(default_factory=dict)
+    mode: Annotated[
+        OutputMode, "new rows (`append`, the default), those that changed, or all each time"
+    ] = "append"
+    trigger: Annotated[
+        Text, "how often, as `10 seconds`; without it as soon as there is something"
+    ] = None
+    options: Annotated[
+        Mapping[str, str], "more [options of the sink](spark-writing.md), as they are"
+    ] = field(default_factory=dict)
     place: Place = NOWHERE
     places: Places = field(default_factory=dict, repr=False, compare=False)
 

@@ -1,21 +1,29 @@
 """The keys of a pipeline's file: what each may be set to and what it means. Pure.
 
-The reader goes by these tables, and docs/pipelines.md shows them: a test compares the two.
+The reader goes by these tables, and docs/pipelines.md shows them: a test compares the two. Those of
+sources, steps and sinks are made of the fields of the model.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from ...spark.decoding import From, To
-from .definition import FileFormat, OutputMode
+from .definition import Sink, Source, Step, Watermark
 
 Kind = Literal[
     "text", "texts", "number", "whole number", "true or false", "table", "table of texts",
     "watermark", "tables",
 ]  # fmt: skip
 """`texts` is a list of texts, or one text; `table` has anything in it; `tables` has tables."""
+KINDS: dict[Any, Kind] = {
+    tuple[str, ...]: "texts", float: "number", int: "whole number", bool: "true or false",
+    Mapping[str, Any]: "table", Mapping[str, str]: "table of texts", Watermark: "watermark",
+}  # fmt: skip
+"""By the type of a field; all else is written as text."""
+NAMES = {"takes": "from", "is_static": "static"}
+"""Of fields that are called otherwise in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,22 @@ class Key:
     @property
     def into(self) -> str:
         return self.field or self.name
+
+
+def keys_of(model: type[Source | Step | Sink | Watermark]) -> Iterator[Key]:
+    """A key for every field that says what it means."""
+    for one in fields(model):
+        if get_origin(one.type) is Annotated:
+            declared, meaning = get_args(one.type)
+            kind = next((part for part in get_args(declared) if part in KINDS), declared)
+            yield Key(
+                NAMES.get(one.name, one.name),
+                KINDS.get(kind, "text"),
+                meaning,
+                field=one.name,
+                choices=get_args(declared) if get_origin(declared) is Literal else (),
+                is_needed=one.default is MISSING and one.default_factory is MISSING,
+            )
 
 
 TOP = (
@@ -53,82 +77,10 @@ PARAMETER = (
     Key("env", "text", "the variable of the environment that sets it, not `FLINTMQ_PARAM_<NAME>`"),
     Key("about", "text", "what it is for, told where it has no value"),
 )
-WATERMARK = (
-    Key("column", "text", "a timestamp column", is_needed=True),
-    Key("delay", "text", "how late a row may come, as `10 seconds`", is_needed=True),
-)
-SOURCE = (
-    Key("topic", "text", "a topic"),
-    Key("topics", "texts", "several topics", field="topics"),
-    Key("pattern", "text", "every topic that matches, also those that come later: `orders.>`"),
-    Key("files", "text", "a directory of files, which new ones are added to"),
-    Key("servers", "text", "the broker, where it is another"),
-    Key(
-        "start",
-        "text",
-        "`earliest` (the default), `latest`, or a time with its zone; a checkpoint decides",
-    ),
-    Key(
-        "schema", "text", "the columns of values, as in SQL: `id bigint, at timestamp`; or of files"
-    ),
-    Key(
-        "format",
-        "text",
-        "how values are written; `auto` goes by each message's content type",
-        choices=get_args(From),
-    ),
-    Key("file_format", "text", "what files hold", choices=get_args(FileFormat)),
-    Key("dead_letters", "text", "a topic for what does not decode; without one, that ends the run"),
-    Key(
-        "watermark",
-        "watermark",
-        "how late a row may come: `{ column = 'at', delay = '10 seconds' }`",
-    ),
-    Key(
-        "static",
-        "true or false",
-        "a table, read as it is when the run begins; not a stream",
-        field="is_static",
-    ),
-    Key("max_per_batch", "whole number", "so many messages (or files) in one micro-batch at most"),
-    Key("options", "table of texts", "more [options of the data source](spark.md), as they are"),
-)
-STEP = (
-    Key("sql", "text", "a query over the names of sources and steps"),
-    Key("function", "text", "`file.py:name`, beside the pipeline's file, or `package.module:name`"),
-    Key("inputs", "texts", "the sources and steps that the function gets, in order"),
-    Key("arguments", "table", "what else the function gets, by keyword"),
-    Key("watermark", "watermark", "as in a source, for a column that the step makes"),
-)
-SINK = (
-    Key("from", "text", "the source or step whose rows go there", field="takes", is_needed=True),
-    Key("topic", "text", "into a topic, exactly once"),
-    Key("parquet", "text", "into Parquet files of this directory"),
-    Key("json", "text", "into JSON files of this directory"),
-    Key("console", "true or false", "onto the terminal"),
-    Key(
-        "foreach",
-        "text",
-        "to a function, as `file.py:name`: it gets each micro-batch and its number",
-    ),
-    Key("servers", "text", "of a topic: the broker, where it is another"),
-    Key("key", "text", "of a topic: the column whose text is the message's key"),
-    Key("format", "text", "of a topic: how values are written", choices=get_args(To)),
-    Key("rate", "number", "of a topic: at most so many rows a second"),
-    Key("pace", "text", "of a topic: a timestamp column; rows are as far apart as their times"),
-    Key("speed", "number", "with `pace`: so many times as fast"),
-    Key("partition_by", "texts", "of files: columns that become directories"),
-    Key("compact", "true or false", "of Parquet: many small files of a partition become one"),
-    Key("arguments", "table", "of foreach: what else the function gets, by keyword"),
-    Key(
-        "mode",
-        "text",
-        "new rows (`append`, the default), those that changed, or all each time",
-        choices=get_args(OutputMode),
-    ),
-    Key("trigger", "text", "how often, as `10 seconds`; without it as soon as there is something"),
-    Key("options", "table of texts", "more [options of the sink](spark-writing.md), as they are"),
-)
+WATERMARK = tuple(keys_of(Watermark))
+SOURCE = (Key("topic", "text", "a topic"), *keys_of(Source))
+STEP = tuple(keys_of(Step))
+SINK = tuple(keys_of(Sink))
 
 SECTIONS = {
     "the file": TOP,
