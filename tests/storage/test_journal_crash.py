@@ -7,7 +7,6 @@ nothing that was never written, and can be written on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -17,11 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flintmq.errors import Corrupt, FlintError, StorageFailed
+from flintmq.errors import FlintError, StorageFailed
 from flintmq.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.storage.frames import Record
 from flintmq.storage.group_commit import GroupCommit
-from flintmq.storage.hard_state import HardState
 from flintmq.storage.journal import Journal
 from flintmq.testing import Crashed, SimulatedFileSystem
 from flintmq.testing.simulated_filesystem import Keep
@@ -335,75 +333,6 @@ def any_workload(
         story.acknowledged = story.synced = last
         story._indexes.clear()
         crash_at = random.randrange(120)
-
-
-# --- hard state
-
-
-def test_hard_state_is_the_old_or_the_new_one_after_any_power_cut() -> None:
-    values = [b"term 1", b"term 2 vote 3", b"x" * 700, b""]
-
-    def work(disk: SimulatedFileSystem, done: list[bytes]) -> None:
-        state = HardState.open(disk, "hard-state")
-        for value in values:
-            state.write(value)
-            done.append(value)
-        state.close()
-
-    whole = SimulatedFileSystem()
-    work(whole, [])
-    for calls in range(whole.call_count):
-        disk = SimulatedFileSystem()
-        done: list[bytes] = []
-        disk.stop_after(calls)
-        with pytest.raises(Crashed):
-            work(disk, done)
-        for keep in states(disk, calls):
-            state = HardState.open(disk.crash(keep), "hard-state")
-            assert state.value in [b"", *values, b""][len(done) : len(done) + 2]
-
-
-def test_hard_state_survives_a_killed_process_and_then_a_power_cut() -> None:
-    for calls in range(12):
-        disk = SimulatedFileSystem()
-        disk.stop_after(calls)
-        with suppress(Crashed):
-            HardState.open(disk, "hard-state").write(b"term 1")
-        disk.end_process()
-        HardState.open(disk, "hard-state").write(b"term 2")
-        for keep in states(disk, calls):
-            assert HardState.open(disk.crash(keep), "hard-state").value == b"term 2"
-
-
-def test_damage_to_one_slot_is_made_good_and_to_both_is_refused() -> None:
-    disk = SimulatedFileSystem()
-    state = HardState.open(disk, "hard-state")
-    state.write(b"older")
-    state.write(b"term 7")
-    for at in range(24 + len(b"term 7")):
-        for slot in (0, 64 * 1024):
-            damaged = disk.crash()
-            damaged.flip("hard-state", slot + at)
-            assert HardState.open(damaged, "hard-state").value == b"term 7"
-            assert damaged.contents("hard-state") == disk.contents("hard-state")
-        both = disk.crash()
-        both.flip("hard-state", at)
-        both.flip("hard-state", 64 * 1024 + at)
-        with pytest.raises(Corrupt, match="both its slots"):
-            HardState.open(both, "hard-state")
-        assert both.open_files == 0
-
-
-def test_hard_state_that_failed_to_sync_takes_no_other_write() -> None:
-    disk = SimulatedFileSystem()
-    state = HardState.open(disk, "hard-state")
-    state.write(b"term 1")
-    disk.fail("sync")
-    for _ in range(2):
-        with pytest.raises(StorageFailed):
-            state.write(b"term 2")
-    assert state.value == b"term 1"
-    assert HardState.open(disk, "hard-state").value == b"term 1"
 
 
 def test_the_journal_of_the_script_reads_the_same_by_index() -> None:

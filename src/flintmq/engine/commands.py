@@ -169,14 +169,9 @@ class LimitProducers(msgspec.Struct, frozen=True, tag="limit_producers", array_l
     bytes_max: int
 
 
-Change = (
-    CreateTopics
-    | ConfigureTopics
-    | DeleteTopics
-    | AdvanceFirstOffset
+TopicChange = (
+    AdvanceFirstOffset
     | SetCursor
-    | CommitStage
-    | AbortStages
     | CreateGroup
     | DeleteGroup
     | Settle
@@ -184,10 +179,18 @@ Change = (
     | ResetGroup
     | PauseGroup
     | Cancel
+)
+"""What concerns one topic."""
+Change = (
+    CreateTopics
+    | ConfigureTopics
+    | DeleteTopics
+    | CommitStage
+    | AbortStages
     | BeginEpoch
     | LimitProducers
+    | TopicChange
 )
-GroupChange = CreateGroup | DeleteGroup | Settle | Attempts | ResetGroup | PauseGroup | Cancel
 
 
 class Append(NamedTuple):

@@ -131,19 +131,11 @@ class LetterVerbs:
     async def _dead_letter_topic(self, topic: LeadingTopic, group: str) -> LeadingTopic:
         """Where dead letters go, made if need be, with the group that knows what went back."""
         options = topic.options
-        name = options.dead_letter_topic or self._own_letters(topic, group)
+        own = self._own_letters(topic, group)
+        name = options.dead_letter_topic or own
         if f"{name}/0" in self._shard.topics:
-            limited(
-                _log,
-                logging.WARNING,
-                "dead_letter_topic_unfit",
-                topic.name,
-                "a dead_letter_topic is partitioned, which dead letters are not: another is used",
-                topic=topic.name,
-                dead_letter_topic=name,
-                used=self._own_letters(topic, group),
-            )
-            name = self._own_letters(topic, group)
+            _tell_unfit(topic, name, own, "is partitioned, which dead letters are not")
+            name = own
         wanted = {
             option: getattr(options, option)
             for option in (*VALUE_OPTIONS, "storage")
@@ -155,19 +147,8 @@ class LetterVerbs:
         made = msgspec.structs.replace(defaults, **wanted)
         found = await self._topics.obtain_with(name, made)
         if found.options.storage != options.storage:
-            fallback = self._own_letters(topic, group)
-            limited(
-                _log,
-                logging.WARNING,
-                "dead_letter_topic_unfit",
-                topic.name,
-                "a dead_letter_topic has another storage than its topic: another is used",
-                topic=topic.name,
-                dead_letter_topic=name,
-                storage=found.options.storage,
-                used=fallback,
-            )
-            found = await self._topics.obtain_with(fallback, made)
+            _tell_unfit(topic, name, own, "has another storage than its topic")
+            found = await self._topics.obtain_with(own, made)
         if REDRIVE not in found.queues:
             command = CreateGroup(
                 found.id, REDRIVE, "log", None, "earliest", found.log.first_offset
@@ -311,3 +292,16 @@ class LetterVerbs:
         target = by_number.get(partition, row[0])
         ranges = merged([letter.offset or 0 for letter in back])
         await self._move(letters, REDRIVE, ranges, target, group, living_rows(back))
+
+
+def _tell_unfit(topic: LeadingTopic, name: str, used: str, why: str) -> None:
+    limited(
+        _log,
+        logging.WARNING,
+        "dead_letter_topic_unfit",
+        topic.name,
+        f"a dead_letter_topic {why}: another is used",
+        topic=topic.name,
+        dead_letter_topic=name,
+        used=used,
+    )

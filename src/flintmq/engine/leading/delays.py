@@ -64,9 +64,6 @@ class Delays:
         self._wheel.discard(offsets)
         self._all_offsets().remove_ranges([(offset, offset + 1) for offset in offsets])
 
-    def discard_those_in(self, gone: OffsetSet) -> None:
-        self.discard([offset for _, offset, _ in self._wheel.items() if offset in gone])
-
     def next_due_ms(self) -> int | None:
         stored = self._wheel.next_due_ms()
         if not self._heap:

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from ...model import TopicOptions
 from ..commands import (
     AbortStages,
-    AdvanceFirstOffset,
     Append,
     BeginEpoch,
     Command,
@@ -21,12 +20,10 @@ from ..commands import (
     ConfigureTopics,
     CreateTopics,
     DeleteTopics,
-    GroupChange,
     LimitProducers,
     Move,
-    SetCursor,
-    Settle,
     Stage,
+    TopicChange,
     topics_of,
 )
 from .memory_log import TopicLogApi
@@ -79,29 +76,14 @@ class ShardState:
             if topic is not None:
                 topic.append(command.batch)
         else:
-            _APPLY.get(type(command), ShardState._change_group)(self, command)
+            _APPLY.get(type(command), ShardState._change_topic)(self, command)
 
     # Where a topic is not there, it was deleted after the command was decided.
 
-    def _change_group(self, command: GroupChange) -> None:
+    def _change_topic(self, command: TopicChange) -> None:
         topic = self.by_id.get(command.topic)
         if topic is not None:
-            topic.change_group(command)
-
-    def _settle(self, command: Settle) -> None:
-        topic = self.by_id.get(command.topic)
-        if topic is not None:
-            topic.settle(command.group, command.ranges, command.reason)
-
-    def _advance(self, command: AdvanceFirstOffset) -> None:
-        topic = self.by_id.get(command.topic)
-        if topic is not None:
-            topic.advance(command.offset, command.reason)
-
-    def _set_name(self, command: SetCursor) -> None:
-        topic = self.by_id.get(command.topic)
-        if topic is not None:
-            topic.set_name(command.name, command.began, command.committed)
+            topic.apply(command)
 
     def _create(self, command: CreateTopics) -> None:
         for id, name in command.topics:
@@ -182,11 +164,8 @@ class ShardState:
         self.epoch = max(self.epoch, command.epoch)
 
 
-# What is not in here concerns one group of one topic.
+# What is not in here concerns one topic.
 _APPLY: dict[type, Callable[[ShardState, Any], None]] = {
-    Settle: ShardState._settle,
-    SetCursor: ShardState._set_name,
-    AdvanceFirstOffset: ShardState._advance,
     CreateTopics: ShardState._create,
     ConfigureTopics: ShardState._configure,
     DeleteTopics: ShardState._delete,

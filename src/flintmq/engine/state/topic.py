@@ -22,14 +22,16 @@ from ...groups.lanes import LaneIndex
 from ...groups.offset_set import OffsetSet
 from ...model import TopicOptions
 from ..commands import (
+    AdvanceFirstOffset,
     Attempts,
     Cancel,
     CreateGroup,
     DeleteGroup,
-    GroupChange,
     PauseGroup,
     ResetGroup,
+    SetCursor,
     Settle,
+    TopicChange,
 )
 from ..expiry import FOREVER
 from .constants import COUNT_MAX
@@ -163,11 +165,15 @@ class TopicState:
 
     # --- groups and names
 
-    def change_group(self, command: GroupChange) -> None:
+    def apply(self, command: TopicChange) -> None:
         """What is gone since it was decided is passed over."""
         match command:
             case Settle(_, name, ranges, reason):
                 self.settle(name, ranges, reason)
+            case AdvanceFirstOffset(_, offset, reason):
+                self.advance(offset, reason)
+            case SetCursor(_, name, began, committed):
+                self.set_name(name, began, committed)
             case Attempts():
                 if (group := self.groups.get(command.group)) is not None:
                     group.attempts(command)
