@@ -67,7 +67,7 @@ class Place:
         return stats_of(self.broker.shard.topics[topic])
 
     def merged_stats(self, topic: str) -> Any:
-        return merged_stats(topic, [self.broker.shard.topics[f"{topic}/{n}"] for n in (0, 1)])
+        return merged_stats(topic, [self.stats(f"{topic}/{n}") for n in (0, 1)])
 
     async def again(self) -> Place:
         """After a kill and a new start."""

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from ..broker_api import Filter
 from ..errors import FlintError, GroupExists, GroupNotFound, InvalidRequest, TopicNotFound
 from ..group_model import GroupInfo, GroupStats, InFlight, Order, Ranges, start_text
@@ -13,7 +15,6 @@ from ..model import Start
 from ..patterns import check_name
 from ..rows import Rows, Run
 from .commands import Cancel, CreateGroup, PauseGroup, ResetGroup
-from .group_stats import merged_group_stats
 from .leading.group_figures import in_flight, peek, stats_of
 from .leading.member import Member
 from .leading.queue_group import QueueGroup
@@ -22,6 +23,7 @@ from .leading.rows_of_groups import merged
 from .leading.topic import LeadingTopic
 from .letter_verbs import LetterVerbs
 from .proposer import wait_for
+from .row_stats import merged_group_stats
 from .shard import Shard
 from .state.group import GroupState
 from .topic_verbs import TopicVerbs
@@ -146,13 +148,14 @@ class GroupVerbs:
         parts: list[GroupStats] = []
         for part in row:
             queue = part.queues.get(group)
-            stats = stats_of(queue, 0) if queue is not None else part.cursors.stats(group)
+            stats = stats_of(queue) if queue is not None else part.cursors.stats(group)
             if stats is not None:
                 parts.append(stats)
         if not parts:
             raise GroupNotFound(topic, group)
+        stats = parts[0] if row[0].name == topic else merged_group_stats(parts)
         letters = await self._letters.count(row, group)
-        return merged_group_stats(parts, letters, is_row=row[0].name != topic)
+        return msgspec.structs.replace(stats, dead_letters=letters)
 
     async def peek(self, topic: str, group: str, max_rows: int) -> Rows:
         runs: list[Run] = []

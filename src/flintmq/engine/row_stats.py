@@ -1,51 +1,70 @@
-"""The figures of a partitioned topic, put together from its partitions. Pure."""
+"""The stats of a partitioned topic and of its groups, put together from the partitions. Pure."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
+import msgspec
+
+from ..group_model import GroupStats
 from ..model import TopicStats
-from .leading.topic import LeadingTopic
-from .leading.topic_figures import stats_of
+
+Number = TypeVar("Number", int, float)
+
+_GROUP_SUMS = (
+    "position", "lag", "ready", "in_flight", "delayed", "delivered", "redelivered", "settled",
+    "leases_expired", "dead_lettered",
+)  # fmt: skip
+_TOPIC_SUMS = (
+    "message_count", "byte_count", "first_offset", "next_offset", "publishers_waiting", "published",
+    "delivered", "damaged",
+)  # fmt: skip
+_TOPIC_SUMS_BY_KEY = ("lag", "missed", "drops", "waits", "rates")
 
 
-def merged_stats(name: str, row: list[LeadingTopic]) -> TopicStats:
-    """Sums over the partitions, offsets included; each one's own figures are in `partitions`."""
-    parts = [stats_of(topic) for topic in row]
-    feeds = len(row[0].feeds)  # a feed listens to all partitions, and counts once
-    readers = [part.subscribers - feeds for part in parts]
+def merged_stats(name: str, parts: list[TopicStats]) -> TopicStats:
+    """Sums over the partitions, offsets included; each one's own figures are in `partitions`. Live
+    feeds listen to all of them, and count once."""
     filters: dict[str, dict[str, int]] = {}
     for part in parts:
         for label, counts in part.filters.items():
-            if label.startswith("live "):
-                filters[label] = counts
-            else:
-                filters[label] = _sum([filters.get(label, {}), counts])
-    return TopicStats(
+            is_live = label.startswith("live ")
+            filters[label] = counts if is_live else _by_key([filters.get(label, {}), counts])
+    return msgspec.structs.replace(
+        parts[0],
         name=name,
-        id=parts[0].id,
-        message_count=sum(part.message_count for part in parts),
-        byte_count=sum(part.byte_count for part in parts),
-        first_offset=sum(part.first_offset for part in parts),
-        next_offset=sum(part.next_offset for part in parts),
-        subscribers=max(readers) + feeds,
-        lag=_sum(part.lag for part in parts),
-        missed=_sum(part.missed for part in parts),
-        drops=_sum(part.drops for part in parts),
-        waits=_sum(part.waits for part in parts),
+        **_sums(parts, _TOPIC_SUMS),
+        **{field: _by_key(getattr(one, field) for one in parts) for field in _TOPIC_SUMS_BY_KEY},
+        subscribers=max(part.subscribers for part in parts),
         filters=filters,
-        publishers_waiting=sum(part.publishers_waiting for part in parts),
-        published=sum(part.published for part in parts),
-        delivered=sum(part.delivered for part in parts),
-        rates={rate: sum(part.rates[rate] for part in parts) for rate in parts[0].rates},
-        damaged=sum(part.damaged for part in parts),
+        damaged_ranges=[],
         partitions=parts,
     )
 
 
-def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
+def merged_group_stats(parts: list[GroupStats]) -> GroupStats:
+    """Sums over the partitions; members and those who wait are in each of them, and count once."""
+    ages = [part.oldest_age for part in parts if part.oldest_age is not None]
+    return msgspec.structs.replace(
+        parts[0],
+        **_sums(parts, _GROUP_SUMS),
+        members=max(part.members for part in parts),
+        waiting=max(part.waiting for part in parts),
+        paused=all(part.paused for part in parts),
+        oldest_age=max(ages, default=None),
+        drops=_by_key(part.drops for part in parts),
+        partitions=parts,
+    )
+
+
+def _sums(parts: Sequence[object], names: Iterable[str]) -> dict[str, int]:
+    return {name: sum(getattr(part, name) for part in parts) for name in names}
+
+
+def _by_key(counts: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
+    total: dict[str, Number] = {}
     for part in counts:
-        total.update(part)
-    return dict(total)
+        for key, count in part.items():
+            total[key] = total.get(key, 0) + count
+    return total

@@ -311,7 +311,8 @@ class TopicVerbs:
 
     async def stats(self, name: str) -> TopicStats:
         row = self.existing_row(name)
-        return stats_of(row[0]) if row[0].name == name else merged_stats(name, row)
+        parts = [stats_of(topic) for topic in row]
+        return parts[0] if row[0].name == name else merged_stats(name, parts)
 
 
 def _info(name: str, row: list[LeadingTopic]) -> TopicInfo:

@@ -177,9 +177,6 @@ class TopicLog:
         batch = self._tail[bisect_right(self._tail_bases, offset) - 1]
         return batch, offset - batch.base_offset, batch.row_count
 
-    def locate_first(self) -> tuple[RecordBatch, int, int]:
-        return self.locate(self.first_offset)
-
     def _section(self, offset: int) -> Section:
         return self.sections[bisect_right(self._section_bases, offset) - 1]
 

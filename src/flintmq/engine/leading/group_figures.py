@@ -99,34 +99,21 @@ def figures_of(group: QueueGroup) -> GroupFigures:
     )
 
 
-def stats_of(group: QueueGroup, dead_letters: int) -> GroupStats:
+_ALSO_STATS = (
+    "name", "kind", "lag", "members", "ready", "in_flight", "delayed", "waiting", "delivered",
+    "redelivered", "leases_expired", "dead_lettered",
+)  # fmt: skip
+
+
+def stats_of(group: QueueGroup) -> GroupStats:
     group.look()
-    topic, queue = group.topic, group.queue
-    lag = group.unsettled()
-    delayed = queue.delayed_count + topic.delaying.delays.count_from(queue.floor)
-    in_flight = queue.in_flight_count
-    oldest = None
-    if lag:
-        oldest = max(0.0, (topic.clock.now_ms() - topic.log.time_of(queue.floor)) / 1000)
-    counter = group.counter
+    figures = figures_of(group)
     return GroupStats(
-        name=group.name,
-        topic=topic.origin.topic,
-        kind="queue",
-        position=queue.floor,
-        lag=lag,
-        members=len(group.members),
+        **{name: getattr(figures, name) for name in _ALSO_STATS},
+        topic=group.topic.origin.topic,
+        position=group.queue.floor,
         paused=group.state.paused,
-        ready=max(0, lag - in_flight - delayed),
-        in_flight=in_flight,
-        delayed=delayed,
-        oldest_age=oldest,
-        delivered=counter["delivered"],
-        redelivered=counter["redelivered"],
-        settled=counter["settled"],
-        leases_expired=counter["leases_expired"],
-        dead_lettered=counter["dead_lettered"],
-        dead_letters=dead_letters,
-        waiting=len(group.takers),
+        oldest_age=figures.oldest_age if figures.lag else None,
+        settled=group.counter["settled"],
         drops={reason: count for reason, count in group.drops.items() if count},
     )
