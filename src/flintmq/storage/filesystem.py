@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -124,11 +124,8 @@ def replace_file(filesystem: FileSystem, name: str, buffers: Sequence[Buffer]) -
 
 
 def read_file(filesystem: FileSystem, name: str) -> bytes:
-    file = filesystem.open(name)
-    try:
+    with closing(filesystem.open(name)) as file:
         return file.pread(file.size(), 0)
-    finally:
-        file.close()
 
 
 def copy_file(
@@ -144,22 +141,15 @@ def copy_file(
 
     With `around_damage`, what the disk cannot read is zeros in the copy, whose checksums tell.
     """
-    reading = source.open(name)
-    try:
-        writing = target.create(target_name)
-        try:
-            left = reading.size() if bytes_max < 0 else bytes_max
-            position = 0
-            read = _read_around if around_damage else _read
-            while left > 0 and (data := read(reading, min(left, COPY_BYTES), position)):
-                writing.pwritev([data], position)
-                position += len(data)
-                left -= len(data)
-            writing.sync_all()
-        finally:
-            writing.close()
-    finally:
-        reading.close()
+    with closing(source.open(name)) as reading, closing(target.create(target_name)) as writing:
+        left = reading.size() if bytes_max < 0 else bytes_max
+        position = 0
+        read = _read_around if around_damage else _read
+        while left > 0 and (data := read(reading, min(left, COPY_BYTES), position)):
+            writing.pwritev([data], position)
+            position += len(data)
+            left -= len(data)
+        writing.sync_all()
 
 
 def _read(file: File, length: int, position: int) -> bytes:

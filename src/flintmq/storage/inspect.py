@@ -6,6 +6,7 @@ Reads only. Opening a journal mends a torn tail; this one does not even do that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import msgspec
@@ -21,8 +22,8 @@ from .journal_files import (
     HEADER_BYTES,
     NEWEST,
     JournalFile,
-    decode_header,
     newest_is_lost,
+    read_header,
     read_newest,
 )
 from .manifest import COPY_NAME, NAME, Manifest, read_manifest
@@ -120,7 +121,7 @@ def scan_journal(filesystem: FileSystem) -> JournalScan:
     for name in names:
         is_last = name == names[-1]
         try:
-            file = _header(filesystem, name)
+            file = read_header(filesystem, name, name)
         except UnsupportedFormat:
             raise
         except Corrupt as error:
@@ -168,14 +169,6 @@ def _damage(scan: JournalScan, name: str, offset: int, what: str) -> None:
     scan.cut_at = (name, offset)
 
 
-def _header(filesystem: FileSystem, name: str) -> JournalFile:
-    opened = filesystem.open(name)
-    try:
-        return decode_header(opened.pread(HEADER_BYTES, 0), name, name)
-    finally:
-        opened.close()
-
-
 def _end(scanned: tuple[JournalFile, list[tuple[int, int]]]) -> int:
     return scanned[1][-1][0] if scanned[1] else HEADER_BYTES
 
@@ -201,15 +194,11 @@ def _look_behind(
     filesystem: FileSystem, scan: JournalScan, file: JournalFile, end: int, number: int
 ) -> None:
     """Behind the last good frame of the last file: nothing, a torn write, or damage."""
-    reader = FileReader(filesystem, file)
-    torn = reader.claimed_bytes(end, number)
-    for offset, size, frame in reader.remains(end):
-        if frame is not None and (frame.durable >= number or frame.number <= number):
-            what = f"frame {number} is broken, but frame {frame.number} at byte {offset:,} is whole"
-            _damage(scan, file.name, end, what)
-            return
-        torn = max(torn, offset + size - end)
-    if torn:
+    torn, witness = FileReader(filesystem, file).torn_bytes(end, number)
+    if witness is not None:
+        where = f"frame {witness.number} at byte {witness.offset:,}"
+        _damage(scan, file.name, end, f"frame {number} is broken, but {where} is whole")
+    elif torn:
         what = f"a last write of {torn:,} bytes is not whole, the next start cuts it off: {TORN}"
         scan.problems.append(Problem(file.name, end, what, is_damage=False))
 
@@ -257,8 +246,7 @@ def list_directory(filesystem: FileSystem) -> Listing:
 
 
 def _segment_listing(filesystem: FileSystem, name: str, is_in_use: bool) -> SegmentListing:
-    segment = Segment(filesystem, name)
-    try:
+    with closing(Segment(filesystem, name)) as segment:
         entries = [entry for topic in segment.topics() for entry in segment.entries(topic)]
         return SegmentListing(
             name,
@@ -268,8 +256,6 @@ def _segment_listing(filesystem: FileSystem, name: str, is_in_use: bool) -> Segm
             len(segment.topics()),
             is_in_use,
         )
-    finally:
-        segment.close()
 
 
 def _manifest(filesystem: FileSystem, problems: list[Problem]) -> Manifest:
@@ -351,8 +337,7 @@ def messages(
     for section in state.sections:
         if section.next <= offset:
             continue
-        segment = Segment(filesystem, section.file)
-        try:
+        with closing(Segment(filesystem, section.file)) as segment:
             for entry in segment.entries(state.id):
                 if entry.next > offset and section.base <= entry.base < section.next:
                     batch = segment.read(entry)
@@ -360,8 +345,6 @@ def messages(
                     for start, stop in without([rest], state.discarded):
                         yield batch, start - entry.base, stop - entry.base
                     offset = entry.next
-        finally:
-            segment.close()
 
 
 def topic_names(filesystem: FileSystem) -> dict[int, str]:

@@ -34,6 +34,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -108,6 +109,7 @@ class Journal:
     def __init__(self, filesystem: FileSystem, files: JournalFiles) -> None:
         self._filesystem = filesystem
         self._dir = files
+        self.wants_spare, self.make_spare = files.wants_spare, files.make_spare
         # Shared between threads, under the lock:
         self._lock = threading.Lock()
         self._files: list[JournalFile] = []
@@ -248,13 +250,6 @@ class Journal:
     def durable(self) -> int:
         """The number of the last frame that is known to be on the disk."""
         return self._durable
-
-    def wants_spare(self) -> bool:
-        return self._dir.wants_spare()
-
-    def make_spare(self) -> None:
-        """Make the next file ahead of its use; takes its time. Raises StorageFull."""
-        self._dir.make_spare()
 
     def _check_usable(self) -> None:
         if self._failure is not None:
@@ -469,12 +464,6 @@ class Journal:
             count += 1
 
     @property
-    def first_position(self) -> int:
-        """The oldest frame that is there."""
-        with self._lock:
-            return self._files[0].first_frame
-
-    @property
     def file_count(self) -> int:
         return len(self._files)
 
@@ -528,24 +517,15 @@ class Journal:
             # not be on the disk. Both are settled before anything is believed.
             opened.reread()
             number = self._recover_frames(file, number)
-            torn_bytes = self._torn_bytes(file, self._end, number)
-            torn_tail = self._cut(opened, file, self._end, torn_bytes) if torn_bytes else None
+            torn, witness = FileReader(self._filesystem, file).torn_bytes(self._end, number)
+            if witness is not None:
+                why = f"frame {witness.number} at byte {witness.offset:,} is whole"
+                raise self._damaged(file, self._end, number, why)
+            torn_tail = self._cut(opened, file, self._end, torn) if torn else None
         except BaseException:
             self.abandon()
             raise
         return number, torn_tail
-
-    def _torn_bytes(self, file: JournalFile, end: int, number: int) -> int:
-        """How many bytes behind the end belong to unfinished writes. Raises if that is damage."""
-        reader = FileReader(self._filesystem, file)
-        dirty = end + reader.claimed_bytes(end, number)
-        for offset, size, frame in reader.remains(end):
-            if frame is not None and (frame.durable >= number or frame.number <= number):
-                raise self._damaged(
-                    file, end, number, f"frame {frame.number} at byte {offset:,} is whole"
-                )
-            dirty = max(dirty, offset + size)
-        return dirty - end
 
     def _cut(self, opened: File, file: JournalFile, end: int, size: int) -> TornTail:
         size = min(size, opened.size() - end)
@@ -580,8 +560,7 @@ class FileReader:
     def frames(self, offset: int, number: int, last: int | None) -> Iterator[Frame]:
         """The frames from one that begins at `offset`, while each has the number after the last."""
         place = self._file.place
-        opened = self._filesystem.open(self._file.name)
-        try:
+        with closing(self._filesystem.open(self._file.name)) as opened:
             start, data = offset, memoryview(b"")
             while last is None or number <= last:
                 at = offset - start
@@ -597,31 +576,35 @@ class FileReader:
                     return
                 yield frame
                 offset, number = frame.end, number + 1
-        finally:
-            opened.close()
 
-    def claimed_bytes(self, offset: int, number: int) -> int:
+    def torn_bytes(self, end: int, number: int) -> tuple[int, Frame | None]:
+        """How many bytes behind the last frame belong to unfinished writes; and, where frame
+        `number` was good once and is damaged, a whole frame that says so."""
+        dirty = end + self._claimed_bytes(end, number)
+        for offset, size, frame in self._remains(end):
+            if frame is not None and (frame.durable >= number or frame.number <= number):
+                return 0, frame
+            dirty = max(dirty, offset + size)
+        return dirty - end, None
+
+    def _claimed_bytes(self, offset: int, number: int) -> int:
         """How long the frame of that number says it is, whatever else is wrong with it; or 0.
 
         What an earlier use of the file left has lower numbers.
         """
-        opened = self._filesystem.open(self._file.name)
-        try:
+        with closing(self._filesystem.open(self._file.name)) as opened:
             head = opened.pread(FRAME_BYTES, offset)
             if len(head) < FRAME_BYTES or number_in(head) != number:
                 return 0
             claimed = begins_frame(memoryview(head), 0, self._file.place)
             room = opened.size() - offset
             return claimed if claimed is not None and claimed <= room else room
-        finally:
-            opened.close()
 
-    def remains(self, end: int) -> Iterator[tuple[int, int, Frame | None]]:
+    def _remains(self, end: int) -> Iterator[tuple[int, int, Frame | None]]:
         """Where behind the last frame others seem to begin: place, size in the file, and the frame
         if it is whole. They carry the salt of the file: what was in it before has another."""
         place, salt = self._file.place, salt_bytes(self._file.place)
-        opened = self._filesystem.open(self._file.name)
-        try:
+        with closing(self._filesystem.open(self._file.name)) as opened:
             size = opened.size()
             start = end
             while start < size:
@@ -633,8 +616,6 @@ class FileReader:
                         yield self._remain(opened, offset, size, place)
                     at = data.find(salt, at + 1)
                 start += _READ_BYTES
-        finally:
-            opened.close()
 
     @staticmethod
     def _remain(

@@ -39,7 +39,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from struct import Struct
 
@@ -108,6 +108,11 @@ def decode_header(data: bytes, name: str, described: str) -> JournalFile:
     return JournalFile(name, Place(generation, salt), first_frame, size, version)
 
 
+def read_header(filesystem: FileSystem, name: str, described: str) -> JournalFile:
+    with closing(filesystem.open(name)) as file:
+        return decode_header(file.pread(HEADER_BYTES, 0), name, described)
+
+
 REMEDY = (
     "restore the data directory from a backup, or see what can be saved with "
     "'flintmq log verify' and 'flintmq log repair'"
@@ -120,11 +125,8 @@ def read_newest(filesystem: FileSystem, path: str) -> int:
     if not filesystem.exists(path):
         return 0
     try:
-        file = filesystem.open(path)
-        try:
+        with closing(filesystem.open(path)) as file:
             data = file.pread(_NEWEST.size, 0)
-        finally:
-            file.close()
     except StorageFailed:
         return 0
     if len(data) < _NEWEST.size:
@@ -174,7 +176,7 @@ class JournalFiles:
         for name in filesystem.list(self.directory):
             path = self.path(name)
             if found := _JOURNAL_NAME.fullmatch(name):
-                file = self._read_header(path)
+                file = read_header(filesystem, path, filesystem.describe(path))
                 if file.place.generation != int(found[1]):
                     raise Corrupt(
                         f"{filesystem.describe(path)} says of itself that it is generation "
@@ -193,7 +195,8 @@ class JournalFiles:
                 filesystem.remove(path)
         if files:
             self._next_bytes = min(max(files[-1].bytes * 2, self._next_bytes), self._file_bytes)
-        noted, newest = self._noted(), files[-1].place.generation if files else 0
+        noted = read_newest(filesystem, self.path(NEWEST))
+        newest = files[-1].place.generation if files else 0
         if noted > newest:
             raise Corrupt(
                 f"{filesystem.describe(self.directory)} {newest_is_lost(noted, newest)}: what was "
@@ -204,9 +207,6 @@ class JournalFiles:
         self._drop_spares_of_other_sizes()
         return files
 
-    def _noted(self) -> int:
-        return read_newest(self._filesystem, self.path(NEWEST))
-
     def _note(self, generation: int) -> None:
         """Note the newest file, whose name is durable already. Nothing rests on it: where a full
         disk has no room for it, the next file is noted again."""
@@ -215,21 +215,12 @@ class JournalFiles:
         data = _NEWEST.pack(_NEWEST_MAGIC, _NEWEST_VERSION, crc32c(number), generation)
         is_new = not filesystem.exists(path)
         with suppress(StorageFull):
-            file = filesystem.create(path) if is_new else filesystem.open(path, writable=True)
-            try:
+            opened = filesystem.create(path) if is_new else filesystem.open(path, writable=True)
+            with closing(opened) as file:
                 file.pwritev([data.ljust(HEADER_BYTES, b"\0")], 0)
                 file.sync_all()
-            finally:
-                file.close()
             if is_new:
                 filesystem.sync_directory(self.directory)
-
-    def _read_header(self, path: str) -> JournalFile:
-        file = self._filesystem.open(path)
-        try:
-            return decode_header(file.pread(HEADER_BYTES, 0), path, self._filesystem.describe(path))
-        finally:
-            file.close()
 
     def _drop_spares_of_other_sizes(self) -> None:
         for _ in range(len(self._spares)):

@@ -18,7 +18,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -209,11 +209,8 @@ class KeyFile:
         filesystem, beside = self._filesystem, f"{self._name}.tmp"
         if filesystem.exists(beside):
             filesystem.remove(beside)  # of one that was killed
-        file = filesystem.create_private(beside)
-        try:
+        with closing(filesystem.create_private(beside)) as file:
             file.pwritev([data + b"\n"], 0)
             file.sync_all()
-        finally:
-            file.close()
         filesystem.rename(beside, self._name)
         filesystem.sync_directory()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import closing
 from typing import Literal, NamedTuple
 
 from ..batch.checksum import crc32c
@@ -68,8 +69,7 @@ def examine(filesystem: FileSystem, name: str) -> Iterator[int | Found]:
 
 def _matches(filesystem: FileSystem, name: str) -> Generator[int, None, bool]:
     """Whether a whole file matches its checksums. Raises where its trailer cannot be read."""
-    file = filesystem.open(name)
-    try:
+    with closing(filesystem.open(name)) as file:
         file.reread()
         for start, stop, wanted in read_trailer(file, name).parts():
             checksum = 0
@@ -85,8 +85,6 @@ def _matches(filesystem: FileSystem, name: str) -> Generator[int, None, bool]:
                 yield length
             if checksum != wanted:
                 return False
-    finally:
-        file.close()
     return True
 
 
