@@ -2,6 +2,12 @@
 
 Publishing does nothing for groups but wake those that wait: what has come since is taken into the
 index by ranges, from the control columns alone.
+
+Always true: a message between the first offset of an index and its `end` is in a lane of it, or is
+left out because it is cancelled, or its time has not come by `served_ms`: then it is in the topic's
+wheel (`leading/delays.py`). Groups rely on that: they never look before `end` again, and get each
+once. An index follows from the log, `cancelled` and `served_ms`; nothing of it is stored.
+`cancelled` is applied; `cancelling` and `served_ms` are for who leads.
 """
 
 from __future__ import annotations

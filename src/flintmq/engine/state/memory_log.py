@@ -3,6 +3,11 @@
 Small publishes gather in an open tail, which is laid out as a record batch when it has grown, so
 that a topic filled by single publishes is as compact as one filled by batches. Large values are
 kept as the objects they are: copying them would gain nothing.
+
+Always true: chunks follow each other without a gap; times never go back, so that who looks for one
+may search (retention, `offset_at_time`); a chunk that is closed never changes, and the open tail
+grows at its end alone, so that readers keep what they have found; `byte_count` is what the rows
+from `first_offset` on count for, and limits go by it.
 """
 
 from __future__ import annotations
@@ -63,10 +68,7 @@ class TopicLogApi(Protocol):
 
 
 class MemoryLog:
-    """The rows from `first_offset` up to `next_offset`, and how to find one.
-
-    Invariant: chunks follow each other without a gap, and times never go back.
-    """
+    """The rows from `first_offset` up to `next_offset`, and how to find one."""
 
     def __init__(self, cache: DecodeCache) -> None:
         self.first_offset = 0

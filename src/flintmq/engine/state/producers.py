@@ -7,6 +7,11 @@ costs one run, however many messages it has sent.
 from what was added and from the times that came with it: replicas that apply the same commands
 forget the same.
 
+Always true: a sequence is in at most one run of its window, and what a window has was appended at
+the offset it says: `TopicView.known` relies on that to answer a repeat instead of taking it twice.
+Windows are in the order of their last use, which is what is forgotten first; `Remembered.time_ms`
+never goes back; its `bytes` are those of all topics together.
+
 As they are stored, a window behind the other, little-endian:
 
     runs u32   arrivals u32   length of the name u32   name (UTF-8)   last use, ms u64

@@ -1,7 +1,14 @@
 """The state of a shard: its topics, what is staged, and the numbers that are never used again.
 
-Always true: topic ids only grow, and a name has one topic. `apply` is the one way in, for who
-leads, for who follows and for a replay; all that it looks at is in here and in the command.
+Always true:
+
+- topic ids only grow and never come again: segments, manifest and journal know topics by them, and
+  a command that comes after its topic was deleted finds none, not another
+- `topics` and `by_id` hold the same topics; a name has one of them
+- every topic that is not as the last checkpoint has it is in `changed`: a start relies on that
+
+`apply` is the one way in, for who leads, for who follows and for a replay; all that it looks at is
+in here and in the command.
 """
 
 from __future__ import annotations

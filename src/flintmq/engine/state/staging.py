@@ -4,6 +4,10 @@ A writer stages parts under a number that grows (a Spark query: its batches), th
 them in one step. What is staged lies in a hidden log: its batches are journaled once, by the stage;
 a commit says only where they go.
 
+Always true: a writer's parts have numbers above its last committed one, which is never forgotten:
+so a number is appended once, however often its commit is sent. Offsets of the hidden log only grow,
+and segments know its batches by them. Sizes are the sums of the parts that are there.
+
 The caller brings the time. `check_room` and `find` may refuse; `apply` refuses nothing.
 """
 
@@ -47,8 +51,6 @@ class Writer:
 
 
 class Staging:
-    """Invariant: a writer's parts all have numbers above its last committed one."""
-
     def __init__(
         self,
         *,

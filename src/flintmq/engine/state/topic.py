@@ -5,7 +5,7 @@ Always true:
 - offsets follow each other without a gap from `log.first_offset` to `log.next_offset`; the journal
   and every reader rely on it
 - a topic that drops its oldest is within its limits after every append, but for what its groups
-  keep (`keep_until_settled`)
+  keep (`keep_until_settled`): who publishes to one is never refused for want of room
 - `names` has the reader names that were applied, and no others: who has one open is for who leads
   to know. A name belongs to a group or to readers, never to both
 
