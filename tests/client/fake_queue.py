@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import flintmq
 from flintmq.broker_api import BrokerApi, Filter, Grant, LeaseWatcher, MemberApi, ReaderApi
-from flintmq.client.delivery import ranges_of
 from flintmq.clock import Clock
 from flintmq.engine.broker import Broker
 from flintmq.errors import Closed, FlintError, GroupExists, LeaseLost, TopicDeleted
 from flintmq.group_model import GroupInfo, Lease, Order, Ranges
+from flintmq.groups.ranges import sorted_ranges
 from flintmq.model import Start
 from flintmq.rows import Message, Rows, Run
 from flintmq.serde.codec import Codec
@@ -261,7 +261,7 @@ class FakeBroker(Broker):
         return self.queues[topic, group]
 
     def leased(self, topic: str, group: str) -> Ranges:
-        return ranges_of(self.queue(topic, group).leases)
+        return sorted_ranges(self.queue(topic, group).leases)
 
     def kill(self, topic: str, group: str) -> None:
         queue = self.queue(topic, group)

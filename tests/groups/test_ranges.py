@@ -7,8 +7,20 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flintmq.batch import BatchBuilder
 from flintmq.group_model import Ranges
-from flintmq.groups.ranges import append_range, count_in, joined, offsets_in, ranges_of, without
+from flintmq.groups.ranges import (
+    append_range,
+    ascending,
+    count_in,
+    joined,
+    offsets_in,
+    ranges_of,
+    ranges_of_runs,
+    sorted_ranges,
+    without,
+)
+from flintmq.rows import Origin, Run
 
 sets = st.sets(st.integers(0, 60))
 
@@ -53,3 +65,19 @@ def test_neighbours_become_one_range() -> None:
 
     assert ranges == [(0, 3), (5, 6)]
     assert joined([ranges, [], [(6, 9), (1, 2)], [(2, 3)]]) == [(0, 3), (5, 9), (1, 3)]
+
+
+@given(st.lists(st.integers(0, 60), unique=True))
+def test_offsets_in_any_order_make_the_ranges_of_their_set(offsets: list[int]) -> None:
+    assert sorted_ranges(offsets) == ranges_of(sorted(offsets))
+    assert ascending(ranges_of(offsets)) == ranges_of(sorted(offsets))
+
+
+def test_runs_of_messages_have_their_offsets_in_their_order() -> None:
+    rows = BatchBuilder(0)
+    for _ in range(10):
+        rows.append(b"")
+    origin = Origin("t")
+    runs = [Run(rows, 6, 8, origin), Run(rows, 8, 9, origin), Run(rows, 0, 5, origin, [1, 2, 4])]
+
+    assert ranges_of_runs(runs) == [(6, 9), (1, 3), (4, 5)]

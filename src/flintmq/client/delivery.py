@@ -24,7 +24,7 @@ from ..errors import (
     OutcomeUnknown,
 )
 from ..group_model import LEASE_SECONDS_MAX, Lease, Ranges
-from ..groups.ranges import without
+from ..groups.ranges import ascending, ranges_of_runs, sorted_ranges, without
 from ..logs import event
 from ..model import SECONDS_MAX, Seconds, seconds
 from ..rows import Message, RowsOf, Run
@@ -186,7 +186,7 @@ class Grip:
         if not self._fates:
             return without(ranges, [(first, end) for first, end, _ in self._ranges])
         offsets = (offset for first, end in ranges for offset in range(first, end))
-        return ranges_of(offset for offset in offsets if self.fate(offset) is None)
+        return sorted_ranges(offset for offset in offsets if self.fate(offset) is None)
 
     def _tell(self, count: int) -> None:
         if self.keeper is not None and count:
@@ -199,17 +199,6 @@ def _first_of(entry: tuple[int, int, Fate]) -> int:
 
 Lot = tuple[Grip, Ranges]
 """Messages of one grip."""
-
-
-def ranges_of(offsets: Iterable[int]) -> Ranges:
-    """Offsets as ranges, in order."""
-    ranges: Ranges = []
-    for offset in sorted(offsets):
-        if ranges and ranges[-1][1] == offset:
-            ranges[-1] = (ranges[-1][0], offset + 1)
-        else:
-            ranges.append((offset, offset + 1))
-    return ranges
 
 
 async def settle_lots(
@@ -572,25 +561,13 @@ class GrantedRows(RowsOf[G]):
 
     def _lots(self) -> list[Lot]:
         """What of these is not settled yet, by grip."""
-        by_grip: dict[int, tuple[Grip, Ranges]] = {}
+        by_grip: dict[int, tuple[Grip, list[Run]]] = {}
         for run in self._runs:
-            _, ranges = by_grip.setdefault(id(run.grip), (run.grip, []))
-            base = run.source.base_offset
-            if run.picks is None:
-                ranges.append((base + run.start, base + run.stop))
-            else:
-                ranges += ranges_of(base + row for row in run.picks)
-        return [(grip, grip.unsettled_of(_joined(ranges))) for grip, ranges in by_grip.values()]
-
-
-def _joined(ranges: Ranges) -> Ranges:
-    joined: Ranges = []
-    for first, end in sorted(ranges):
-        if joined and joined[-1][1] == first:
-            joined[-1] = (joined[-1][0], end)
-        else:
-            joined.append((first, end))
-    return joined
+            by_grip.setdefault(id(run.grip), (run.grip, []))[1].append(run)
+        return [
+            (grip, grip.unsettled_of(ascending(ranges_of_runs(runs))))
+            for grip, runs in by_grip.values()
+        ]
 
 
 class Deliveries(GrantedRows[Delivery]):
@@ -643,5 +620,5 @@ async def settle_messages(messages: Messages, fate: Fate, settle: Settle) -> Non
                 offsets.setdefault(id(grip), (grip, set()))[1].add(offset)
         except LeaseLost as lost:
             losses.append(lost)
-    lots = [(grip, ranges_of(of_grip)) for grip, of_grip in offsets.values()]
+    lots = [(grip, sorted_ranges(of_grip)) for grip, of_grip in offsets.values()]
     await settle_lots(lots, fate, settle, losses)

@@ -27,6 +27,7 @@ from ..errors import (
     StorageFull,
 )
 from ..group_model import Lease
+from ..groups.ranges import sorted_ranges
 from ..logs import event
 from ..rows import Origin, Run
 from ..tracing import Tracing
@@ -36,7 +37,6 @@ from .delivery import (
     Grip,
     acking,
     log,
-    ranges_of,
     settle_lots,
 )
 from .parking import Parking
@@ -219,7 +219,7 @@ class Intake:
         by_grip: dict[Held, list[int]] = {}
         for item in items:
             by_grip.setdefault(item[0], []).append(_offset(item))
-        lots = [(held, ranges_of(offsets)) for held, offsets in by_grip.items()]
+        lots = [(held, sorted_ranges(offsets)) for held, offsets in by_grip.items()]
         try:
             await settle_lots(lots, "auto", acking)
         except LeaseLost:
@@ -245,7 +245,7 @@ class Intake:
         if unseen:
             self._ahead = deque(item for item in self._ahead if item[0].member is not member)
             for held, offsets in self._give_back(unseen).items():
-                held.note(ranges_of(offsets), "release")
+                held.note(sorted_ranges(offsets), "release")
                 self.let_go(held, len(offsets))
 
     def sure(self, member: MemberApi, lost: Collection[int]) -> None:
@@ -373,7 +373,7 @@ class Intake:
         for item in items:
             by_grip.setdefault(item[0], []).append(_offset(item))
         for held, offsets in by_grip.items():
-            self._send_off(held.member.release([(held.token, ranges_of(offsets))]))
+            self._send_off(held.member.release([(held.token, sorted_ranges(offsets))]))
         return by_grip
 
     def _send_off(self, errand: Coroutine[Any, Any, None]) -> None:
@@ -478,7 +478,7 @@ class Intake:
         leases: list[Lease] = []
         for held in helds:
             if offsets := held.to_renew(until):
-                leases.append((held.token, ranges_of(offsets)))
+                leases.append((held.token, sorted_ranges(offsets)))
         if not leases:
             return
         try:

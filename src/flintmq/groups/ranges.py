@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import chain, starmap
 
 from ..group_model import Ranges
+from ..rows import Run
 
 
 def count_in(ranges: Ranges) -> int:
@@ -64,6 +65,28 @@ def ranges_of(offsets: Iterable[int]) -> Ranges:
     ranges: Ranges = []
     append_offsets(ranges, offsets)
     return ranges
+
+
+def sorted_ranges(offsets: Iterable[int]) -> Ranges:
+    """Offsets in any order, as ascending ranges."""
+    return ranges_of(sorted(offsets))
+
+
+def ranges_of_runs(runs: Iterable[Run]) -> Ranges:
+    """The offsets of messages, in their order."""
+    ranges: Ranges = []
+    for run in runs:
+        base = run.source.base_offset
+        if run.picks is None:
+            append_range(ranges, base + run.start, base + run.stop)
+        else:
+            append_offsets(ranges, [base + row for row in run.picks])
+    return ranges
+
+
+def ascending(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """The same offsets in ascending order; neighbours merged."""
+    return joined([one] for one in sorted(ranges))
 
 
 def without(ranges: Ranges, taken: Ranges) -> Ranges:

@@ -11,10 +11,10 @@ import msgspec
 
 from ..broker_api import Grant, LeaseWatcher
 from ..errors import Closed, Disconnected, FlintError, LeaseLost, OutcomeUnknown
-from ..group_model import GroupInfo, Lease, Ranges
+from ..group_model import GroupInfo, Lease
 from ..groups.leases import Lease as Running
 from ..groups.offset_set import OffsetSet
-from ..groups.ranges import append_range, offsets_in
+from ..groups.ranges import offsets_in, ranges_of_runs
 from ..rows import Rows
 from ..wire.frames import Frame
 from ..wire.operations import (
@@ -168,7 +168,7 @@ class RemoteMember:
 
     async def _release(self, grant: Grant) -> None:
         try:
-            await self.release([(grant.token, _ranges(grant.rows))])
+            await self.release([(grant.token, ranges_of_runs(grant.rows.runs))])
         except FlintError:
             return  # its lease runs out by itself
 
@@ -227,7 +227,9 @@ class RemoteMember:
             for token in [token for token, one in held.items() if one.deadline <= now]:
                 del held[token]
             self._look_at = max(_HELD_LOOK, 2 * len(held))
-        held[grant.token] = Running(grant.token, "", now, now + seconds, _ranges(grant.rows))
+        held[grant.token] = Running(
+            grant.token, "", now, now + seconds, ranges_of_runs(grant.rows.runs)
+        )
 
     def _let_go(self, leases: Sequence[Lease]) -> None:
         for token, ranges in leases:
@@ -325,15 +327,3 @@ class RemoteMember:
         self._ended = self._ended or Closed(f"the membership of {self._joining.group!r}")
         if number is not None:
             await self._broker.ask_if_connected(Op.CLOSE_STREAM, CloseStream(number))
-
-
-def _ranges(rows: Rows) -> Ranges:
-    ranges: Ranges = []
-    for run in rows.runs:
-        base = run.source.base_offset
-        if run.picks is None:
-            append_range(ranges, base + run.start, base + run.stop)
-        else:
-            for row in run.picks:
-                append_range(ranges, base + row, base + row + 1)
-    return ranges

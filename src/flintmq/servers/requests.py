@@ -15,9 +15,10 @@ from ..batch import decode_all
 from ..broker_api import Fetched, Filter, ReaderApi
 from ..client.partitioned_reader import PartitionedReader
 from ..errors import FlintError, InvalidRequest, TopicReplaced
-from ..group_model import Lease, Ranges
+from ..group_model import Lease
+from ..groups.ranges import ascending, ranges_of_runs
 from ..model import Overflow, Start
-from ..rows import Rows, Run
+from ..rows import Rows
 from ..serde.filters import compile_filter
 from ..wire.faults import fault_of
 from ..wire.frames import Buffer, Frame
@@ -433,26 +434,15 @@ async def take_leased(session: Session, c: TakeLeased, frame: Frame) -> Any:
         if c.auto_ack or not session.is_full():
             break
         # The client reads slower than it takes, or is away: others may have these meanwhile.
-        await member.api.release([(grant.token, _ranges(grant.rows.runs))])
+        await member.api.release([(grant.token, ascending(ranges_of_runs(grant.rows.runs)))])
     runs, rest, _ = cut(grant.rows.runs, c.max_rows, session.server.limits.delivery_bytes)
     if rest and not c.auto_ack:
         # Not more than a reply may carry: it does not count as a delivery.
-        await member.api.release([(grant.token, _ranges(rest))])
+        await member.api.release([(grant.token, ascending(ranges_of_runs(rest)))])
     elif rest:
         runs = list(grant.rows.runs)
     infos, batches = session.encode_runs(runs)
     return WithBatches(Granted(grant.token, infos, dict(grant.counts)), batches)
-
-
-def _ranges(runs: Sequence[Run]) -> Ranges:
-    offsets = sorted(run.source.base_offset + row for run in runs for row in run.rows())
-    ranges: Ranges = []
-    for offset in offsets:
-        if ranges and ranges[-1][1] == offset:
-            ranges[-1] = (ranges[-1][0], offset + 1)
-        else:
-            ranges.append((offset, offset + 1))
-    return ranges
 
 
 async def settle(session: Session, c: Settle, frame: Frame) -> None:

@@ -85,7 +85,7 @@ async def test_where_keys_are_asked_for_it_says_so(server: BlipServer, tmp_path:
     for arguments in (["pub", "chat", "x"], ["sub", "chat"]):
         result = await run(address, *arguments)
         assert isinstance(result.exception, FlintError)
-        assert "asks for keys" in str(result.exception)
+        assert "requires API keys" in str(result.exception)
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from ...broker_api import Grant, MemberApi
 from ...clock import Clock
 from ...errors import FlintError, LeaseLost
-from ...group_model import LEASE_SECONDS_MAX, Lease, Ranges
+from ...group_model import LEASE_SECONDS_MAX, Lease
 from ...logs import limited
+from ..leases_by_id import Handed, LeasesById, leases_of
 from .row import place_of
 
 if TYPE_CHECKING:
@@ -30,72 +31,66 @@ KEPT_MAX = 131_072
 
 
 class Leases:
-    """Tokens by offset, in the order the messages went out."""
+    """What is out of a group, by offset, in the order the messages went out."""
 
     def __init__(self, member: MemberApi, lease_seconds: float, clock: Clock) -> None:
         self.member = member
         self._clock = clock
         self.lease_seconds = lease_seconds
-        self._tokens: dict[int, tuple[int, float]] = {}
+        self._out = LeasesById[None](kept_max=KEPT_MAX)
         self._due: list[tuple[float, int]] = []
         """When those that were polled come again, soonest first; some are settled since."""
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._tokens)
+        return len(self._out)
 
     async def note(self, grant: Grant) -> None:
         """Remember what was handed out; what was out before stays longer each time."""
-        now = self._clock.monotonic()
-        until = now + self.lease_seconds
-        tokens, token = self._tokens, grant.token
+        now, token = self._clock.monotonic(), grant.token
+        handed = Handed(token, None, now + self.lease_seconds)
         for run in grant.rows.runs:
             base = place_of(run)
-            for row in run.rows():
-                tokens[base + row] = token, until
+            self._out.note([base + row for row in run.rows()], handed)
         for offset, count in grant.counts.items():
-            seconds = min(LEASE_SECONDS_MAX, self.lease_seconds * 2.0 ** min(count - 1, 64))
-            del tokens[offset]
-            tokens[offset] = token, now + seconds
+            seconds = self._seconds(count)
+            self._out.note([offset], Handed(token, None, now + seconds))
             with contextlib.suppress(LeaseLost):  # somebody moves the group this very moment
                 await self.member.extend([(token, [(offset, offset + 1)])], seconds)
-        while len(tokens) > KEPT_MAX:
-            del tokens[next(iter(tokens))]
 
     async def note_one(self, grant: Grant, offset: int) -> None:
         """As `note`, for one of those that were leased together; its time begins now."""
-        count = grant.counts.get(offset, 1)
-        seconds = min(LEASE_SECONDS_MAX, self.lease_seconds * 2.0 ** min(count - 1, 64))
+        seconds = self._seconds(grant.counts.get(offset, 1))
         until = self._clock.monotonic() + seconds
-        self._tokens.pop(offset, None)
-        self._tokens[offset] = grant.token, until
+        self._out.note([offset], Handed(grant.token, None, until))
         heappush(self._due, (until, offset))
         await self.member.extend([(grant.token, [(offset, offset + 1)])], seconds)
-        while len(self._tokens) > KEPT_MAX:
-            del self._tokens[next(iter(self._tokens))]
+
+    def _seconds(self, count: int) -> float:
+        return min(LEASE_SECONDS_MAX, self.lease_seconds * 2.0 ** min(count - 1, 64))
 
     def has_overdue(self) -> bool:
         """Whether something that was polled is there to be polled again; told once of each."""
         now, found = self._clock.monotonic(), False
         while self._due and self._due[0][0] <= now:
             until, offset = heappop(self._due)
-            _, ends = self._tokens.get(offset, (0, 0.0))
-            found = found or ends == until  # else it is settled, or was polled again
+            handed = self._out.find(offset)  # None: it is settled; another time: polled again
+            found = found or (handed is not None and handed.until == until)
         return found
 
     def settle(self, tag: int) -> int | None:
         """The token of a message that is acknowledged; None if it is not known to be out."""
-        found = self._tokens.pop(tag - 1, None)
+        handed = self._out.forget(tag - 1)
         self._changed.set()
-        return None if found is None else found[0]
+        return None if handed is None else handed.token
 
     async def room(self, window: int) -> None:
         """Wait until fewer than `window` are out, or leases that nobody cares for have ended."""
-        while len(self._tokens) >= window:
-            oldest = next(iter(self._tokens))
-            seconds = self._tokens[oldest][1] - self._clock.monotonic()
+        while len(self._out) >= window:
+            oldest, handed = self._out.oldest()
+            seconds = handed.until - self._clock.monotonic()
             if seconds <= 0:
-                del self._tokens[oldest]
+                self._out.forget(oldest)
                 continue
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
@@ -107,7 +102,8 @@ class Acks:
 
     def __init__(self, server: BlipServer, refuse: Callable[[int], None]) -> None:
         self._server, self._refuse = server, refuse
-        self.gathered: dict[Leases, dict[int, list[int]]] = {}
+        self.gathered: dict[Leases, list[tuple[int, int]]] = {}
+        """Tokens and offsets."""
         self._under_way: set[asyncio.Task[None]] = set()
 
     @property
@@ -119,13 +115,12 @@ class Acks:
         if token is None:
             self._refuse(tag)
         else:
-            self.gathered.setdefault(leases, {}).setdefault(token, []).append(tag - 1)
+            self.gathered.setdefault(leases, []).append((token, tag - 1))
 
     def flush(self) -> None:
         gathered, self.gathered = self.gathered, {}
-        for leases, by_token in gathered.items():
-            settled = [(token, ranges_of(offsets)) for token, offsets in by_token.items()]
-            task = self._server.spawn(self._settle(leases.member, settled))
+        for leases, settled in gathered.items():
+            task = self._server.spawn(self._settle(leases.member, leases_of(settled)))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
@@ -150,13 +145,3 @@ class Acks:
         self.flush()
         if self._under_way:
             await asyncio.wait(list(self._under_way))
-
-
-def ranges_of(offsets: list[int]) -> Ranges:
-    ranges: Ranges = []
-    for offset in sorted(offsets):
-        if ranges and ranges[-1][1] == offset:
-            ranges[-1] = (ranges[-1][0], offset + 1)
-        else:
-            ranges.append((offset, offset + 1))
-    return ranges

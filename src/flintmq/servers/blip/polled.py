@@ -22,7 +22,8 @@ from ...logs import event
 from ...patterns import unescape_name
 from ...rows import Message
 from ...wire.blip import encode_publish
-from .leases import Leases, ranges_of
+from ..leases_by_id import leases_of
+from .leases import Leases
 from .live import UNSTORED
 from .row import join, place_of_message
 
@@ -172,11 +173,8 @@ class Ahead:
 
     async def give_back(self) -> None:
         left, self._messages = self._messages, deque()
-        by_token: dict[int, list[int]] = {}
-        for grant, message in left:
-            by_token.setdefault(grant.token, []).append(place_of_message(message))
-        if by_token:
-            leases = [(token, ranges_of(offsets)) for token, offsets in by_token.items()]
+        if left:
+            leases = leases_of((grant.token, place_of_message(message)) for grant, message in left)
             with contextlib.suppress(FlintError):  # lost already, or the broker is closed
                 await self._leases.member.release(leases)
 

@@ -21,7 +21,7 @@ from ...wire import hermes
 from ...wire.hello import MAGIC
 from ..peer import Peer
 from . import rules
-from .holds import Delivery
+from .holds import Hold
 from .requests import Requests
 from .subscription import Subscription
 
@@ -50,7 +50,8 @@ class HermesConnection(Peer):
     def __init__(self, server: HermesServer) -> None:
         super().__init__()
         self.server = server
-        self.held: set[Delivery] = set()
+        self.held: set[tuple[Hold, int]] = set()
+        """Where from, and the offset."""
         """What was polled by this connection and is not settled."""
         self.writable = asyncio.Event()
         self.writable.set()
@@ -159,7 +160,7 @@ class HermesConnection(Peer):
         # What is under way is finished, and told to nobody: it may be shared with others.
         if self._has_said_goodbye and error is not None:
             self._give_back()
-        self.server.give_back_later(self.held)
+        self.server.give_back_later(self, self.held)
         self.held = set()
 
     def pause_writing(self) -> None:
@@ -290,8 +291,8 @@ class HermesConnection(Peer):
             self.close()
 
     def _give_back(self) -> None:
-        for delivery in list(self.held):
-            delivery.hold.give_back([delivery])
+        for hold, offset in list(self.held):
+            hold.give_back(offset, self)
 
     def _finish(self) -> None:
         """Nothing more is read; close once everything is answered."""
@@ -325,8 +326,8 @@ class HermesConnection(Peer):
 
     # --- what the server says
 
-    def resolved(self, delivery: Delivery) -> None:
-        self.held.discard(delivery)
+    def resolved(self, hold: Hold, offset: int) -> None:
+        self.held.discard((hold, offset))
 
     def access_changed(self, access: Access | None) -> None:
         if self._subscription is not None and not self._subscription.is_allowed(access):

@@ -10,22 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ...batch import PRIORITY
 from ...broker_api import MemberApi, Paced
 from ...errors import FlintError, GroupNotFound, LeaseLost
-from ...group_model import Lease, Ranges
 from ...logs import limited
 from ...rows import Rows
 from ...wire import hermes
+from ..leases_by_id import Handed, LeasesById, leases_of
 from . import rules
 
 _log = logging.getLogger(__name__)
 
-ALIASES_MAX = 8
-"""Ids of one message in the hands of one subscriber that all mean its last delivery."""
 _TERM = ~((1 << 40) - 1)
 """The bits of a token that are the term."""
 
@@ -33,21 +31,9 @@ _TERM = ~((1 << 40) - 1)
 class Owner(Protocol):
     """Who got messages: a connection that polled, or a subscription."""
 
-    def resolved(self, delivery: Delivery) -> None:
+    def resolved(self, hold: Hold, offset: int) -> None:
         """It was acked or nacked, or is lost."""
         ...
-
-
-class Delivery:
-    """A message that is out."""
-
-    __slots__ = ("forgotten_at", "hold", "ids", "offset", "owner", "token")
-
-    def __init__(self, hold: Hold, token: int, offset: int, owner: Owner) -> None:
-        self.hold, self.token, self.offset, self.owner = hold, token, offset, owner
-        self.ids: list[int] = []
-        self.forgotten_at = 0.0
-        """When nobody can be waiting for it any more."""
 
 
 class Item(NamedTuple):
@@ -78,15 +64,17 @@ class Hold:
         self.is_ended = False
         self.fitting = rules.POLL_MAX
         """How many messages a poll takes at most: about what a reply has room for."""
-        self._by_id: dict[int, Delivery] = {}
-        self._by_offset: dict[int, Delivery] = {}
-        self._acks: list[Delivery] = []
-        self._nacks: list[Delivery] = []
+        self._out = LeasesById[Owner](
+            gone=lambda offset, handed: handed.owner.resolved(self, offset)
+        )
+        self._acks: list[tuple[int, int]] = []
+        self._nacks: list[tuple[int, int]] = []
+        """Tokens and offsets."""
         self._settled: asyncio.Future[bytes] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def is_idle(self) -> bool:
-        return not (self.users or self._by_id or self._tasks or self._settled)
+        return not (self.users or self._out or self._tasks or self._settled)
 
     def seconds_limited(self) -> float:
         """How long the rate limit keeps back what is there; 0 if it does not."""
@@ -105,76 +93,61 @@ class Hold:
 
     def deliver(
         self, token: int, items: Sequence[Item], owner: Owner, forgotten_at: float
-    ) -> tuple[list[Delivery], list[bytes]]:
-        """Note who has these, and encode each with its id."""
-        deliveries, encoded = [], []
+    ) -> list[bytes]:
+        """Note who has these until nobody can be waiting for them, and encode each with its id."""
+        self._out.note([item.offset for item in items], Handed(token, owner, forgotten_at))
+        encoded = []
         for item in items:
-            known = self._by_offset.get(item.offset)
-            if known is None or known.owner is not owner:
-                if known is not None:
-                    self.forget(known)  # it is another's now: a late ack is none
-                known = self._by_offset[item.offset] = Delivery(self, token, item.offset, owner)
-            known.token, known.forgotten_at = token, forgotten_at
             number = self.next_id(token)
-            known.ids.append(number)
-            if len(known.ids) > ALIASES_MAX:
-                del self._by_id[known.ids.pop(0)]
-            self._by_id[number] = known
-            deliveries.append(known)
+            self._out.name(item.offset, number)
             encoded.append(item.encoded(number))
-        return deliveries, encoded
+        return encoded
 
     def next_id(self, token: int) -> int:
         return (token & _TERM) + next(self._numbers)
 
-    def forget(self, delivery: Delivery) -> None:
-        for number in delivery.ids:
-            self._by_id.pop(number, None)
-        if self._by_offset.get(delivery.offset) is delivery:
-            del self._by_offset[delivery.offset]
-        delivery.owner.resolved(delivery)
+    def forget(self, offset: int) -> None:
+        self._out.forget(offset)
 
     def forget_before(self, offset: int) -> None:
-        for delivery in [one for at, one in self._by_offset.items() if at < offset]:
-            self.forget(delivery)
+        self._out.forget_before(offset)
 
     def forget_old(self, now: float) -> None:
-        """What nobody settles and nobody gets again: retention took it, or the group was reset."""
-        for delivery in [one for one in self._by_offset.values() if one.forgotten_at < now]:
-            self.forget(delivery)
+        self._out.forget_old(now)
 
     def end(self) -> None:
         """The group is gone."""
         self.is_ended = True
-        for delivery in list(self._by_offset.values()):
-            self.forget(delivery)
+        self._out.forget_all()
 
     # --- settling
 
     def ack(self, lease_id: int) -> asyncio.Future[bytes] | bytes:
         """The reply, once it is safe. What is not out any more is Ok all the same: their protocol
         has no other word."""
-        return self._settle(lease_id, self._acks)
+        return self._settle(self._out.named(lease_id), self._acks)
 
     def nack(self, lease_id: int) -> asyncio.Future[bytes] | bytes:
-        return self._settle(lease_id, self._nacks)
+        return self._settle(self._out.named(lease_id), self._nacks)
 
-    def _settle(self, lease_id: int, gathered: list[Delivery]) -> asyncio.Future[bytes] | bytes:
-        delivery = self._by_id.get(lease_id)
-        if delivery is None:
+    def _settle(
+        self, offset: int | None, gathered: list[tuple[int, int]]
+    ) -> asyncio.Future[bytes] | bytes:
+        handed = None if offset is None else self._out.forget(offset)
+        if offset is None or handed is None:
             return hermes.OK
-        self.forget(delivery)
-        gathered.append(delivery)
+        gathered.append((handed.token, offset))
         if self._settled is None:
             loop = asyncio.get_running_loop()
             self._settled = loop.create_future()
             loop.call_soon(self._carry_out)
         return self._settled
 
-    def give_back(self, deliveries: Iterable[Delivery]) -> None:
-        """Whoever had these is gone: the next one gets them."""
-        for delivery in deliveries:
-            self._settle(delivery.ids[-1], self._nacks)
+    def give_back(self, offset: int, owner: Owner) -> None:
+        """Its owner is gone: the next one gets it, unless somebody has it by now."""
+        handed = self._out.find(offset)
+        if handed is not None and handed.owner is owner:
+            self._settle(offset, self._nacks)
 
     def _carry_out(self) -> None:
         """What was settled in one turn of the loop goes to the journal in one piece."""
@@ -185,7 +158,10 @@ class Hold:
         self.run(self._tell(settled, acks, nacks))
 
     async def _tell(
-        self, settled: asyncio.Future[bytes], acks: list[Delivery], nacks: list[Delivery]
+        self,
+        settled: asyncio.Future[bytes],
+        acks: list[tuple[int, int]],
+        nacks: list[tuple[int, int]],
     ) -> None:
         reply = hermes.OK
         try:
@@ -230,23 +206,6 @@ async def _unless_lost(settling: Any) -> None:
     """What is lost cannot be told to them; the others are settled."""
     with contextlib.suppress(LeaseLost):
         await settling
-
-
-def leases_of(deliveries: Iterable[Delivery]) -> list[Lease]:
-    by_token: dict[int, list[int]] = {}
-    for delivery in deliveries:
-        by_token.setdefault(delivery.token, []).append(delivery.offset)
-    return [(token, ranges_of(offsets)) for token, offsets in by_token.items()]
-
-
-def ranges_of(offsets: Iterable[int]) -> Ranges:
-    ranges: Ranges = []
-    for offset in sorted(offsets):
-        if ranges and ranges[-1][1] == offset:
-            ranges[-1] = (ranges[-1][0], offset + 1)
-        else:
-            ranges.append((offset, offset + 1))
-    return ranges
 
 
 def items_of(rows: Rows) -> list[Item]:

@@ -18,11 +18,12 @@ from ...errors import (
     LeaseLost,
     TopicNotFound,
 )
+from ...groups.ranges import sorted_ranges
 from ...model import Receipt
 from ...patterns import escape_name
 from ...wire import hermes
 from . import rules
-from .holds import Hold, Item, items_of, ranges_of
+from .holds import Hold, Item, items_of
 
 if TYPE_CHECKING:
     from .connection import HermesConnection, Reply
@@ -222,7 +223,7 @@ class Requests:
         items = items_of(grant.rows)
         kept = 0 if connection.is_lost else _fitting(items, bytes_max)
         if kept < len(items):
-            rest = ranges_of(item.offset for item in items[kept:])
+            rest = sorted_ranges(item.offset for item in items[kept:])
             await member.release([(grant.token, rest)])
             del items[kept:]
             if not items:
@@ -231,15 +232,16 @@ class Requests:
         if is_auto:
             try:
                 # Before it is told: who is told of an error gets it again.
-                await member.ack([(grant.token, ranges_of(item.offset for item in items))])
+                await member.ack([(grant.token, sorted_ranges(item.offset for item in items))])
             except LeaseLost:
                 return rules.EMPTY  # the disk took longer than the lease
             return hermes.polled_of(item.encoded(hold.next_id(grant.token)) for item in items)
         forgotten_at = connection.server.broker.clock.monotonic() + seconds + LATE_SECONDS
-        deliveries, encoded = hold.deliver(grant.token, items, connection, forgotten_at)
-        connection.held.update(deliveries)
+        encoded = hold.deliver(grant.token, items, connection, forgotten_at)
+        connection.held.update((hold, item.offset) for item in items)
         if connection.is_lost:  # while the rest was given back
-            hold.give_back(deliveries)
+            for item in items:
+                hold.give_back(item.offset, connection)
         return hermes.polled_of(encoded)
 
     def end_polls(self, *, auto_only: bool = False) -> None:

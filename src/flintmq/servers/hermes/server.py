@@ -31,7 +31,7 @@ from ..native import NativeServer
 from ..tls import ServerTls
 from . import rules
 from .connection import HermesConnection
-from .holds import Delivery, Hold
+from .holds import Hold, Owner
 
 if TYPE_CHECKING:
     from ..http.collectors import Collector
@@ -290,16 +290,16 @@ class HermesServer(Listener[HermesConnection]):
         if self._holds:
             self._sweep_later()
 
-    def give_back_later(self, deliveries: Iterable[Delivery]) -> None:
+    def give_back_later(self, owner: Owner, held: Iterable[tuple[Hold, int]]) -> None:
         """Whoever polled these has left. It may come back, or ack by another connection."""
-        kept = list(deliveries)
+        kept = list(held)
         if not kept:
             return
 
         def give_back() -> None:
             self._timers.discard(timer)
-            for delivery in kept:
-                delivery.hold.give_back([delivery])
+            for hold, offset in kept:
+                hold.give_back(offset, owner)
 
         timer = self.broker.clock.call_later(self.limits.grace_seconds, give_back)
         self._timers.add(timer)

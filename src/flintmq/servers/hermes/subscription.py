@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from ...access import Access
 from ...broker_api import MemberApi
 from ...errors import Closed, FlintError, GroupNotFound, LeaseLost, TopicNotFound
+from ...groups.ranges import sorted_ranges
 from ...patterns import escape_name
 from ...wire import hermes
 from . import rules
-from .holds import Delivery, Hold, items_of, ranges_of
+from .holds import Hold, items_of
 
 if TYPE_CHECKING:
     from .connection import HermesConnection
@@ -37,7 +38,7 @@ class Subscription:
         self._prefetch = rules.prefetch(request.prefetch)
         self._visibility = rules.visibility(request.visibility_timeout_ms)
         self._is_auto = request.ack_mode == rules.AUTO
-        self._live: dict[Delivery, float] = {}  # and when it stops to count, the soonest first
+        self._live: dict[int, float] = {}  # by offset: when it stops to count, the soonest first
         self._hold: Hold | None = None
         self._rows = PUSH_ROWS
         self._task: asyncio.Task[None] | None = None
@@ -78,8 +79,8 @@ class Subscription:
         elif isinstance(request, hermes.Nack):
             self._hold.nack(request.lease_id)
 
-    def resolved(self, delivery: Delivery) -> None:
-        if self._live.pop(delivery, None) is not None:
+    def resolved(self, hold: Hold, offset: int) -> None:
+        if self._live.pop(offset, None) is not None:
             self._changed.set()
             if self._connection.server.is_draining:
                 # Behind the turn in which what was settled goes to the journal.
@@ -132,8 +133,8 @@ class Subscription:
         finally:
             hold.users -= 1
             self._hold = None
-            for delivery in list(self._live):
-                hold.forget(delivery)
+            for offset in list(self._live):
+                hold.forget(offset)
             if member is not None:
                 await member.close()  # gives back what it holds
 
@@ -151,7 +152,7 @@ class Subscription:
         items = items_of(grant.rows)
         self._adapt(sum(len(item.payload) for item in items), len(items))
         if self._is_auto:
-            ranges = ranges_of(item.offset for item in items)
+            ranges = sorted_ranges(item.offset for item in items)
             try:
                 await asyncio.shield(member.ack([(grant.token, ranges)]))
             except LeaseLost:
@@ -159,10 +160,10 @@ class Subscription:
             encoded = [item.encoded(hold.next_id(grant.token)) for item in items]
         else:
             now = clock.monotonic()
-            deliveries, encoded = hold.deliver(grant.token, items, self, now + lease + LATE_SECONDS)
-            for delivery in deliveries:
-                self._live.pop(delivery, None)
-                self._live[delivery] = now + self._visibility
+            encoded = hold.deliver(grant.token, items, self, now + lease + LATE_SECONDS)
+            for item in items:
+                self._live.pop(item.offset, None)
+                self._live[item.offset] = now + self._visibility
         connection.send(b"".join(hermes.polled_of((one,)) for one in encoded))
         # What was sent in this turn is written at its end: only then it is known whether the
         # client reads as fast as that.
@@ -191,5 +192,5 @@ class Subscription:
                 timer.cancel()
 
 
-def oldest_at(live: dict[Delivery, float]) -> float:
+def oldest_at(live: dict[int, float]) -> float:
     return next(iter(live.values()))
