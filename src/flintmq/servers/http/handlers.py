@@ -30,6 +30,7 @@ from ..publishing import Draining
 from ..streams import cut
 from . import models, views
 from .faults import HttpRefusal
+from .shown import show
 from .state import HttpState
 
 PAGE = 256
@@ -235,22 +236,24 @@ async def topic(desk: Desk, call: Call) -> models.TopicPage:
     info = await desk.broker.topic_info(name)
     found = await desk.broker.topic_stats(name)
     groups = await desk.broker.groups(name)
-    return models.TopicPage(
-        name=info.name,
-        id=str(info.id),
-        options=info.options,
+    return show(
+        models.TopicPage,
+        info,
         stats=views.stats(found),
         partitions=views.partitions(found),
-        groups=[views.group(one) for one in groups],
+        groups=[show(models.Group, one) for one in groups],
     )
 
 
 async def create_topic(desk: Desk, call: Call) -> models.Topic:
-    return views.topic(await desk.client.create_topic(call.path["topic"], **_options(call)))
+    info = await desk.client.create_topic(call.path["topic"], **_options(call))
+    return show(models.Topic, info)
 
 
 async def configure_topic(desk: Desk, call: Call) -> models.Topic:
-    return views.topic(await desk.client.configure_topic(call.path["topic"], **_options(call)))
+    return show(
+        models.Topic, await desk.client.configure_topic(call.path["topic"], **_options(call))
+    )
 
 
 def _options(call: Call) -> dict[str, Any]:
@@ -333,7 +336,7 @@ async def publish(desk: Desk, call: Call) -> models.Receipt:
         auto_create=body.auto_create,
         timeout=body.timeout,
     )
-    return views.receipt(receipt)
+    return show(models.Receipt, receipt)
 
 
 async def _value(desk: Desk, topic: str, body: models.Publish) -> tuple[Any, str | None]:
@@ -356,7 +359,7 @@ async def _value(desk: Desk, topic: str, body: models.Publish) -> tuple[Any, str
 
 async def groups(desk: Desk, call: Call) -> models.Groups:
     found = await desk.broker.groups(call.path["topic"])
-    return models.Groups(groups=[views.group(one) for one in found])
+    return models.Groups(groups=[show(models.Group, one) for one in found])
 
 
 async def group(desk: Desk, call: Call) -> models.GroupPage:
@@ -413,7 +416,7 @@ async def in_flight(desk: Desk, call: Call) -> models.AllInFlight:
     limit = call.query.limit
     found = await desk.broker.in_flight(call.path["topic"], _group(call), limit + 1)
     return models.AllInFlight(
-        in_flight=[views.in_flight(one) for one in found[:limit]], more=len(found) > limit
+        in_flight=[show(models.InFlight, one) for one in found[:limit]], more=len(found) > limit
     )
 
 

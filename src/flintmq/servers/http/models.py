@@ -11,20 +11,18 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from ... import group_model, model
 from ...access import Permission
-from ...group_model import Kind, Order
-from ...model import Durability, TopicOptions
+from ...client import dead_letters
+from ...group_model import Kind
+from ...model import TopicOptions
+from .shown import Model, Number, shows
 
-Number = Annotated[str, Meta(pattern="^[0-9]{1,19}$", description="a whole number below 2**63")]
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Encoding = Literal["text", "base64", "object"]
 
 VALUE_BYTES = 64 * 1024
 VALUE_BYTES_MAX = 1024 * 1024
-
-
-class Model(msgspec.Struct, kw_only=True):
-    """The root of what is given."""
 
 
 class Asked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -112,24 +110,13 @@ class Connections(Model):
 # --- topics
 
 
+@shows(
+    model.TopicStats,
+    without=("name", "id", "filters", "partitions"),
+    optional=("damaged", "damaged_ranges"),
+)
 class Stats(Model):
     """A topic at one moment; of a topic with partitions, sums. See `flintmq.TopicStats`."""
-
-    message_count: int
-    byte_count: int
-    first_offset: Number
-    next_offset: Number
-    subscribers: int
-    lag: dict[str, int]
-    missed: dict[str, int]
-    drops: dict[str, int]
-    waits: dict[str, int]
-    publishers_waiting: int
-    published: int
-    delivered: int
-    rates: dict[str, float]
-    damaged: int = 0
-    damaged_ranges: list[tuple[int, int]] = []
 
 
 class Partition(Model):
@@ -137,31 +124,24 @@ class Partition(Model):
     stats: Stats
 
 
+@shows(group_model.GroupInfo, without=("topic",))
 class Group(Model):
-    name: str
-    kind: Kind
-    order: Order | None
-    filter: str | None
-    start: str | None
-    paused: bool
+    pass
 
 
 class Groups(Model):
     groups: list[Group]
 
 
+@shows(model.TopicInfo)
 class Topic(Model):
-    name: str
-    id: Number
-    options: TopicOptions
+    pass
 
 
+@shows(model.TopicInfo)
 class TopicPage(Model):
     """A topic with everything that is known of it."""
 
-    name: str
-    id: Number
-    options: TopicOptions
     stats: Stats
     partitions: list[Partition]
     """Empty where the topic has none."""
@@ -272,39 +252,18 @@ class Publish(Asked):
     """How long to wait where the topic is full."""
 
 
+@shows(model.Receipt, first=("topic", "partition"), without=("parts",))
 class Receipt(Model):
-    topic: str
-    partition: Number
     offset: Number | None
     """Null where nothing was stored."""
-    count: int
-    dropped: int
-    duplicate: bool
-    durability: Durability
 
 
 # --- groups
 
 
+@shows(group_model.GroupStats, without=("name", "topic", "kind", "partitions"))
 class GroupFigures(Model):
     """A group at one moment. See `flintmq.GroupStats`."""
-
-    position: Number
-    lag: int
-    members: int
-    paused: bool
-    ready: int
-    in_flight: int
-    delayed: int
-    oldest_age: float | None
-    delivered: int
-    redelivered: int
-    settled: int
-    leases_expired: int
-    dead_lettered: int
-    dead_letters: int
-    waiting: int
-    drops: dict[str, int]
 
 
 class GroupPartition(Model):
@@ -320,11 +279,8 @@ class GroupPage(Model):
     partitions: list[GroupPartition]
 
 
+@shows(group_model.InFlight, without=("topic", "token"))
 class InFlight(Model):
-    partition: Number
-    offset: Number
-    holder: str
-    delivery_count: int
     age: float
     """Seconds since it was handed out."""
     expires_in: float
@@ -365,17 +321,12 @@ class Done(Model):
     done: Literal[True] = True
 
 
+@shows(dead_letters.DeadLetter, without=("message",))
 class DeadLetter(Model):
     id: Number
     """What redrive and discard take."""
-    topic: str
-    partition: Number
     offset: Number
     """Where the message was before."""
-    group: str
-    reason: str
-    time: float
-    delivery_count: int
     message: Message
 
 

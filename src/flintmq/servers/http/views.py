@@ -11,11 +11,7 @@ from ... import rows as messages
 from ...client import dead_letters
 from ..connection import Connection
 from . import models
-
-_STATS = tuple(name for name in models.Stats.__struct_fields__ if not name.endswith("_offset"))
-_FIGURES = tuple(
-    name for name in models.GroupFigures.__struct_fields__ if name not in ("position", "drops")
-)
+from .shown import show
 
 
 def key(found: Mapping[str, Any]) -> models.Key:
@@ -36,11 +32,7 @@ def _seconds(ms: int | None) -> float | None:
 
 
 def stats(found: model.TopicStats) -> models.Stats:
-    return models.Stats(
-        first_offset=str(found.first_offset),
-        next_offset=str(found.next_offset),
-        **{name: getattr(found, name) for name in _STATS},
-    )
+    return show(models.Stats, found)
 
 
 def partitions(found: model.TopicStats) -> list[models.Partition]:
@@ -50,62 +42,16 @@ def partitions(found: model.TopicStats) -> list[models.Partition]:
     ]
 
 
-def topic(info: model.TopicInfo) -> models.Topic:
-    return models.Topic(name=info.name, id=str(info.id), options=info.options)
-
-
-def group(info: group_model.GroupInfo) -> models.Group:
-    return models.Group(
-        name=info.name,
-        kind=info.kind,
-        order=info.order,
-        filter=info.filter,
-        start=info.start,
-        paused=info.paused,
-    )
-
-
 def group_page(found: group_model.GroupStats) -> models.GroupPage:
     return models.GroupPage(
         name=found.name,
         topic=found.topic,
         kind=found.kind,
-        stats=_figures(found),
+        stats=show(models.GroupFigures, found),
         partitions=[
-            models.GroupPartition(partition=str(number), stats=_figures(part))
+            models.GroupPartition(partition=str(number), stats=show(models.GroupFigures, part))
             for number, part in enumerate(found.partitions)
         ],
-    )
-
-
-def _figures(found: group_model.GroupStats) -> models.GroupFigures:
-    return models.GroupFigures(
-        position=str(found.position),
-        drops=dict(found.drops),
-        **{name: getattr(found, name) for name in _FIGURES},
-    )
-
-
-def in_flight(found: group_model.InFlight) -> models.InFlight:
-    return models.InFlight(
-        partition=str(found.partition),
-        offset=str(found.offset),
-        holder=found.holder,
-        delivery_count=found.delivery_count,
-        age=found.age,
-        expires_in=found.expires_in,
-    )
-
-
-def receipt(found: model.Receipt) -> models.Receipt:
-    return models.Receipt(
-        topic=found.topic,
-        partition=str(found.partition),
-        offset=None if found.offset is None else str(found.offset),
-        count=found.count,
-        dropped=found.dropped,
-        duplicate=found.duplicate,
-        durability=found.durability,
     )
 
 
@@ -137,17 +83,7 @@ def message(found: messages.Message, value_bytes: int) -> models.Message:
 
 
 def dead_letter(found: dead_letters.DeadLetter, value_bytes: int) -> models.DeadLetter:
-    return models.DeadLetter(
-        id=str(found.id),
-        topic=found.topic,
-        partition=str(found.partition),
-        offset=str(found.offset),
-        group=found.group,
-        reason=found.reason,
-        time=found.time,
-        delivery_count=found.delivery_count,
-        message=message(found.message, value_bytes),
-    )
+    return show(models.DeadLetter, found, message=message(found.message, value_bytes))
 
 
 def _of_kind(headers: Mapping[str, tuple[str, models.Encoding]], wanted: str) -> dict[str, str]:
