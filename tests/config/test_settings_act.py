@@ -69,7 +69,7 @@ OWN_HOSTS = {"127.0.0.1", "::1", socket.gethostname().lower()}
 ACTS: dict[str, Callable[[Daemon], Any]] = {
     "data_dir": lambda d: d._broker.host.filesystem.root,  # type: ignore[attr-defined]
     "fsync": lambda d: d._broker.host._policy,
-    "checkpoint_bytes": lambda d: d._broker.host._checkpoint_bytes,
+    "checkpoint_bytes": lambda d: d._broker.host.checkpoint_bytes,
     "journal_file_bytes": lambda d: d._broker.host._journal_file_bytes,
     "max_queue_bytes": lambda d: d._broker.host._queue_bytes_max,
     "auto_create": lambda d: d._broker.auto_create,

@@ -127,7 +127,7 @@ class Life:
         return [f"segments/{name}" for name in self.disk.list("segments")]
 
     def referenced(self) -> set[str]:
-        return self.broker.host.checkpoints.manifest.files()
+        return self.broker.host.kept[0].checkpoints.manifest.files()
 
 
 @dataclass

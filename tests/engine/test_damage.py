@@ -50,7 +50,7 @@ class Place:
             at = self.disk.contents(f"segments/{name}").find(text.encode())
             if at >= 0:
                 self.disk.flip(f"segments/{name}", at, 1)
-                self.broker.host.store.forget(f"segments/{name}")
+                self.broker.host.kept[0].store.forget(f"segments/{name}")
                 return name
         raise AssertionError(f"{text!r} is in no segment")
 
@@ -61,7 +61,7 @@ class Place:
                 (index,) = unpack("<Q", content[-24:-16])
                 assert len(content) - 48 > index > content.index(text.encode())
                 self.disk.flip(f"segments/{name}", index + 8, 1)
-                self.broker.host.store.forget(f"segments/{name}")
+                self.broker.host.kept[0].store.forget(f"segments/{name}")
 
     def stats(self, topic: str) -> Any:
         return stats_of(self.broker.shard.topics[topic])
@@ -213,7 +213,7 @@ async def test_a_seek_behind_damage_in_what_a_reader_left_takes_nothing_back(pla
 
 async def test_what_the_disk_could_not_read_is_not_told_as_damaged_for_good(place: Place) -> None:
     await place.fill("orders", "first")
-    place.broker.host.store.close()
+    place.broker.host.kept[0].store.close()
     place.disk.fail("pread", name="segments", error=errno.EIO, times=100)
 
     async with place.mq.reader("orders") as reader:
@@ -533,7 +533,7 @@ async def test_repair_still_mends_it(place: Place) -> None:
 
 async def test_a_read_that_fails_once_is_tried_again(place: Place) -> None:
     await place.fill("orders", "first")
-    place.broker.host.store.close()
+    place.broker.host.kept[0].store.close()
     place.disk.fail("pread", name="segments", error=errno.EIO)
 
     assert len(await read_all(place.mq, "orders")) == ROWS
@@ -555,7 +555,7 @@ async def test_too_many_open_files_when_a_message_is_due_cost_a_feed_that_messag
     place: Place,
 ) -> None:
     await place.fill("orders", "late", delay=5)
-    place.broker.host.store.close()
+    place.broker.host.kept[0].store.close()
     async with place.mq.live("orders") as feed:
         place.disk.fail("open", name="segments", error=errno.EMFILE, times=10**6)
         await place.clock.advance(10)
@@ -573,7 +573,7 @@ async def test_what_was_unreadable_while_it_was_joined_is_readable_where_it_is_n
     monkeypatch.setattr(checkpoints, "SHARED_SECTIONS_MAX", 2)
     await place.fill("orders", "first", "second")
     log: Any = place.broker.shard.topics["orders"].log
-    write = place.broker.host.checkpoints.write
+    write = place.broker.host.kept[0].checkpoints.write
 
     def write_while_the_disk_stutters(plan: Any) -> Any:
         done = write(plan)
@@ -581,7 +581,8 @@ async def test_what_was_unreadable_while_it_was_joined_is_readable_where_it_is_n
             log.note_damage(section.base, section.next, section.file, "for a while", False)
         return done
 
-    monkeypatch.setattr(place.broker.host.checkpoints, "write", write_while_the_disk_stutters)
+    ours = place.broker.host.kept[0].checkpoints
+    monkeypatch.setattr(ours, "write", write_while_the_disk_stutters)
     await place.fill("orders", "third")
 
     assert len(log.sections) == 1, "nothing was joined"
@@ -598,7 +599,7 @@ async def test_control_columns_that_are_damaged_cost_nothing_they_are_there_twic
     for name in place.disk.list("segments"):
         size = len(place.disk.contents(f"segments/{name}"))
         place.disk.flip(f"segments/{name}", size - 50, 1)
-        place.broker.host.store.forget(f"segments/{name}")
+        place.broker.host.kept[0].store.forget(f"segments/{name}")
 
     got = await place.mq.poll("orders", "workers", max=2)
 
@@ -748,7 +749,7 @@ async def test_what_the_disk_could_not_read_for_a_while_is_not_lost_to_a_group(
     await place.fill("orders", "first", "second")
     await place.mq.poll("orders", "g", max=1)
     for name in place.disk.list("segments"):
-        place.broker.host.store.forget(f"segments/{name}")
+        place.broker.host.kept[0].store.forget(f"segments/{name}")
     place.disk.fail("pread", name="segments/", times=1_000_000)
     assert await place.mq.poll("orders", "g", max=1000) == []
     place.disk.heal()

@@ -329,16 +329,16 @@ async def test_a_topic_deleted_while_a_checkpoint_is_written_stays_deleted(
     await story.create("orders")
     await story.create("doomed")
     await story.publish_together(("orders", 2), ("doomed", 2))
-    plan, pace = life.broker.host.checkpoints.begin_plan(), Pace(False, 0)
+    plan, pace = life.broker.host.kept[0].checkpoints.begin_plan(), Pace(False, 0)
     if is_planned:
-        await life.broker.host.checkpoints.take_states(plan, pace)
+        await life.broker.host.kept[0].checkpoints.take_states(plan, pace)
     await story.delete("doomed")
     await story.publish("orders")
     if not is_planned:
-        await life.broker.host.checkpoints.take_states(plan, pace)
-    done = life.broker.host.checkpoints.write(plan)
+        await life.broker.host.kept[0].checkpoints.take_states(plan, pace)
+    done = life.broker.host.kept[0].checkpoints.write(plan)
     story.check(await Life(disk.crash("nothing")).open())
-    await life.broker.host.checkpoints.install(plan, done, pace)
+    await life.broker.host.kept[0].checkpoints.install(plan, done, pace)
     story.check(life)
     await story.checkpoint()
     story.check(await Life(disk.crash("nothing")).open())
@@ -387,7 +387,7 @@ async def test_what_is_published_while_a_checkpoint_writes_stays_in_the_journal(
     life = await story.open(disk)
     await story.create("orders")
     await story.create("kept", retention_count=2)
-    write = life.broker.host.checkpoints.write
+    write = life.broker.host.kept[0].checkpoints.write
 
     async def aside(work: Callable[..., Any], *args: Any) -> Any:
         if work == write:
@@ -396,7 +396,7 @@ async def test_what_is_published_while_a_checkpoint_writes_stays_in_the_journal(
         return work(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(life.broker.host.checkpoints, "aside", aside)
+        patch.setattr(life.broker.host.kept[0].checkpoints, "aside", aside)
         for _ in range(4):
             await story.publish_together(("orders", 1), ("kept", 1), size=size)
             await story.checkpoint()

@@ -336,7 +336,7 @@ async def test_segments_of_staged_parts_go_when_nothing_needs_them() -> None:
     batches = [("orders", rows([b"a"]))]
     await driver.carry_out(driver.broker.stage("job", 1, 0, batches, auto_create=True))
     await driver.broker.host.checkpoint()
-    (held,) = driver.broker.host.checkpoints.manifest.files()
+    (held,) = driver.broker.host.kept[0].checkpoints.manifest.files()
     await driver.broker.host.checkpoint()
     assert driver.disk.exists(held)
 

@@ -1,4 +1,4 @@
-"""Backups of a running broker: a checkpoint, then a copy of what its manifest names."""
+"""Backups of a running broker: a checkpoint of each shard, then a copy of what that names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..logs import event, limited
 from ..storage.backup import Progress, back_up, check_empty
 from ..storage.filesystem import FileSystem
-from .shard import Shard
+from .checkpoints import aside
 
 if TYPE_CHECKING:
     from .host import Host
@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-async def back_up_to(target: FileSystem, host: Host, shard: Shard) -> None:
+async def back_up_to(target: FileSystem, host: Host) -> None:
+    all = host.kept.values()
+
     def tell(progress: Progress) -> None:
-        shard.check_open()
+        for kept in all:
+            kept.shard.check_open()
         limited(
             _log,
             logging.INFO,
@@ -29,29 +32,32 @@ async def back_up_to(target: FileSystem, host: Host, shard: Shard) -> None:
         )
 
     check_empty(target)
-    checkpoints = host.checkpoints
-    await checkpoints.checkpoint()
-    manifest, files = checkpoints.manifest.whole(), checkpoints.manifest.files()
-    checkpoints.copied.append(files)  # from here on, no checkpoint removes them
+    await host.checkpoint()
+    manifests = {kept.group: kept.checkpoints.manifest.whole() for kept in all}
+    files = {group: manifest.files() for group, manifest in manifests.items()}
+    for kept in all:  # from here on, no checkpoint removes them
+        kept.checkpoints.copied.append(files[kept.group])
     try:
-        where = target.describe()
+        where, count = target.describe(), sum(map(len, files.values()))
         event(
             _log,
             logging.INFO,
             "backup_begins",
-            f"backup to {where}: {len(files)} segments",
+            f"backup to {where}: {count} segments",
             target=where,
-            segments=len(files),
+            segments=count,
         )
-        await checkpoints.aside(back_up, host.filesystem, manifest, target, tell)
+        await aside(host, back_up, host.filesystem, manifests, target, tell)
+        index = sum(manifest.checkpoint for manifest in manifests.values())
         event(
             _log,
             logging.INFO,
             "backup_done",
-            f"backup to {where}: done, as of index {manifest.checkpoint}",
+            f"backup to {where}: done, as of index {index}",
             target=where,
-            index=manifest.checkpoint,
+            index=index,
             damaged_messages=host.damages.messages(),
         )
     finally:
-        checkpoints.copied.remove(files)
+        for kept in all:
+            kept.checkpoints.copied.remove(files[kept.group])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..batch import BatchBuilder, DecodeCache, RecordBatch
 from ..broker_api import Fetched, Filter
 from ..clock import Clock, SteadyClock, SystemClock
-from ..errors import Closed, InvalidRequest
+from ..errors import InvalidRequest
 from ..logs import event
 from ..model import Extent, Overflow, Receipt, Start, TopicOptions
 from ..patterns import check_name, check_pattern
@@ -63,6 +63,7 @@ class Broker:
         decoder: Decoder | None = None,
         *,
         host: Host | None = None,
+        group: int = 0,
         staging: Staging | None = None,
         staged_seconds: float = STAGED_SECONDS,
     ) -> None:
@@ -74,7 +75,7 @@ class Broker:
         def new_log(id: int, name: str, options: TopicOptions) -> TopicLogApi:
             if host is None or options.storage == "memory":
                 return MemoryLog(cache)
-            return host.new_log(id, name, cache)
+            return kept.new_log(id, name, cache)
 
         defaults = TopicOptions()
         refusal = None
@@ -89,7 +90,7 @@ class Broker:
         if host is None:
             state.observer = shard
         else:
-            host.keep(shard, self.clock)
+            kept = host.keep(shard, self.clock, group)
         self._making = InTurn()
         self._being_made = self._making.lines
         self._closing: asyncio.Task[None] | None = None
@@ -287,14 +288,9 @@ class Broker:
 
     async def close(self) -> None:
         if self._host is None:
-            self._end()
+            self.shard.close()
             return
         # Whoever waits for it may leave; the directory is let go only when all is written.
         if self._closing is None:
-            closing = self._host.close(self._end)
-            self._closing = asyncio.get_running_loop().create_task(closing)
+            self._closing = asyncio.get_running_loop().create_task(self._host.close())
         await asyncio.shield(self._closing)
-
-    def _end(self) -> None:
-        if not isinstance(self.shard.refusal, Closed):
-            self.shard.end(Closed("the broker"))

@@ -18,13 +18,11 @@ import msgspec
 from ..batch import RecordBatch
 from ..clock import Timer
 from ..errors import FlintError, StorageFailed, StorageFull
-from ..metrics import LONG_SECONDS, Histogram
 from ..storage.manifest import Manifest, ManifestStore, TopicState
 from ..storage.scrub import Found, cause_of
 from ..storage.segments import Section, SegmentStore, SegmentWriter, is_damage, joined
 from ..storage.topic_log import TopicLog
 from .recovery import Pace
-from .shard import Shard
 from .staged_segments import note_written, states_of, write_staged
 from .state.memory_log import CHUNK_BYTES, CHUNK_ROWS
 from .state.producers import Snapshot
@@ -35,6 +33,7 @@ from .waiting import again
 
 if TYPE_CHECKING:
     from .host import Host
+    from .kept import Kept
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,9 +54,10 @@ SEGMENTS = "segments"
 
 
 class Checkpoints:
-    def __init__(self, host: Host, shard: Shard) -> None:
-        self._host, self._shard = host, shard
-        self.manifest = ManifestStore(host.filesystem)
+    def __init__(self, host: Host, kept: Kept) -> None:
+        self._host, self._kept, self._shard = host, kept, kept.shard
+        self._files = kept.files
+        self.manifest = ManifestStore(kept.files)
         self._plan: Plan | None = None
         """The checkpoint that is being planned."""
         self.next_file = 1
@@ -67,11 +67,10 @@ class Checkpoints:
         """Segments that backups are copying: they stay meanwhile."""
         self.running: asyncio.Task[FlintError | None] | None = None
         self._timer: Timer | None = None
-        self.seconds = Histogram(LONG_SECONDS)
         self.failures = 0
         self.full: StorageFull | None = None
         """Where there was no room for the last one."""
-        shard.state.note_changes(self._note_change)
+        kept.shard.state.note_changes(self._note_change)
 
     async def checkpoint(self) -> None:
         """Write what is in memory to segments, and let the journal's past go."""
@@ -89,14 +88,14 @@ class Checkpoints:
 
     async def _run(self) -> FlintError | None:
         began = perf_counter()
-        host = self._host
+        host, kept = self._host, self._kept
         is_done = False
         try:
             failure = self._shard.proposer.failure
             if failure is not None:
                 return failure
             plan = self.begin_plan()
-            host.checkpoint_begins()
+            kept.checkpoint_begins()
             pace = Pace(host.is_threaded, CHECKPOINT_STEP_SECONDS)
             await self.take_states(plan, pace)
             done = await self.aside(self.write, plan)
@@ -104,8 +103,8 @@ class Checkpoints:
             is_done = True
             # Only now: until the sections were put in place, readers went by the old ones.
             await self.aside(self.remove_litter)
-            host.release_before(plan.head.position)
-            self.seconds.observe(perf_counter() - began)
+            host.checkpoint_ended()
+            host.checkpoint_seconds.observe(perf_counter() - began)
             self.full = None
             host.note_room()
             if host.journal_full is not None:
@@ -126,16 +125,14 @@ class Checkpoints:
             return self._shard.proposer.failure
         finally:
             self.running = self._plan = None
-            host.checkpoint_ends(is_done)
-        if host.is_checkpoint_due() and not host.is_closing:
+            kept.checkpoint_ends(is_done)
+        if kept.is_checkpoint_due() and not host.is_closing:
             self.begin()
         return None
 
     def aside(self, work: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> Awaitable[T]:
         """In a thread, where there are any."""
-        if self._host.is_threaded:
-            return asyncio.to_thread(work, *args, **keywords)
-        return _here(work, *args, **keywords)
+        return aside(self._host, work, *args, **keywords)
 
     def end(self) -> None:
         if self._timer is not None:
@@ -176,16 +173,15 @@ class Checkpoints:
     def _retry(self) -> None:
         """On a full disk: what was deleted or has had its time gives room with a checkpoint."""
         self._timer = None
-        has_news = self._shard.proposer.applied > self.manifest.head.checkpoint
         journal_full = self._host.journal_full is not None
-        if self.full is not None or (journal_full and has_news):
+        if self.full is not None or (journal_full and self._kept.has_news()):
             self.begin()
         elif journal_full:
             self._try_later()
 
     def remove_litter(self) -> None:
         """Remove segments that no manifest refers to, for good."""
-        filesystem = self._host.filesystem
+        filesystem = self._files
         kept = set().union(*self.copied)
         for path in self.litter:
             if path not in kept and filesystem.exists(path):
@@ -209,9 +205,11 @@ class Checkpoints:
         remembered = state.remembered
         head = Manifest(
             applied,
-            self._host.position_behind(applied),
+            self._kept.position_behind(applied),
             state.last_topic_id,
             epoch=max(state.epoch, self._shard.term),
+            term=self._kept.term_of(applied),
+            group=self._kept.group,
             time_ms=self._shard.clock.now_ms(),
             producer_limits=(remembered.age_ms, remembered.bytes_max),
             producer_time=remembered.time_ms,
@@ -252,7 +250,7 @@ class Checkpoints:
 
     def write(self, plan: Plan) -> Written:
         """In a thread: segments, then the manifest that refers to them."""
-        first_file, filesystem = self.next_file, self._host.filesystem
+        first_file, filesystem = self.next_file, self._files
         try:
             staged_file = write_staged(plan.staging, self._new_segment)
             if staged_file is not None:
@@ -312,16 +310,16 @@ class Checkpoints:
                 if opened is not None:
                     opened.abandon()
         if flushes:
-            self._host.filesystem.sync_directory(SEGMENTS)
+            self._files.sync_directory(SEGMENTS)
         return sections, merged, all_found
 
     def _new_segment(self) -> SegmentWriter:
         number, self.next_file = self.next_file, self.next_file + 1
-        return SegmentWriter(self._host.filesystem, segment_name(number))
+        return SegmentWriter(self._files, segment_name(number))
 
     def _read_sections(self, flush: Flush) -> tuple[list[RecordBatch], list[Found]]:
         """The batches to be written anew; none where anything of them is damaged."""
-        store, id = SegmentStore(self._host.filesystem, files_max=1), flush.topic
+        store, id = SegmentStore(self._files, files_max=1), flush.topic
         batches: list[RecordBatch] = []
         found: list[Found] = []
         try:
@@ -355,7 +353,7 @@ class Checkpoints:
                 flush.log.flushed(section, done.merged.get(flush.topic, 0))
             await pace.step_aside()
         for found in done.found:
-            self._host.damages.found(found)
+            self._host.damages.found(found, self._kept)
         if done.staged_file is not None:
             note_written(plan.staging, done.staged_file)
         self._forget_obsolete()
@@ -363,7 +361,7 @@ class Checkpoints:
     def _forget_obsolete(self) -> None:
         self.litter = list(self.manifest.head.obsolete)
         for name in self.litter:
-            self._host.store.forget(name)
+            self._kept.store.forget(name)
 
 
 class Flush(NamedTuple):
@@ -394,6 +392,13 @@ class Written(NamedTuple):
     merged: dict[int, int]
     found: list[Found]
     staged_file: str | None
+
+
+def aside(host: Host, work: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> Awaitable[T]:
+    """In a thread, where there are any."""
+    if host.is_threaded:
+        return asyncio.to_thread(work, *args, **keywords)
+    return _here(work, *args, **keywords)
 
 
 async def _here(work: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ..logs import event, limited
 from ..storage.filesystem import FileSystem
+from ..storage.group_files import path_in, split
 from ..storage.scrub import Found, Scrubber
 from ..storage.segments import HIDDEN_TOPIC
 from ..storage.topic_log import Damage, TopicLog
-from .state.shard import ShardState
+
+if TYPE_CHECKING:
+    from .kept import Kept
 
 _log = logging.getLogger(__name__)
 
 
 class Damages:
+    """Of all shards of a node; one thread looks, at one rate."""
+
     def __init__(
-        self,
-        filesystem: FileSystem,
-        state: ShardState,
-        files: Callable[[], set[str]],
-        bytes_per_second: int,
+        self, filesystem: FileSystem, kept: Mapping[int, Kept], bytes_per_second: int
     ) -> None:
-        self._filesystem, self._state = filesystem, state
-        self.scrubber = Scrubber(filesystem, files, self._scrubbed, bytes_per_second)
+        self._kept = kept
+        self.scrubber = Scrubber(filesystem, self._files, self._scrubbed, bytes_per_second)
         self.on_noted: Callable[[], None] = lambda: None
         """Told when messages were found damaged: `known()` has them all."""
-        self._topics: set[int] = set()
-        """Those that had damage when it was found."""
+        self._topics: set[tuple[int, int]] = set()
+        """Those that had damage when it was found, by group and id."""
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _files(self) -> set[str]:
+        return {
+            path_in(kept.files, name)
+            for kept in self._kept.values()
+            for name in kept.checkpoints.manifest.files()
+        }
 
     def start(self) -> None:
         """Begin to look, in a thread."""
@@ -41,18 +50,18 @@ class Damages:
 
     def known(self) -> dict[str, list[Damage]]:
         """What is known to be damaged on the disk, by topic."""
-        by_id = self._state.by_id
-        return {
-            topic.name: list(topic.log.damaged)
-            for id in sorted(self._topics)
-            if (topic := by_id.get(id)) is not None and topic.log.damaged
-        }
+        found: dict[str, list[Damage]] = {}
+        for group, id in sorted(self._topics):
+            topic = self._kept[group].shard.state.by_id.get(id)
+            if topic is not None and topic.log.damaged:
+                found.setdefault(topic.name, []).extend(topic.log.damaged)
+        return found
 
     def messages(self) -> int:
         return sum(damage.next - damage.first for all in self.known().values() for damage in all)
 
-    def note(self, id: int, topic: str, damage: Damage) -> None:
-        self._topics.add(id)
+    def note(self, kept: Kept, id: int, topic: str, damage: Damage) -> None:
+        self._topics.add((kept.group, id))
         limited(
             _log,
             logging.ERROR,
@@ -63,22 +72,25 @@ class Damages:
             topic=topic,
             first_offset=damage.first,
             next_offset=damage.next,
-            file=self._filesystem.describe(damage.file),
+            file=kept.files.describe(damage.file),
         )
         self.on_noted()
 
     def _scrubbed(self, found: Found) -> None:
         """In the thread that looks for damage."""
+        group, name = split(found.file)
+        found, kept = found._replace(file=name), self._kept[group]
         if self._loop is None:
-            self.found(found)
+            self.found(found, kept)
             return
         with suppress(RuntimeError):  # the loop was closed meanwhile
-            self._loop.call_soon_threadsafe(self.found, found)
+            self._loop.call_soon_threadsafe(self.found, found, kept)
 
-    def found(self, found: Found) -> None:
+    def found(self, found: Found, kept: Kept) -> None:
+        """`found.file` is as the group's own manifest has it."""
         logs = {
             id: topic.log
-            for id, topic in self._state.by_id.items()
+            for id, topic in kept.shard.state.by_id.items()
             if isinstance(topic.log, TopicLog)
         }
         if found.what == "messages" and found.topic != HIDDEN_TOPIC:
@@ -92,7 +104,7 @@ class Damages:
             "segment_damaged",
             f"a file of messages is damaged on the disk: {found.cause}"
             + ("; no message is lost by that" if found.what == "copy" else ""),
-            file=self._filesystem.describe(found.file),
+            file=kept.files.describe(found.file),
         )
         if found.what == "index":
             for log in logs.values():

@@ -1,39 +1,37 @@
-"""The host: what a node has once. Directory, journal, the thread that syncs, checkpoints.
+"""The host: what a node has once. Directory, journal, the thread that syncs.
 
-It opens the directory, recovers the shard, and carries its commands to the disk. What the disk
-does then (it fails, it is full, it is slow, it has damaged something) is told from here.
+It opens the directory, recovers the shards, and carries their commands to the disk. A node alone
+has one shard, that of group 0; those of a cluster have many, over one journal and one sync. What
+the disk does then (it fails, it is full, it is slow, it has damaged something) is told from here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..batch import DecodeCache
 from ..clock import Clock, SteadyClock
-from ..errors import FlintError, StorageFull
+from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
 from ..fsync_policy import FsyncPolicy
 from ..logs import event, limited
+from ..metrics import LONG_SECONDS, Histogram
 from ..rows import Decoder
 from ..storage.filesystem import FileSystem, LocalFileSystem, Lock
+from ..storage.frames import HAS_LEFT
 from ..storage.group_commit import GroupCommit
+from ..storage.group_files import GROUPS, groups_in, make_directories
 from ..storage.journal import FILE_BYTES, FIRST_FILE_BYTES, Journal
-from ..storage.manifest import Manifest
-from ..storage.segments import SegmentStore
-from ..storage.topic_log import TopicLog
 from .backups import back_up_to
 from .broker import Broker
-from .checkpoints import Checkpoints
-from .commands import LimitProducers
+from .checkpoints import aside
 from .damages import Damages
 from .figures import JournalFigures
-from .journal_log import JournalLog
-from .proposer import QUEUE_BYTES_MAX, Proposer
+from .kept import Kept
+from .proposer import QUEUE_BYTES_MAX
 from .recovery import (
     JOURNAL,
     RECOVERY_STEP_SECONDS,
@@ -56,13 +54,12 @@ _log = logging.getLogger(__name__)
 CHECKPOINT_BYTES = 32 * 1024 * 1024
 """How much the journal grows between two checkpoints."""
 
-BACKLOG_TIMES = 1.75
-"""How much may be in memory and in no segment, by that figure, before publishers have to wait."""
+PINNED_TIMES = 2
+"""How much of the journal, by that figure, a shard that writes little may keep from being let go
+before it has a checkpoint of its own."""
 
 SLOW_DISK_SECONDS = 1.0
 """A write with its sync that takes longer is told."""
-
-_SEGMENT_NAME = re.compile(r"[0-9]{16}\.seg", re.ASCII)
 
 
 class Host:
@@ -87,53 +84,42 @@ class Host:
         consumers that come back; 0 where they ended with it."""
         self.filesystem = filesystem
         self._policy = fsync or FsyncPolicy()
-        self._checkpoint_bytes = checkpoint_bytes
+        self.checkpoint_bytes = checkpoint_bytes
         self._journal_file_bytes = journal_file_bytes
         self._queue_bytes_max = queue_bytes_max
         self.slow_disk_seconds = slow_disk_seconds
         self._reclaim_seconds = reclaim_seconds
         self._producer_limits = (round(producer_seconds * 1000), producer_bytes)
-        self._limits_decided = (0, 0)
         self.on_failed: Callable[[FlintError], None] | None = None
         """Told when the disk has failed, or the broker itself: nothing is written any more until
         the next start."""
         self.recovery: Recovery | None = None
         self.is_threaded = True
         self.is_closing = False
-        self.store = SegmentStore(filesystem)
+        self.kept: dict[int, Kept] = {}
+        """The shards, by their groups."""
         self._lock: Lock | None = None
         self.journal_full: StorageFull | None = None
         self._full_since: float | None = None
-        self._replayed_bytes = self._flushed_bytes = self._being_flushed = 0
-        self._scrub_rate = scrub_bytes_per_second
-        self.damages: Damages
-        self._shard: Shard
-        self._clock: SteadyClock
-        self.checkpoints: Checkpoints
+        self.damages = Damages(filesystem, self.kept, scrub_bytes_per_second)
+        self.checkpoint_seconds = Histogram(LONG_SECONDS)
+        self._replayed_bytes = 0
         self._journal: Journal
         self._commit: GroupCommit
-        self._journal_log: JournalLog
 
-    def keep(self, shard: Shard, clock: SteadyClock) -> None:
-        """This is the shard whose commands are kept here."""
-        self._shard, self._clock = shard, clock
-        self.checkpoints = Checkpoints(self, shard)
-        self.damages = Damages(
-            self.filesystem,
-            shard.state,
-            lambda: self.checkpoints.manifest.files(),
-            self._scrub_rate,
-        )
+    def keep(self, shard: Shard, clock: SteadyClock, group: int = 0) -> Kept:
+        """This is the shard of a group, whose commands are kept here. All of them are told before
+        the directory is opened."""
+        assert self._lock is None, "a shard comes before the directory is opened"
+        assert group not in self.kept, "a group has one shard"
         shard.on_fault = self._tell_failed
+        kept = self.kept[group] = Kept(self, group, shard, clock)
+        return kept
 
-    def new_log(self, id: int, name: str, cache: DecodeCache) -> TopicLog:
-        return TopicLog(
-            id,
-            self.store,
-            cache,
-            name=name,
-            on_damage=lambda damage: self.damages.note(id, name, damage),
-        )
+    @property
+    def _clock(self) -> Clock:
+        """Of any shard: for how long something takes, they are the same."""
+        return next(iter(self.kept.values())).clock
 
     # --- opening
 
@@ -146,30 +132,28 @@ class Host:
         filesystem, clock = self.filesystem, self._clock
         self._lock = filesystem.lock("lock")
         try:
-            for directory in (SEGMENTS, JOURNAL):
-                if not filesystem.exists(directory):
-                    filesystem.make_directory(directory)
             # Also for what a process before us made and did not come to sync: the directories, or
             # a manifest whose predecessor refers to the files that are about to be removed.
-            filesystem.sync_directory("")
+            make_directories(filesystem, 0, SEGMENTS, JOURNAL)
             began = clock.monotonic()
             records = await self._recover()
             seconds = clock.monotonic() - began
-            state, torn = self._shard.state, self._journal.recovered.torn_tail
-            self.recovery = tell_recovered(filesystem, state, records, torn, seconds)
+            states = [kept.shard.state for kept in self.kept.values()]
+            torn = self._journal.recovered.torn_tail
+            self.recovery = tell_recovered(filesystem, states, records, torn, seconds)
         except BaseException:
             self._lock.release()
             self._lock = None
             raise
-        known = self._shard.state.remembered
-        self._limits_decided = (known.age_ms, known.bytes_max)
-        self._limit_producers()
+        for kept in self.kept.values():
+            kept.limit_producers(self._producer_limits)
         if threaded:
             self.damages.start()
             self._commit.start()
-            if self.is_checkpoint_due():
-                # A process that died over a large journal leaves all of it in our memory.
-                self.checkpoints.begin()
+            for kept in self.kept.values():
+                if kept.is_checkpoint_due():
+                    # A process that died over a large journal leaves all of it in our memory.
+                    kept.checkpoints.begin()
 
     def step(self) -> bool:
         """Without threads: write what waits, and apply it. Whether there was anything to do."""
@@ -177,105 +161,94 @@ class Host:
 
     async def _recover(self) -> int:
         """Take up what is there; how many records of the journal that were."""
-        shard, state = self._shard, self._shard.state
-        manifest = opened(self.checkpoints.manifest, self.filesystem)
-        log = self._journal_log = JournalLog()
+        for kept in self.kept.values():
+            kept.manifest = opened(kept.checkpoints.manifest, self.filesystem, kept.group)
         self._journal = Journal.open(
             self.filesystem,
             JOURNAL,
             file_bytes=self._journal_file_bytes,
             first_file_bytes=self.first_file_bytes,
         )
+        logs = [kept.log for kept in self.kept.values()]
+        is_one = len(logs) == 1
         self._commit = GroupCommit(
             self._journal,
             self._policy,
-            on_durable=log.durable_up_to,
+            on_durable=logs[0].durable_up_to if is_one else self._durable_up_to,
             on_failed=self.failed,
-            on_written=log.written_up_to,
+            on_written=logs[0].written_up_to if is_one else self._written_up_to,
             on_full=self._ran_full,
             on_room=self._has_room,
             on_slow=self._was_slow,
             is_slow=lambda seconds: seconds > self.slow_disk_seconds,
         )
-        shard.proposer = Proposer(
-            log,
-            state.apply,
-            "synced" if self._policy.acknowledges_after_sync else "written",
-            shard.fault,
-        )
-        shard.proposer.queue_bytes_max = self._queue_bytes_max
-        log.write_to(self._commit, shard.proposer.committed, self._checkpoint_is_due)
         pace = Pace(self.is_threaded, RECOVERY_STEP_SECONDS)
         try:
-            if manifest is not None:
-                check_segments(self.filesystem, manifest)
-                await restore(state, manifest, self.store, pace)
-            head = self.checkpoints.manifest.head
-            found = await replay(self._journal, log.group, head.checkpoint, shard.proposer, pace)
-            log.go_on_behind(found.index, found.term, is_behind=found.is_behind)
-            shard.proposer.applied = found.index
-            self._replayed_bytes = found.bytes
-            self._note_backlog()
-            for topic in state.by_id.values():
-                if isinstance(topic.log, TopicLog):
-                    topic.log.sizes.bound()
-            times = (topic.log.last_time for topic in state.by_id.values())
-            self._clock.begin_at(max(head.time_ms, *times, 0))
-            await shard.take_lead(reclaim_seconds=self._reclaim_seconds, step_aside=pace.step_aside)
-            self._remove_unfinished(manifest)
+            self._check_groups()
+            for group, kept in self.kept.items():
+                make_directories(self.filesystem, group, SEGMENTS)
+                kept.connect(self._commit, self._queue_bytes_max)
+                if kept.manifest is not None:
+                    check_segments(kept.files, kept.manifest)
+                    await restore(kept.shard.state, kept.manifest, kept.store, pace)
+            found = await replay(self._journal, self._checkpoints(), self.kept, pace)
+            self._replayed_bytes = sum(replayed.bytes for replayed in found.values())
+            for group, kept in self.kept.items():
+                kept.go_on_behind(found[group])
+                reclaim, step_aside = self._reclaim_seconds, pace.step_aside
+                await kept.shard.take_lead(reclaim_seconds=reclaim, step_aside=step_aside)
+                kept.remove_unfinished()
         except BaseException:
             self._journal.abandon()
             raise
-        return found.records
+        return sum(replayed.records for replayed in found.values())
 
-    def _remove_unfinished(self, manifest: Manifest | None) -> None:
-        """Remove segments that the manifest let go, and those of a checkpoint that never ended.
+    def _check_groups(self) -> None:
+        """Nothing of a group that nobody keeps here may be let go, and none may be missing."""
+        filesystem, there = self.filesystem, set(groups_in(self.filesystem))
+        states = self._journal.states()
+        left = {group for group, state in states.items() if state.flags & HAS_LEFT}
+        known = (states.keys() | self._journal.groups().keys()) - left
+        if others := sorted((there | known) - {0} - self.kept.keys()):
+            raise InvalidRequest(
+                f"{filesystem.describe()} holds group{'s' if others[1:] else ''} "
+                f"{', '.join(map(str, others))} of a cluster: open it as a node of that cluster"
+            )
+        if lost := sorted(known - there):
+            raise Corrupt(
+                f"the files of group {lost[0]} are missing in {filesystem.describe(GROUPS)}, but "
+                "the journal has records of it; restore a backup"
+            )
 
-        Without a manifest only if the journal has everything from the beginning on: what else is
-        there may be all that is left, and stays.
-        """
-        numbers = {
-            f"{SEGMENTS}/{name}": int(name.partition(".")[0])
-            for name in self.filesystem.list(SEGMENTS)
-            if _SEGMENT_NAME.fullmatch(name)
+    def _checkpoints(self) -> dict[int, int]:
+        """Up to which index each group is in segments."""
+        return {
+            group: kept.checkpoints.manifest.head.checkpoint for group, kept in self.kept.items()
         }
-        checkpoints = self.checkpoints
-        kept = checkpoints.manifest.head
-        checkpoints.next_file = max(kept.next_file, 1 + max(numbers.values(), default=0))
-        known = self._journal.groups().get(self._journal_log.group)
-        if manifest is None and (known is None or known.first_index != 1):
-            return
-        gone = set(kept.obsolete)
-        checkpoints.litter = [
-            path for path, number in numbers.items() if path in gone or number >= kept.next_file
-        ]
-        checkpoints.remove_litter()
 
     # --- settings
 
     def set_sizes(self, *, checkpoint_bytes: int, queue_bytes_max: int) -> None:
         """How much the journal grows between checkpoints, and how much may wait for the disk."""
-        self._checkpoint_bytes, self._queue_bytes_max = checkpoint_bytes, queue_bytes_max
-        self._shard.proposer.queue_bytes_max = queue_bytes_max
-        self._note_backlog()
+        self.checkpoint_bytes, self._queue_bytes_max = checkpoint_bytes, queue_bytes_max
+        for kept in self.kept.values():
+            kept.set_sizes(checkpoint_bytes, queue_bytes_max)
 
     def set_producer_limits(self, seconds: float, bytes_max: int) -> None:
         """How long, and in how many bytes, producers are remembered."""
         self._producer_limits = (round(seconds * 1000), bytes_max)
-        self._limit_producers()
-
-    def _limit_producers(self) -> None:
-        shard = self._shard
-        shard.state.remembered_in_memory.set_limits(*self._producer_limits)
-        if self._limits_decided != self._producer_limits and shard.proposer.failure is None:
-            self._limits_decided = self._producer_limits
-            shard.proposer.propose(LimitProducers(*self._limits_decided))
+        for kept in self.kept.values():
+            kept.limit_producers(self._producer_limits)
 
     # --- what the journal tells
 
-    def _checkpoint_is_due(self) -> None:
-        if self.is_checkpoint_due() and self.checkpoints.full is None:
-            self.checkpoints.begin()
+    def _durable_up_to(self, ticket: int) -> None:
+        for kept in self.kept.values():
+            kept.log.durable_up_to(ticket)
+
+    def _written_up_to(self, ticket: int) -> None:
+        for kept in self.kept.values():
+            kept.log.written_up_to(ticket)
 
     def failed(self, error: FlintError) -> None:
         event(
@@ -285,9 +258,10 @@ class Host:
             f"the disk has failed, nothing is written any more until the next start: {error}",
             directory=self.filesystem.describe(),
         )
-        self._shard.proposer.fail(error)
-        for topic in self._shard.topics.values():
-            topic.wake_publisher()
+        for kept in self.kept.values():
+            kept.shard.proposer.fail(error)
+            for topic in kept.shard.topics.values():
+                topic.wake_publisher()
         self._tell_failed(error)
 
     def _tell_failed(self, error: FlintError) -> None:
@@ -297,7 +271,8 @@ class Host:
     def _ran_full(self, error: StorageFull) -> None:
         self.journal_full = error
         self.note_room()
-        self.checkpoints.begin()  # it gives files of the journal back
+        for kept in self.kept.values():
+            kept.checkpoints.begin()  # they give files of the journal back
 
     def _has_room(self) -> None:
         self.journal_full = None
@@ -305,7 +280,10 @@ class Host:
 
     def note_room(self) -> None:
         """Tell when publishers begin to be refused, and when that is over."""
-        full = self._shard.proposer.full = self.journal_full or self.checkpoints.full
+        found = (kept.checkpoints.full for kept in self.kept.values())
+        full = self.journal_full or next(filter(None, found), None)
+        for kept in self.kept.values():
+            kept.shard.proposer.full = full
         now = self._clock.monotonic()
         if full is not None and self._full_since is None:
             self._full_since = now
@@ -339,62 +317,47 @@ class Host:
             bytes=size,
         )
 
-    # --- what is in no segment yet
+    # --- checkpoints
 
     async def checkpoint(self) -> None:
         """Write what is in memory to segments, and let the journal's past go."""
-        await self.checkpoints.checkpoint()
+        for kept in self.kept.values():
+            await kept.checkpoints.checkpoint()
 
-    def _unflushed(self) -> int:
-        """Bytes in the journal and in no segment."""
-        return self._replayed_bytes + self._journal_log.submitted_bytes - self._flushed_bytes
+    def checkpoint_ended(self) -> None:
+        """A shard has a new checkpoint. The journal is let go as far as no shard needs it: those
+        that have nothing in it but what is in their checkpoints need nothing of it."""
+        self._commit.release_before(self._journal.needed_from(self._checkpoints()))
+        if self.is_closing:
+            return
+        # One that writes little keeps what all others write since its last one.
+        for kept in self.kept.values():
+            pinned = self.journal_bytes() - kept.journal_bytes
+            if pinned >= self.checkpoint_bytes * PINNED_TIMES and kept.has_news():
+                kept.checkpoints.begin()
 
-    def is_checkpoint_due(self) -> bool:
-        return self._unflushed() - self._being_flushed >= self._checkpoint_bytes
-
-    def checkpoint_begins(self) -> None:
-        # What is proposed and not yet applied has to wait for the next one.
-        self._being_flushed = self._unflushed() - self._shard.proposer.queued_bytes
-        self._note_backlog()
-
-    def checkpoint_ends(self, is_done: bool) -> None:
-        if is_done:
-            self._flushed_bytes += self._being_flushed
-        self._being_flushed = 0
-        self._note_backlog()
-
-    def _note_backlog(self) -> None:
-        """Hold publishers back where checkpoints are slower than they: memory is bounded."""
-        begun = self._flushed_bytes - self._replayed_bytes
-        proposer = self._shard.proposer
-        proposer.submitted_bytes_max = begun + self._checkpoint_bytes * BACKLOG_TIMES
-        proposer.let_go_on()
-        self._journal_log.bytes_due = begun + self._being_flushed + self._checkpoint_bytes
-
-    def position_behind(self, index: int) -> int:
-        """Where in the journal the entry behind that index is, or will be."""
-        return self._journal.position_of(self._journal_log.group, index + 1)
-
-    def release_before(self, position: int) -> None:
-        self._commit.release_before(position)
+    def journal_bytes(self) -> int:
+        """What the journal had to be replayed at the start, and was given since."""
+        return self._replayed_bytes + self._commit.written_bytes
 
     # --- looking
 
     def figures(self) -> JournalFigures | None:
         if self._lock is None:
             return None
-        commit, checkpoints, proposer = self._commit, self.checkpoints, self._shard.proposer
+        commit, all = self._commit, self.kept.values()
+        proposers = [kept.shard.proposer for kept in all]
         return JournalFigures(
             sync_seconds=commit.sync_seconds,
             written_bytes=commit.written_bytes,
             frames=commit.written_frames,
-            waiting_bytes=proposer.queued_bytes,
-            unflushed_bytes=max(0, self._unflushed()),
-            checkpoint_seconds=checkpoints.seconds,
-            checkpoint_failures=checkpoints.failures,
-            is_full=proposer.full is not None,
-            last_index=proposer.log.index,
-            applied_index=proposer.applied,
+            waiting_bytes=sum(proposer.queued_bytes for proposer in proposers),
+            unflushed_bytes=sum(max(0, kept.unflushed()) for kept in all),
+            checkpoint_seconds=self.checkpoint_seconds,
+            checkpoint_failures=sum(kept.checkpoints.failures for kept in all),
+            is_full=any(proposer.full is not None for proposer in proposers),
+            last_index=sum(proposer.log.index for proposer in proposers),
+            applied_index=sum(proposer.applied for proposer in proposers),
             damaged_messages=self.damages.messages(),
             scrub_bytes=self.damages.scrubber.read_bytes,
             scrub_passes=self.damages.scrubber.passes,
@@ -405,12 +368,13 @@ class Host:
         if self._lock is None:
             return False
         waited = False
-        proposer, checkpoints = self._shard.proposer, self.checkpoints
-        while not proposer.is_quiet() or checkpoints.running is not None:
-            waited = True
-            if checkpoints.running is not None:
-                await asyncio.wait([checkpoints.running])
-            await proposer.wait_quiet()
+        for kept in self.kept.values():
+            proposer, checkpoints = kept.shard.proposer, kept.checkpoints
+            while not proposer.is_quiet() or checkpoints.running is not None:
+                waited = True
+                if checkpoints.running is not None:
+                    await asyncio.wait([checkpoints.running])
+                await proposer.wait_quiet()
         return waited
 
     async def back_up(self, directory: str) -> None:
@@ -418,36 +382,45 @@ class Host:
 
     async def back_up_to(self, target: FileSystem) -> None:
         """Copy everything up to now to an empty place. Publishing goes on meanwhile."""
-        await back_up_to(target, self, self._shard)
+        await back_up_to(target, self)
 
     # --- the end
 
-    async def close(self, end: Callable[[], None]) -> None:
-        """Write what is left; then everybody hears of the end, by `end`."""
+    async def close(self) -> None:
+        """Write what is left; then everybody hears of the end."""
         if self._lock is None:
-            end()
+            self._end()
             return
         self.is_closing = True
-        had_failed = self._shard.failure is not None
+        all = self.kept.values()
+        had_failed = {kept.group for kept in all if kept.shard.failure is not None}
         try:
-            self._shard.proposer.end_turn()
-            with suppress(FlintError):  # the journal has what a checkpoint could not write
-                await self.checkpoints.checkpoint()
+            for kept in all:
+                kept.shard.proposer.end_turn()
+            for kept in all:
+                with suppress(FlintError):  # the journal has what a checkpoint could not write
+                    await kept.checkpoints.checkpoint()
         finally:
             # Whatever went wrong: nothing is acknowledged any more before the lock is given back.
             try:
                 if self.damages.scrubber.is_running:
-                    await self.checkpoints.aside(self.damages.scrubber.stop)
-                end()
+                    await aside(self, self.damages.scrubber.stop)
+                self._end()
             finally:
                 try:
                     await self._commit.close()
                 finally:
-                    self.checkpoints.end()
-                    self.store.close()
+                    for kept in all:
+                        kept.checkpoints.end()
+                        kept.store.close()
                     self._lock.release()
-        if self._shard.failure is not None and not had_failed:
-            raise again(self._shard.failure)  # a fault of ours: nobody else has heard of it
+        for kept in all:
+            if kept.shard.failure is not None and kept.group not in had_failed:
+                raise again(kept.shard.failure)  # a fault of ours: nobody else has heard of it
+
+    def _end(self) -> None:
+        for kept in self.kept.values():
+            kept.shard.close()
 
 
 def durable_broker(

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from ..errors import BrokerFailed, Corrupt, FlintError
 from ..logs import event
 from ..storage.filesystem import FileSystem
-from ..storage.frames import State
+from ..storage.frames import HAS_LEFT, State
+from ..storage.group_files import files_of
 from ..storage.journal import TORN, Journal, TornTail
 from ..storage.manifest import Manifest, ManifestStore, check_not_lost
 from ..storage.segments import SegmentStore
 from .commands import decode_command
-from .proposer import Proposer
 from .staged_segments import restore_staging
 from .state.shard import ShardState
 from .stored import restoring
+
+if TYPE_CHECKING:
+    from .kept import Kept
 
 _log = logging.getLogger(__name__)
 
@@ -54,12 +59,21 @@ class Pace:
             self._due = perf_counter() + self._seconds
 
 
-def opened(store: ManifestStore, filesystem: FileSystem) -> Manifest | None:
-    """The manifest. A journal that is gone is told every time, so before a new one is begun."""
+def opened(store: ManifestStore, filesystem: FileSystem, group: int) -> Manifest | None:
+    """The manifest of a group. A journal that is gone is told every time, so before a new one is
+    begun."""
+    files = files_of(filesystem, group)
+    if group and not files.exists(""):
+        return None
     manifest = store.open()
     if manifest is None:
-        check_not_lost(filesystem, SEGMENTS, JOURNAL)
+        check_not_lost(files, SEGMENTS, filesystem, JOURNAL)
         return None
+    if manifest.group != group:
+        raise Corrupt(
+            f"the manifest in {files.describe()} is of group {manifest.group}, not {group}: put "
+            "the files of each group back into its own directory, or restore a backup"
+        )
     names = filesystem.list(JOURNAL)
     if manifest.position and not any(name.startswith("journal-") for name in names):
         raise Corrupt(
@@ -113,38 +127,19 @@ class Replayed:
 
 
 async def replay(
-    journal: Journal, group: int, checkpoint: int, proposer: Proposer, pace: Pace
-) -> Replayed:
-    """Apply what the journal has behind a checkpoint."""
-    replayed = Replayed(checkpoint)
-    known, hard = journal.groups().get(group), journal.states().get(group, State(0))
-    replayed.term = max(hard.term, known.last_term if known is not None else 0)
-    # A hard state lies behind what was committed when it was written.
-    last = max(checkpoint, known.next_index - 1 if known is not None else 0)
-    if hard.commit > last:
-        raise Corrupt(
-            f"the journal says that index {hard.commit} was written, but journal and checkpoint "
-            f"end with {last}: files are missing; restore a backup, or see what "
-            "`flintmq log repair` can save"
-        )
-    if known is None:
-        return replayed
-    if known.first_index > checkpoint + 1:
-        raise Corrupt(
-            f"the journal begins with index {known.first_index}, but the last checkpoint "
-            f"ends with {checkpoint}: files are missing; restore a backup, or see what "
-            "`flintmq log repair` can save"
-        )
-    # Without `always` a power cut may leave the journal behind the checkpoint. It then goes on
-    # with other frames at the same positions: where to read is asked of the journal.
-    replayed.is_behind = known.next_index <= checkpoint
-    for _, record in journal.replay(journal.position_of(group, checkpoint + 1)):
-        if record.group == group and record.index > replayed.index:
+    journal: Journal, checkpoints: Mapping[int, int], kept: Mapping[int, Kept], pace: Pace
+) -> dict[int, Replayed]:
+    """Apply what the journal has behind the checkpoint of each group, in one pass for all."""
+    found = {group: _to_replay(journal, group, index) for group, index in checkpoints.items()}
+    proposers = {group: kept[group].shard.proposer for group in found}
+    for _, record in journal.replay(journal.needed_from(checkpoints)):
+        replayed = found.get(record.group)
+        if replayed is not None and record.index > replayed.index:
             assert record.index == replayed.index + 1, "the journal has no gaps"
             # What is read is a view of a large buffer; what is kept is a copy of its own.
             command = decode_command(bytes(record.payload))
             try:
-                proposer.take(record.index, record.term, command)
+                proposers[record.group].take(record.index, record.term, command)
             except FlintError:
                 raise
             except Exception as error:
@@ -155,17 +150,43 @@ async def replay(
             replayed.records += 1
             replayed.bytes += len(record.payload)
             await pace.step_aside()
-    return replayed
+    return found
+
+
+def _to_replay(journal: Journal, group: int, checkpoint: int) -> Replayed:
+    """Whether the journal has what a group needs behind its checkpoint."""
+    known, hard = journal.groups().get(group), journal.states().get(group, State(0))
+    of_group = f" of group {group}" if group else ""
+    last = max(checkpoint, known.next_index - 1 if known is not None else 0)
+    # A hard state lies behind what was committed when it was written.
+    if hard.commit > last and not hard.flags & HAS_LEFT:
+        raise Corrupt(
+            f"the journal says that index {hard.commit}{of_group} was written, but journal and "
+            f"checkpoint end with {last}: files are missing; restore a backup, or see what "
+            "`flintmq log repair` can save"
+        )
+    if known is None:
+        return Replayed(checkpoint, term=hard.term)
+    if known.first_index > checkpoint + 1:
+        raise Corrupt(
+            f"the journal begins with index {known.first_index}{of_group}, but the last checkpoint "
+            f"ends with {checkpoint}: files are missing; restore a backup, or see what "
+            "`flintmq log repair` can save"
+        )
+    # Without `always` a power cut may leave the journal behind the checkpoint. It then goes on
+    # with other frames at the same positions: where to read is asked of the journal.
+    is_behind = known.next_index <= checkpoint
+    return Replayed(checkpoint, is_behind, max(hard.term, known.last_term))
 
 
 def tell_recovered(
     filesystem: FileSystem,
-    state: ShardState,
+    states: Sequence[ShardState],
     records: int,
     torn: TornTail | None,
     seconds: float,
 ) -> Recovery:
-    topics = list(state.by_id.values())
+    topics = [topic for state in states for topic in state.by_id.values()]
     recovery = Recovery(
         topics=len(topics),
         groups=sum(len(topic.groups) for topic in topics),

@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from ..clock import Clock
 from ..errors import (
     BrokerFailed,
+    Closed,
     FlintError,
     InvalidRequest,
     NotLeader,
@@ -107,6 +108,10 @@ class Shard:
         surely not done; what was proposed waits for its fate."""
         self.end(NotLeader(0, 0))
         self.state.follow()
+
+    def close(self) -> None:
+        if not isinstance(self.refusal, Closed):
+            self.end(Closed("the broker"))
 
     def end(self, error: FlintError) -> None:
         """Everybody who is here hears `error`, and so does everybody who comes."""

@@ -7,7 +7,7 @@ interrupted has none, and does not pass for an empty broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ import msgspec
 
 from ..errors import Corrupt, FlintError, InvalidRequest
 from .filesystem import FileSystem, copy_file, directory_of
+from .group_files import GROUPS, files_of, groups_in, make_directories
 from .manifest import COPY_NAME, NAME, Manifest, read_manifest, write_manifest
 
 JOURNAL = "journal"
@@ -44,21 +45,23 @@ def check_empty(target: FileSystem) -> None:
         )
 
 
-def back_up(source: FileSystem, manifest: Manifest, target: FileSystem, tell: Tell) -> None:
-    """Copy what a manifest refers to. Its segments must stay where they are meanwhile.
+def back_up(
+    source: FileSystem, manifests: Mapping[int, Manifest], target: FileSystem, tell: Tell
+) -> None:
+    """Copy what the manifests of all groups refer to. Those segments must stay where they are
+    meanwhile.
 
     Segments never change, so that where the target is on the same disk, it has them by link. What
     is damaged in them is damaged in the copy.
     """
     check_empty(target)
-    files = sorted(manifest.files())
-    with _undone_on_error(target) as made:
-        for directory in (SEGMENTS, JOURNAL):
-            target.make_directory(directory)
-        target.sync_directory()
+    # The journal's positions mean nothing in a new one, which begins with frame 1.
+    whole = {group: msgspec.structs.replace(m, position=0) for group, m in manifests.items()}
+    files = [path for group, m in whole.items() for path in _paths(group, m.files())]
+    with _undone_on_error(target, whole) as made:
+        _make_directories(target, whole)
         _copy(source, files, target, tell, made, link=True, around_damage=True)
-        # The journal's positions mean nothing in a new one, which begins with frame 1.
-        write_manifest(target, msgspec.structs.replace(manifest, position=0, obsolete=[]))
+        _write_manifests(target, whole)
 
 
 def copy_stopped(source: FileSystem, target: FileSystem, tell: Tell, *, link: bool) -> None:
@@ -68,27 +71,46 @@ def copy_stopped(source: FileSystem, target: FileSystem, tell: Tell, *, link: bo
     by a broker beside the original.
     """
     check_empty(target)
-    manifest = read_manifest(source)
-    names = [f"{SEGMENTS}/{name}" for name in _listed(source, SEGMENTS)]
-    if manifest is None and names and not _listed(source, JOURNAL):
-        raise Corrupt(
-            f"{source.describe()} has segments, but no manifest: an unfinished copy, or damaged; "
-            "`flintmq log repair` rebuilds it"
-        )
-    if manifest is not None:
-        missing = sorted(manifest.files() - set(names))
-        if missing:
-            raise Corrupt(f"{source.describe(missing[0])} is missing; restore an earlier backup")
-        names = sorted(manifest.files())
+    manifests: dict[int, Manifest] = {}
+    segments: list[str] = []
     journal = [f"{JOURNAL}/{name}" for name in _listed(source, JOURNAL) if _is_of_use(name)]
-    with _undone_on_error(target) as made:
-        for directory in (SEGMENTS, JOURNAL):
-            target.make_directory(directory)
-        target.sync_directory()
-        _copy(source, names, target, tell, made, link=link)
-        _copy(source, journal, target, tell, made, link=False)
+    groups = groups_in(source)
+    for group in groups:
+        files = files_of(source, group)
+        manifest = read_manifest(files)
+        names = {f"{SEGMENTS}/{name}" for name in _listed(files, SEGMENTS)}
+        if manifest is None and names and not _listed(source, JOURNAL):
+            raise Corrupt(
+                f"{files.describe()} has segments, but no manifest: an unfinished copy, or "
+                "damaged; `flintmq log repair` rebuilds it"
+            )
         if manifest is not None:
-            write_manifest(target, msgspec.structs.replace(manifest, obsolete=[]))
+            missing = sorted(manifest.files() - names)
+            if missing:
+                raise Corrupt(f"{files.describe(missing[0])} is missing; restore an earlier backup")
+            manifests[group], names = manifest, manifest.files()
+        segments += _paths(group, names)
+    with _undone_on_error(target, groups) as made:
+        _make_directories(target, groups)
+        _copy(source, segments, target, tell, made, link=link)
+        _copy(source, journal, target, tell, made, link=False)
+        _write_manifests(target, manifests)
+
+
+def _paths(group: int, names: Iterable[str]) -> list[str]:
+    return sorted(f"{GROUPS}/{group}/{name}" if group else name for name in names)
+
+
+def _make_directories(target: FileSystem, groups: Iterable[int]) -> None:
+    for group in groups:
+        make_directories(target, group, SEGMENTS)
+    make_directories(target, 0, JOURNAL)
+
+
+def _write_manifests(target: FileSystem, manifests: Mapping[int, Manifest]) -> None:
+    """That of group 0 comes last of all."""
+    for group, manifest in sorted(manifests.items(), reverse=True):
+        write_manifest(files_of(target, group), msgspec.structs.replace(manifest, obsolete=[]))
 
 
 def _listed(filesystem: FileSystem, directory: str) -> list[str]:
@@ -124,11 +146,12 @@ def _copy(
 
 
 class _undone_on_error:
-    """Take away what a copy that failed has made; without its manifest it is of no use."""
+    """Take away what a copy that failed has made; without its manifests it is of no use."""
 
-    def __init__(self, target: FileSystem) -> None:
-        self._target = target
-        self._made: list[str] = [COPY_NAME, NAME, NAME + ".tmp"]
+    def __init__(self, target: FileSystem, groups: Iterable[int]) -> None:
+        self._target, self._groups = target, sorted(groups, reverse=True)
+        names = (COPY_NAME, NAME, NAME + ".tmp")
+        self._made = [path for group in self._groups for path in _paths(group, names)]
 
     def __enter__(self) -> list[str]:
         return self._made
@@ -140,6 +163,8 @@ class _undone_on_error:
             with suppress(FlintError):
                 if self._target.exists(name):
                     self._target.remove(name)
-        for directory in (SEGMENTS, JOURNAL):
-            with suppress(FlintError):
-                self._target.remove_directory(directory)
+        directories = [path for group in self._groups for path in _paths(group, (SEGMENTS, ""))]
+        for name in [*sorted(directories, reverse=True), GROUPS, JOURNAL]:
+            if name:
+                with suppress(FlintError):
+                    self._target.remove_directory(name.rstrip("/"))

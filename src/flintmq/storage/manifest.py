@@ -156,6 +156,10 @@ class Manifest(msgspec.Struct, frozen=True):
     """The number of the file with the changes after this; 0: there is none."""
     deleted: list[int] = []
     """In a change: topics that are gone."""
+    term: int = 1
+    """The term of the entry at the checkpoint. Earlier versions, which do not have it here, wrote
+    all of theirs under 1."""
+    group: int = 0
 
     def files(self) -> set[str]:
         """The segments it refers to."""
@@ -362,7 +366,7 @@ class ManifestStore:
 
     def __init__(self, filesystem: FileSystem) -> None:
         self._filesystem = filesystem
-        self.head = Manifest()
+        self.head = Manifest(term=0)
         """All but the topics."""
         self.topics: dict[int, TopicState] = {}
         self._uses: Counter[str] = Counter()
@@ -466,17 +470,17 @@ def _with_staged(uses: Iterable[str], head: Manifest) -> set[str]:
     return set(uses).union(*(writer.files() for writer in head.stages))
 
 
-def check_not_lost(filesystem: FileSystem, segments: str, journal: str) -> None:
-    """Refuse a directory without a manifest that had one, or was to get one by a copy: it would
-    pass for an empty one. A journal has a file before there is the first segment."""
+def check_not_lost(files: FileSystem, segments: str, filesystem: FileSystem, journal: str) -> None:
+    """Refuse a group without a manifest that had one, or was to get one by a copy: it would pass
+    for an empty one. A journal has a file before there is the first segment."""
 
-    def has(directory: str, prefix: str, suffix: str) -> bool:
-        return filesystem.exists(directory) and any(
-            name.startswith(prefix) and name.endswith(suffix) for name in filesystem.list(directory)
+    def has(there: FileSystem, directory: str, prefix: str, suffix: str) -> bool:
+        return there.exists(directory) and any(
+            name.startswith(prefix) and name.endswith(suffix) for name in there.list(directory)
         )
 
-    if filesystem.exists(COPY_NAME) or (
-        has(segments, "", ".seg") and not has(journal, "journal-", "")
+    if files.exists(COPY_NAME) or (
+        has(files, segments, "", ".seg") and not has(filesystem, journal, "journal-", "")
     ):
         raise _corrupt(NAME, "is missing, but there is data that it spoke of")
 
