@@ -103,84 +103,15 @@ def digest_of_group(group: GroupState) -> tuple[Any, ...]:
     return group.order, group.filter_text, group.start, group.paused, group.floor, settled
 
 
-class Replicas:
-    """A leader, and who follows it."""
+class Verbs:
+    """What a broker can be asked, drawn by lot."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        self.clock = ManualClock()
-        self.clock.wait_also_for(self._step)
-        self.leader = broker_on(SimulatedFileSystem(), self.clock)
-        self.disk = self.leader.host.filesystem
-        self.followers = [
-            broker_on(SimulatedFileSystem(), ManualClock()),
-            broker_on(SimulatedFileSystem(), ManualClock(start_ms=9_000)),
-        ]
-        self.commands: list[Command] = []
+    def __init__(self, leader: Broker, clock: ManualClock, random: Random) -> None:
+        self.leader, self.clock, self.random = leader, clock, random
         self.members: list[Member] = []
         self.held: list[tuple[Member, Grant]] = []
         self.readers: list[Reader] = []
         self.sequence = 0
-        self.difference: str | None = None
-
-    async def _step(self) -> bool:
-        return self.leader.host.step()
-
-    async def open(self) -> Replicas:
-        await self.leader.open(threaded=False)
-        for follower in self.followers:
-            await follower.open(threaded=False)
-            follower.shard.give_up_lead()
-        self.leader.shard.proposer._apply = self.lead
-        return self
-
-    def lead(self, command: Command) -> None:
-        """Apply a command here and there, and compare."""
-        payload = b"".join(encode_command(command))
-        self.leader.shard.state.apply(command)
-        self.commands.append(command)
-        ours = digest(self.leader)
-        for follower in self.followers:
-            follower.shard.proposer.propose(decode_command(payload))
-            while follower.host.step():
-                pass
-            theirs = digest(follower)
-            if theirs != ours and self.difference is None:
-                self.difference = f"after {command!r}: {ours} and {theirs}"
-
-    async def reopened(self) -> Broker:
-        """The leader as it is after a kill: a broker over all that was written."""
-        assert isinstance(self.disk, SimulatedFileSystem)
-        again = broker_on(self.disk.crash("everything"), ManualClock(self.clock.now_ms()))
-        await again.open(threaded=False)
-        return again
-
-    # --- what is done
-
-    async def run(self, steps: int) -> None:
-        for _ in range(steps):
-            if self.random.random() < 0.1:
-                await self.clock.advance(self.random.choice([0.1, 1.0, 3.0, 31.0]))
-            if self.random.random() < 0.06:
-                await self.checkpoint(self.random.choice([self.leader, self.followers[1]]))
-            if self.random.random() < 0.04:
-                await self.change_lead()
-            # Some at once: what is decided before another is applied.
-            works = [self.one() for _ in range(self.random.choice([1, 1, 2, 3]))]
-            tasks = [asyncio.ensure_future(work) for work in works]
-            if self.random.random() < 0.03:
-                await asyncio.sleep(0)  # some have decided, some have proposed
-                await self.change_lead()
-            await self.clock.settle()
-            for task in tasks:
-                task.cancel()
-            for result in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(result, BaseException) and not isinstance(
-                    result, FlintError | asyncio.CancelledError
-                ):
-                    raise result
-            assert self.difference is None, self.difference
-            assert self.leader.shard.proposer.failure is None
 
     async def change_lead(self) -> None:
         """Somebody else leads for a while, and decides nothing."""
@@ -195,11 +126,6 @@ class Replicas:
         )
         await self.clock.settle()
         await taking
-
-    async def checkpoint(self, broker: Broker) -> None:
-        task = asyncio.ensure_future(broker.host.checkpoint())
-        await self.clock.settle()
-        await task
 
     def one(self) -> Awaitable[object]:
         """Something, drawn by lot."""
@@ -361,6 +287,86 @@ class Replicas:
             await self.leader.abort("job", number)
         else:
             await self.leader.commit("job", number, ["0"])
+
+
+class Replicas(Verbs):
+    """A leader, and who follows it."""
+
+    def __init__(self, seed: int) -> None:
+        clock = ManualClock()
+        clock.wait_also_for(self._step)
+        super().__init__(broker_on(SimulatedFileSystem(), clock), clock, Random(seed))
+        self.disk = self.leader.host.filesystem
+        self.followers = [
+            broker_on(SimulatedFileSystem(), ManualClock()),
+            broker_on(SimulatedFileSystem(), ManualClock(start_ms=9_000)),
+        ]
+        self.commands: list[Command] = []
+        self.difference: str | None = None
+
+    async def _step(self) -> bool:
+        return self.leader.host.step()
+
+    async def open(self) -> Replicas:
+        await self.leader.open(threaded=False)
+        for follower in self.followers:
+            await follower.open(threaded=False)
+            follower.shard.give_up_lead()
+        self.leader.shard.proposer._apply = self.lead
+        return self
+
+    def lead(self, command: Command) -> None:
+        """Apply a command here and there, and compare."""
+        payload = b"".join(encode_command(command))
+        self.leader.shard.state.apply(command)
+        self.commands.append(command)
+        ours = digest(self.leader)
+        for follower in self.followers:
+            follower.shard.proposer.propose(decode_command(payload))
+            while follower.host.step():
+                pass
+            theirs = digest(follower)
+            if theirs != ours and self.difference is None:
+                self.difference = f"after {command!r}: {ours} and {theirs}"
+
+    async def reopened(self) -> Broker:
+        """The leader as it is after a kill: a broker over all that was written."""
+        assert isinstance(self.disk, SimulatedFileSystem)
+        again = broker_on(self.disk.crash("everything"), ManualClock(self.clock.now_ms()))
+        await again.open(threaded=False)
+        return again
+
+    # --- what is done
+
+    async def run(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.random.random() < 0.1:
+                await self.clock.advance(self.random.choice([0.1, 1.0, 3.0, 31.0]))
+            if self.random.random() < 0.06:
+                await self.checkpoint(self.random.choice([self.leader, self.followers[1]]))
+            if self.random.random() < 0.04:
+                await self.change_lead()
+            # Some at once: what is decided before another is applied.
+            works = [self.one() for _ in range(self.random.choice([1, 1, 2, 3]))]
+            tasks = [asyncio.ensure_future(work) for work in works]
+            if self.random.random() < 0.03:
+                await asyncio.sleep(0)  # some have decided, some have proposed
+                await self.change_lead()
+            await self.clock.settle()
+            for task in tasks:
+                task.cancel()
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(result, BaseException) and not isinstance(
+                    result, FlintError | asyncio.CancelledError
+                ):
+                    raise result
+            assert self.difference is None, self.difference
+            assert self.leader.shard.proposer.failure is None
+
+    async def checkpoint(self, broker: Broker) -> None:
+        task = asyncio.ensure_future(broker.host.checkpoint())
+        await self.clock.settle()
+        await task
 
 
 def broker_on(disk: SimulatedFileSystem, clock: ManualClock) -> Broker:
