@@ -22,6 +22,7 @@ from flintmq.model import Start
 from flintmq.serde.filters import compile_filter
 from flintmq.testing import ManualClock, SimulatedFileSystem
 from tests.engine.stepping import small_sizes
+from tests.groups.checking import check
 from tests.groups.test_costs import calls_of, counted_calls
 
 
@@ -939,10 +940,10 @@ async def test_a_failed_read_of_the_disk_is_told_to_the_taker_and_strands_nothin
         with pytest.raises(StorageFailed):
             await desk.run(member.take(100, 30.0, 0) if task is None else task)
 
-    queue.check()
+    check(queue)
     expected = [b"a", b"b"] if order == "key" else [b"a", b"a", b"b"]
     assert await desk.values(member, 100) == expected
-    queue.check()
+    check(queue)
 
 
 class Defective:

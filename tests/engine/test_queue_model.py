@@ -36,6 +36,7 @@ from flintmq.group_model import Order
 from flintmq.testing import ManualClock, SimulatedFileSystem
 from tests.engine.stepping import small_sizes
 from tests.engine.test_queue_groups import Desk
+from tests.groups.checking import check
 from tests.groups.naive_queue import Entry, NaiveQueue
 
 EXAMPLES = int(os.environ.get("FLINT_MODEL_EXAMPLES", "5"))
@@ -486,7 +487,7 @@ class EngineModel(RuleBasedStateMachine):
         topic = self.desk.broker.shard.topics["t"]
         for group in topic.queues.values():
             scheduled = topic.delaying.delays._all_offsets().ranges()
-            group.queue.check({o for start, stop in scheduled for o in range(start, stop)})
+            check(group.queue, {o for start, stop in scheduled for o in range(start, stop)})
             assert not group.queue.places.selected, "what is selected is dealt with at once"
 
     @invariant()

@@ -35,6 +35,7 @@ from flintmq.groups import (
 )
 from flintmq.groups.offset_set import CHUNK
 from flintmq.groups.ranges import offsets_in, ranges_of
+from tests.groups.checking import check
 from tests.groups.naive_queue import Entry, NaiveQueue
 from tests.groups.watched_queue import WatchedQueue
 
@@ -357,7 +358,7 @@ class QueueModel(RuleBasedStateMachine):
 
     @invariant()
     def check(self) -> None:
-        self.queue.check({offset for _, offset, _ in self.schedule.items()})
+        check(self.queue, {offset for _, offset, _ in self.schedule.items()})
         self.figures_agree()
         self.the_next_moments_agree()
         self.a_peek_shows_what_is_ready()

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from flintmq.group_model import Order
 from flintmq.groups import LaneIndex, Queue
-from flintmq.groups.checking import places_of
 from flintmq.groups.places import MOVES, Place
+from tests.groups.checking import places_of
 
 SEEN: set[tuple[str, Place, Place]] = set()
 """The moves that were made, so that a test can tell whether the table has more than there are."""

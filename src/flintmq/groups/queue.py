@@ -19,7 +19,7 @@ parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..group_model import Order, Ranges
@@ -27,7 +27,6 @@ from .by_key import ByKey
 from .by_log import ByLog
 from .by_priority import ByPriority
 from .catching_up import CatchingUp
-from .checking import check
 from .deliveries import Deliveries
 from .lanes import LaneIndex
 from .late_leases import LateLeases
@@ -496,7 +495,3 @@ class Queue:
     @property
     def delayed_count(self) -> int:
         return len(self.places.delayed)
-
-    def check(self, scheduled: Collection[int] = ()) -> None:
-        """Assert what is always true (`checking.py`). It looks at each offset."""
-        check(self, scheduled)

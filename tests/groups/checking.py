@@ -1,16 +1,13 @@
-"""What is always true of a queue, looked at offset by offset. Only tests call this."""
+"""What is always true of a queue, looked at offset by offset."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
-from .offset_set import OffsetSet
-from .places import Place
-from .ranges import offsets_in
-
-if TYPE_CHECKING:
-    from .queue import Queue
+from flintmq.groups import Queue
+from flintmq.groups.offset_set import OffsetSet
+from flintmq.groups.places import Place
+from flintmq.groups.ranges import offsets_in
 
 
 def check(queue: Queue, scheduled: Collection[int] = ()) -> None:
