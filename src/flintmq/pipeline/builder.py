@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ..errors import InvalidRequest
 from ..spark.decoding import From, To
@@ -37,6 +37,63 @@ if TYPE_CHECKING:
 
 Late = Watermark | tuple[str, str] | None
 """A timestamp column and how late a row may come: `("at", "10 seconds")`."""
+
+
+class Reading(TypedDict, total=False):
+    """What a source may be told. The keys are those of files: docs/pipelines.md explains them."""
+
+    topic: str | None
+    topics: Sequence[str]
+    pattern: str | None
+    files: str | None
+    servers: str | None
+    start: str
+    schema: str | None
+    format: From
+    file_format: FileFormat
+    dead_letters: str | None
+    watermark: Late
+    static: bool
+    max_per_batch: int | None
+    options: Mapping[str, str] | None
+
+
+class Taking(TypedDict, total=False):
+    """What every sink may be told."""
+
+    takes: str | None
+    """The source or step whose rows go there; else the one that was added last."""
+    name: str | None
+    """Of the flow; else that of what it takes."""
+    trigger: str | None
+
+
+class IntoTopic(Taking, total=False):
+    servers: str | None
+    key: str | None
+    format: To
+    rate: float | None
+    pace: str | None
+    speed: float
+    mode: OutputMode
+    options: Mapping[str, str] | None
+
+
+class IntoFiles(Taking, total=False):
+    partition_by: Sequence[str]
+    options: Mapping[str, str] | None
+
+
+class IntoParquet(IntoFiles, total=False):
+    compact: bool
+
+
+class OntoConsole(Taking, total=False):
+    mode: OutputMode
+
+
+class ToFunction(OntoConsole, total=False):
+    arguments: Mapping[str, Any] | None
 
 
 def pipeline(
@@ -75,43 +132,14 @@ class PipelineBuilder:
 
     # --- sources
 
-    def source(
-        self,
-        name: str,
-        *,
-        topic: str | None = None,
-        topics: Sequence[str] = (),
-        pattern: str | None = None,
-        files: str | None = None,
-        servers: str | None = None,
-        start: str = "earliest",
-        schema: str | None = None,
-        format: From = "json",
-        file_format: FileFormat = "parquet",
-        dead_letters: str | None = None,
-        watermark: Late = None,
-        static: bool = False,
-        max_per_batch: int | None = None,
-        options: Mapping[str, str] | None = None,
-    ) -> PipelineBuilder:
+    def source(self, name: str, **how: Unpack[Reading]) -> PipelineBuilder:
         """Rows of topics or files, under a name that queries know them by."""
-        added = Source(
-            name=name,
-            topics=(topic, *topics) if topic is not None else tuple(topics),
-            pattern=pattern,
-            files=files,
-            servers=servers,
-            start=start,
-            schema=schema,
-            format=format,
-            file_format=file_format,
-            dead_letters=dead_letters,
-            watermark=_watermark(watermark),
-            is_static=static,
-            max_per_batch=max_per_batch,
-            options=dict(options or {}),
-            place=_caller(),
-        )
+        fields = _said(how)
+        if "topic" in fields:
+            fields["topics"] = (fields.pop("topic"), *fields.get("topics", ()))
+        fields["is_static"] = fields.pop("static", False)
+        fields["watermark"] = _watermark(how.get("watermark"))
+        added = Source(name=name, place=_caller(), **fields)
         self._check_new(name, self.so_far.sources, "source")
         sources = {**self.so_far.sources, name: added}
         return PipelineBuilder(replace(self.so_far, sources=sources), name)
@@ -156,110 +184,25 @@ class PipelineBuilder:
 
     # --- sinks
 
-    def to_topic(
-        self,
-        topic: str,
-        *,
-        takes: str | None = None,
-        name: str | None = None,
-        servers: str | None = None,
-        key: str | None = None,
-        format: To = "json",
-        rate: float | None = None,
-        pace: str | None = None,
-        speed: float = 1.0,
-        mode: OutputMode = "append",
-        trigger: str | None = None,
-        options: Mapping[str, str] | None = None,
-    ) -> PipelineBuilder:
+    def to_topic(self, topic: str, **how: Unpack[IntoTopic]) -> PipelineBuilder:
         """Rows into a topic, each exactly once; of what was added last, or of `takes`."""
-        return self._with_sink(
-            takes,
-            name,
-            topic=topic,
-            servers=servers,
-            key=key,
-            format=format,
-            rate=rate,
-            pace=pace,
-            speed=speed,
-            mode=mode,
-            trigger=trigger,
-            options=dict(options or {}),
-        )
+        return self._with_sink(how, topic=topic)
 
-    def to_parquet(
-        self,
-        directory: str,
-        *,
-        takes: str | None = None,
-        name: str | None = None,
-        partition_by: Sequence[str] = (),
-        compact: bool = False,
-        trigger: str | None = None,
-        options: Mapping[str, str] | None = None,
-    ) -> PipelineBuilder:
+    def to_parquet(self, directory: str, **how: Unpack[IntoParquet]) -> PipelineBuilder:
         """Rows into Parquet files; with `compact`, small ones of a partition are joined."""
-        return self._with_sink(
-            takes,
-            name,
-            parquet=directory,
-            partition_by=tuple(partition_by),
-            compact=compact,
-            trigger=trigger,
-            options=dict(options or {}),
-        )
+        return self._with_sink(how, parquet=directory)
 
-    def to_json(
-        self,
-        directory: str,
-        *,
-        takes: str | None = None,
-        name: str | None = None,
-        partition_by: Sequence[str] = (),
-        trigger: str | None = None,
-        options: Mapping[str, str] | None = None,
-    ) -> PipelineBuilder:
+    def to_json(self, directory: str, **how: Unpack[IntoFiles]) -> PipelineBuilder:
         """Rows into files of JSON lines."""
-        return self._with_sink(
-            takes,
-            name,
-            json=directory,
-            partition_by=tuple(partition_by),
-            trigger=trigger,
-            options=dict(options or {}),
-        )
+        return self._with_sink(how, json=directory)
 
-    def to_console(
-        self,
-        *,
-        takes: str | None = None,
-        name: str | None = None,
-        mode: OutputMode = "append",
-        trigger: str | None = None,
-    ) -> PipelineBuilder:
+    def to_console(self, **how: Unpack[OntoConsole]) -> PipelineBuilder:
         """Rows onto the terminal."""
-        return self._with_sink(takes, name, console=True, mode=mode, trigger=trigger)
+        return self._with_sink(how, console=True)
 
-    def foreach(
-        self,
-        function: BatchFunction | str,
-        *,
-        takes: str | None = None,
-        name: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
-        mode: OutputMode = "append",
-        trigger: str | None = None,
-    ) -> PipelineBuilder:
+    def foreach(self, function: BatchFunction | str, **how: Unpack[ToFunction]) -> PipelineBuilder:
         """Rows to a function, which gets each micro-batch and its number."""
-        return self._with_sink(
-            takes,
-            name,
-            foreach=function,
-            arguments=dict(arguments or {}),
-            mode=mode,
-            trigger=trigger,
-        )
+        return self._with_sink(how, foreach=function)
 
     # --- what comes of it
 
@@ -328,9 +271,10 @@ class PipelineBuilder:
         steps = {**self.so_far.steps, added.name: added}
         return PipelineBuilder(replace(self.so_far, steps=steps), added.name)
 
-    def _with_sink(self, takes: str | None, name: str | None, **fields: Any) -> PipelineBuilder:
-        taken = self._taken(takes)
-        added = Sink(name=name or taken, takes=taken, place=_caller(), **fields)
+    def _with_sink(self, how: Mapping[str, Any], **where: Any) -> PipelineBuilder:
+        fields = {**where, **_said(how)}
+        taken = fields["takes"] = self._taken(fields.get("takes"))
+        added = Sink(**{"name": taken, **fields}, place=_caller())
         self._check_new(added.name, self.so_far.sinks, "sink", " with name=...")
         sinks = {**self.so_far.sinks, added.name: added}
         return PipelineBuilder(replace(self.so_far, sinks=sinks), self.last)
@@ -348,6 +292,17 @@ class PipelineBuilder:
                 f"{_caller()}: there is a {kind} {name!r} already, of {known[name].place}; "
                 f"call this one otherwise{how}"
             )
+
+
+def _said(how: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is None; what its owner could change is copied."""
+    kept = {name: value for name, value in how.items() if value is not None}
+    for name, value in kept.items():
+        if isinstance(value, Mapping):
+            kept[name] = dict(value)
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            kept[name] = tuple(value)
+    return kept
 
 
 def _watermark(late: Late) -> Watermark | None:
