@@ -52,7 +52,7 @@ def command(file: Path, settings: tuple[str, ...], quick: bool, output: str) -> 
         return 1 if problems else 0
     tell(problems)
     if not problems:
-        click.echo(f"{file}: nothing is wrong with it{note and f' ({note})'}")
+        click.echo(f"{file}: no errors{note and f' ({note})'}")
     return 1 if problems else 0
 
 

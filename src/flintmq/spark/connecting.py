@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..client.client import Client
-from ..errors import Disconnected, FlintError, InvalidRequest, OutcomeUnknown
+from ..errors import Disconnected, InvalidRequest, OutcomeUnknown
 from ..remote.broker import RemoteBroker
 from ..remote.tls import ClientTls
 from ..serde.codec import DECODED_BYTES_MAX, Codec
@@ -154,8 +154,3 @@ def close_lines() -> None:
     with _making:
         for key in [key for key in _lines if key[0] == os.getpid()]:
             _lines.pop(key).close()
-
-
-def is_passing(error: FlintError) -> bool:
-    """Whether the same may go well a little later: the broker is away, or just coming back."""
-    return isinstance(error, Disconnected)

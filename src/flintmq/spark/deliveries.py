@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from ..batch import RecordBatch
 from ..batch.from_arrow import from_arrow
+from ..model import Receipt
 from .connecting import Line
 
 PIECE_BYTES = 4 * 1024 * 1024
@@ -127,6 +128,10 @@ class Numbered:
         self._under_way = UnderWay(line)
 
     def send(self, topic: str, rows: Any) -> None:
+        self._under_way.begin(self.published(topic, rows))
+
+    def published(self, topic: str, rows: Any) -> Coroutine[Any, Any, Receipt]:
+        """Rows on their way to a topic, under the numbers that come next."""
         at = self._rows.get(topic, 0)
         self._rows[topic] = at + rows.num_rows
         batch = from_arrow(
@@ -135,14 +140,12 @@ class Numbered:
             producer=f"{self._producer}/{at // WINDOW_ROWS}",
             base_sequence=self._first + at,
         )
-        self._under_way.begin(
-            self._line.broker.publish(
-                topic,
-                batch,
-                qos=1,
-                auto_create=self._auto_create,
-                timeout=self._line.settings.patience,
-            )
+        return self._line.broker.publish(
+            topic,
+            batch,
+            qos=1,
+            auto_create=self._auto_create,
+            timeout=self._line.settings.patience,
         )
 
     def finish(self) -> list[str]:

@@ -13,7 +13,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from ..batch import EXPIRY, RecordBatch
 from ..errors import InvalidRequest
 from ..model import Extent
-from ..patterns import matches
 from .batch_reader import RangesPartition, planned
 from .columns import Columns, arrow_schema
 from .directory import Directory, Stored
@@ -77,11 +76,7 @@ def _extents(
 ) -> Extents:
     known: Extents = {}
     for one in stored.values():
-        if options.pattern is not None:
-            is_wanted = matches(options.pattern, one.topic)
-        else:
-            is_wanted = one.topic in options.topics
-        if is_wanted:
+        if options.wants(one.topic):
             known.setdefault(one.topic, []).append(
                 Extent(
                     one.name,

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..batch import RecordBatch
@@ -17,7 +18,7 @@ from ..broker_api import Fetched, Filter
 from ..errors import Disconnected, FlintError, InvalidRequest, MessagesLost, OutcomeUnknown
 from ..serde.filters import compile_filter
 from .columns import Columns
-from .connecting import Line, is_passing
+from .connecting import Line
 from .ranges import Range
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ class Fetches:
     ) -> None:
         self._line = line
         self._ranges = deque(ranges)
-        self._filter: Filter | None = None
-        if filter is not None:
-            self._filter = compile_filter(filter)
+        self._filter: Filter | None = None if filter is None else compile_filter(filter)
         self._with_expired = with_expired
         self._fail_on_loss = fail_on_loss
         self._rows = FIRST_ROWS
@@ -81,8 +80,8 @@ class Fetches:
             whole = self._ranges.popleft()
             border = min(whole.end, whole.start + self._rows)
             if border < whole.end:
-                self._ranges.appendleft(_from(whole, border))
-            self._asked.append(self._fetch(_up_to(whole, border)))
+                self._ranges.appendleft(replace(whole, start=border))
+            self._asked.append(self._fetch(replace(whole, end=border)))
 
     def _fetch(self, piece: Range) -> tuple[Range, Future[Fetched]]:
         work = self._line.broker.fetch(
@@ -112,9 +111,8 @@ class Fetches:
                 _, future = self._fetch(piece)
                 continue
             except FlintError as error:
-                if not (is_passing(error) or isinstance(error, OutcomeUnknown)):
-                    raise
-                if time.monotonic() >= give_up_at:
+                is_passing = isinstance(error, Disconnected | OutcomeUnknown)
+                if not is_passing or time.monotonic() >= give_up_at:
                     raise
                 _, future = self._fetch(piece)
                 continue
@@ -125,7 +123,7 @@ class Fetches:
 
     def _go_on(self, piece: Range, fetched: Fetched) -> None:
         """The reply did not reach the end of what was asked for: the rest goes first."""
-        rest = _from(piece, fetched.position)
+        rest = replace(piece, start=fetched.position)
         is_missing = fetched.position == piece.start and fetched.next_offset <= piece.start
         if is_missing and not self._comes_back(piece):
             return
@@ -158,14 +156,6 @@ class Fetches:
 
 def _size(source: Any) -> int:
     return source.byte_length if isinstance(source, RecordBatch) else 0
-
-
-def _from(one: Range, start: int) -> Range:
-    return Range(one.topic, one.partition, one.plain, one.id, start, one.end)
-
-
-def _up_to(one: Range, end: int) -> Range:
-    return Range(one.topic, one.partition, one.plain, one.id, one.start, end)
 
 
 def arrow_batches(fetches: Fetches, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:

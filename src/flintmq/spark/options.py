@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 from ..errors import FlintError, InvalidRequest
-from ..patterns import check_name, check_pattern
+from ..patterns import check_name, check_pattern, matches
 from ..serde.filters import compile_filter
 from .connecting import Settings
 from .offsets import LATEST, parse_offsets
@@ -36,7 +36,7 @@ class Option:
     meaning: str
 
 
-OPTIONS = (
+TO_THE_BROKER = (
     Option("servers", BROKER, "", "`flint://host:port`, `flints://...`, or `host:port,host:port`"),
     Option("apiKey", BROKER, "", "the key to come in by"),
     Option("apiKeyFile", BROKER, "", "a file with the key, on every machine of the cluster"),
@@ -44,6 +44,10 @@ OPTIONS = (
     Option("tlsCert", BROKER, "", "a file with the certificate to show (PEM)"),
     Option("tlsKey", BROKER, "", "a file with its private key (PEM)"),
     Option("brokerTimeout", BROKER, "60s", "how long a broker that went away is waited for"),
+)
+"""Of readers and writers."""
+OPTIONS = (
+    *TO_THE_BROKER,
     Option("path", frozenset({"direct"}), "", "a data directory, or copied segments: no broker"),
     Option("subscribe", ALL, "", "topics, with commas between"),
     Option("subscribePattern", ALL, "", "a pattern: `*` is one word, `>` the rest; no regex"),
@@ -96,12 +100,17 @@ class ReadOptions:
             return any(LATEST in offsets.values() for offsets in self.start.values())
         return self.start != "earliest"
 
+    def wants(self, topic: str) -> bool:
+        if self.pattern is not None:
+            return matches(self.pattern, topic)
+        return topic in self.topics
+
 
 def read_options(given: Mapping[str, str], *, streams: bool) -> ReadOptions:
     said = {name.lower(): str(value) for name, value in given.items() if value is not None}
     way: Way = "stream" if streams else "direct" if "path" in said else "batch"
     _check_names(said, way)
-    says = _Said(said)
+    says = Said(said)
     topics = tuple(name.strip() for name in said.get("subscribe", "").split(",") if name.strip())
     pattern = said.get("subscribepattern")
     if bool(topics) == bool(pattern):
@@ -134,7 +143,6 @@ def read_options(given: Mapping[str, str], *, streams: bool) -> ReadOptions:
     )
     if options.group is not None:
         check_name(options.group, "group")
-    _check_trigger(options)
     _check_order(options)
     if streams and options.start_moves and options.group is None:
         raise InvalidRequest(
@@ -149,7 +157,7 @@ def read_options(given: Mapping[str, str], *, streams: bool) -> ReadOptions:
 def settings_of(given: Mapping[str, str]) -> Settings:
     """How to reach the broker, of the options of a reader or a writer."""
     said = {name.lower(): value for name, value in given.items()}
-    says = _Said(said)
+    says = Said(said)
     if not said.get("servers"):
         raise InvalidRequest(
             "say where the broker is: .option('servers', 'flint://host:7600'), or host:port, "
@@ -193,17 +201,14 @@ def _check_names(said: Mapping[str, str], way: Way) -> None:
             raise InvalidRequest(f"option {option.name} is for {of}, not for {what[way]}")
 
 
-def _check_trigger(options: ReadOptions) -> None:
+def _check_order(options: ReadOptions) -> None:
+    """An end before the start is a slip: nothing would be read, and nothing said."""
     least, most = options.trigger_rows_min, options.trigger_rows_max
     if least is not None and most is not None and least > most:
         raise InvalidRequest(
             f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}: no batch "
             "could ever be made"
         )
-
-
-def _check_order(options: ReadOptions) -> None:
-    """An end before the start is a slip: nothing would be read, and nothing said."""
     start, end = options.start, options.end
     if isinstance(start, datetime) and isinstance(end, datetime) and start > end:
         raise InvalidRequest(
@@ -268,19 +273,17 @@ _DURATION = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86
 _SIZE = {"": 1, "b": 1, "k": 1024, "kb": 1024, "m": 1024**2, "mb": 1024**2, "g": 1024**3}
 
 
-class _Said:
+class Said:
     """Values by the kind they should be of."""
 
     def __init__(self, said: Mapping[str, str]) -> None:
         self._said = said
 
     def truth(self, name: str, default: bool = False) -> bool:
-        text = self._said.get(name.lower())
-        if text is None:
-            return default
-        if text.lower() not in ("true", "false"):
+        text = self._said.get(name.lower(), str(default)).lower()
+        if text not in ("true", "false"):
             raise InvalidRequest(f"{name} is true or false, not {text!r}")
-        return text.lower() == "true"
+        return text == "true"
 
     def count(self, name: str) -> int | None:
         text = self._said.get(name.lower())

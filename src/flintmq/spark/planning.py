@@ -61,26 +61,26 @@ def offsets_at(
     if isinstance(place, datetime):
         timed = at_time(place)
         known = {name: timed.get(name, parts) for name, parts in known.items()}
-        return {(name, part.partition): part.at for name, part in _each(known)}
+        return {(name, part.partition): part.at for name, part in each(known)}
     if isinstance(place, dict):
         _check_named(place, known, what)
         return {
             (name, part.partition): _offset(place[name][part.partition], part, what)
-            for name, part in _each(known)
+            for name, part in each(known)
         }
     ends = place == "latest"
     return {
         (name, part.partition): part.next_offset if ends else part.first_offset
-        for name, part in _each(known)
+        for name, part in each(known)
     }
 
 
-def _each(known: Extents) -> list[tuple[str, Extent]]:
+def each(known: Extents) -> list[tuple[str, Extent]]:
     return [(name, part) for name, parts in known.items() for part in parts]
 
 
 def _check_named(place: Mapping[str, Mapping[int, int]], known: Extents, what: str) -> None:
-    there = {(name, part.partition) for name, part in _each(known)}
+    there = {(name, part.partition) for name, part in each(known)}
     named = {(name, number) for name, numbers in place.items() for number in numbers}
     if missing := sorted(there - named):
         topic, number = missing[0]
@@ -109,7 +109,7 @@ def _offset(wanted: int, part: Extent, what: str) -> int:
 def ranges(known: Extents, starts: Offsets, ends: Offsets) -> list[Range]:
     """What lies between."""
     found = []
-    for name, part in _each(known):
+    for name, part in each(known):
         place = (name, part.partition)
         start, end = starts[place], ends[place]
         if end > start:

@@ -9,19 +9,13 @@ A query without a group has readers without a name, which are gone with its proc
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
 
-from ..errors import (
-    Disconnected,
-    FlintError,
-    GroupNotFound,
-    PermissionDenied,
-    TopicNotFound,
-)
+from ..errors import FlintError, GroupNotFound, PermissionDenied, TopicNotFound
 from ..remote.streams import RemoteReader
 from .connecting import Line
 from .offsets import Positions, TopicPosition
-from .planning import Extents, Offsets
+from .planning import Extents, Offsets, each
 
 PINNED = ".pinned-start"
 
@@ -41,46 +35,43 @@ class Progress:
         name = self._group + PINNED
         before = {topic for topic in known if name in self._groups(topic)}
         pinned: Offsets = {}
-        for topic, parts in known.items():
-            for part in parts:
-                place = (topic, part.partition)
-                # A topic that came since the start was pinned is read from its beginning.
-                is_new = bool(before) and topic not in before
-                start = part.first_offset if is_new else starts[place]
-                pinned[place] = self._line.run(self._pin(part.topic, name, start))
+        for topic, part in each(known):
+            place = (topic, part.partition)
+            # A topic that came since the start was pinned is read from its beginning.
+            is_new = bool(before) and topic not in before
+            start = part.first_offset if is_new else starts[place]
+            pinned[place] = self._line.run(self._pin(part.topic, name, start))
         return pinned
 
     def _groups(self, topic: str) -> set[str]:
         return {group.name for group in self._line.run(self._line.broker.groups(topic))}
 
     async def _pin(self, plain: str, name: str, start: int) -> int:
-        reader = await self._line.broker.open_reader(
-            plain, name=name, start=start, filter=None, auto_create=False
-        )
+        reader = await self._reader(plain, name, start)
         try:
             return await reader.position()
         finally:
             await reader.close()
 
+    async def _reader(self, plain: str, name: str | None, at: int) -> RemoteReader:
+        return await self._line.broker.open_reader(
+            plain, name=name, start=at, filter=None, auto_create=False
+        )
+
     # --- the position
 
     def began(self, known: Extents, begun: Positions) -> None:
         """Show where the query stands, once for every partition it reads."""
-        for topic, parts in known.items():
-            position = begun.get(topic)
-            for part in parts:
-                place = (topic, part.partition)
-                if place in self._readers or position is None:
-                    continue
-                if part.partition in position.next:
-                    at = position.next[part.partition]
-                    self._readers[place] = self._line.run(self._open(part.topic, at))
-                    self._plain[place] = part.topic
+        for topic, part in each(known):
+            place, position = (topic, part.partition), begun.get(topic)
+            if place in self._readers or position is None:
+                continue
+            if (at := position.next.get(part.partition)) is not None:
+                self._readers[place] = self._line.run(self._open(part.topic, at))
+                self._plain[place] = part.topic
 
     async def _open(self, plain: str, at: int) -> RemoteReader:
-        reader = await self._line.broker.open_reader(
-            plain, name=self._group, start=at, filter=None, auto_create=False
-        )
+        reader = await self._reader(plain, self._group, at)
         await reader.seek(at)
         return reader
 
@@ -124,9 +115,7 @@ class Progress:
         for partition, at in position.next.items():
             if (plain := self._plain.get((topic, partition))) is None:
                 continue
-            pin = await self._line.broker.open_reader(
-                plain, name=name, start=at, filter=None, auto_create=False
-            )
+            pin = await self._reader(plain, name, at)
             try:
                 await pin.commit(at)
             finally:
@@ -134,10 +123,6 @@ class Progress:
 
     def close(self) -> None:
         """Leave; the group stays where it is."""
-        readers: list[Any] = list(self._readers.values())
-        self._readers.clear()
-        for reader in readers:
-            try:
-                self._line.run(reader.close())
-            except (Disconnected, FlintError):
-                continue
+        while self._readers:
+            with suppress(FlintError):
+                self._line.run(self._readers.popitem()[1].close())

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -30,14 +30,13 @@ from pyspark.sql.streaming.datasource import (
 
 from ..errors import FlintError, InvalidRequest, MessagesLost, TopicNotFound, TopicReplaced
 from ..model import Extent
-from ..patterns import matches
 from .batch_reader import RangesPartition, planned, read_partition
 from .columns import arrow_schema
 from .connecting import Line, line_to
 from .fetching import REMEDY
 from .offsets import Positions, TopicPosition, read, written
 from .options import ReadOptions
-from .planning import Extents, extents, offsets_at
+from .planning import Extents, Offsets, each, extents, offsets_at
 from .progress import Progress
 from .ranges import Range, shares
 from .telling import each_told_plainly, told_plainly
@@ -55,9 +54,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = arrow_schema(schema)
         self._begun: dict[str, Any] | None = None
-        self._heads: dict[tuple[str, int], int] = {}
+        self._heads: Offsets = {}
         self._ids: dict[str, int] = {}
-        self._frozen: dict[tuple[str, int], int] | None = None
+        self._frozen: Offsets | None = None
         self._waited_since: float | None = None
         self._progress: Progress | None = None
         self._told: Positions | None = None
@@ -164,12 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return known
 
     def _missing(self, name: str) -> FlintError:
-        options = self._options
-        if options.pattern is not None:
-            is_wanted = matches(options.pattern, name)
-        else:
-            is_wanted = name in options.topics
-        if is_wanted:
+        if self._options.wants(name):
             return TopicNotFound(
                 name, f"it was deleted under the query. {GOES_ON.format('without it')}"
             )
@@ -178,15 +172,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             + GOES_ON.format("without it")
         )
 
-    def _starts(self, begun: Positions, known: Extents) -> dict[tuple[str, int], int]:
+    def _starts(self, begun: Positions, known: Extents) -> Offsets:
         """What a query stands in goes on; what is new since begins at its beginning."""
         return {
-            (name, part.partition): _start(begun.get(name), parts[0].id, part)
-            for name, parts in known.items()
-            for part in parts
+            (name, part.partition): _start(begun.get(name), known[name][0].id, part)
+            for name, part in each(known)
         }
 
-    def _ends(self, begun: Positions, known: Extents) -> dict[tuple[str, int], int]:
+    def _ends(self, begun: Positions, known: Extents) -> Offsets:
         starts = self._starts(begun, known)
         ends = {}
         for place, start in starts.items():
@@ -196,18 +189,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends[place] = max(head, start)
         return ends
 
-    def _backlog(
-        self, begun: Positions, known: Extents, ends: Mapping[tuple[str, int], int]
-    ) -> int:
+    def _backlog(self, begun: Positions, known: Extents, ends: Offsets) -> int:
         starts = self._starts(begun, known)
         return sum(end - starts[place] for place, end in ends.items())
 
     def _wait(self, known: Extents) -> bool:
-        heads = {
-            part.topic: self._heads[name, part.partition]
-            for name, parts in known.items()
-            for part in parts
-        }
+        heads = {part.topic: self._heads[name, part.partition] for name, part in each(known)}
         if not heads:
             time.sleep(POLL_SECONDS)
             return True
@@ -227,9 +214,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self,
         begun: Positions,
         known: Extents,
-        ends: dict[tuple[str, int], int],
+        ends: Offsets,
         limit: ReadLimit,
-    ) -> dict[tuple[str, int], int]:
+    ) -> Offsets:
         if isinstance(limit, ReadAllAvailable):
             return ends
         starts = self._starts(begun, known)
@@ -255,7 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {place: starts[place] + count for place, count in zip(places, taken, strict=True)}
 
     def _positions(
-        self, begun: Positions, known: Extents, ends: Mapping[tuple[str, int], int]
+        self, begun: Positions, known: Extents, ends: Offsets
     ) -> dict[str, TopicPosition]:
         """Positions at the end. What is new and has nothing to read yet is left out: a position
         that reads otherwise is a batch to Spark."""
@@ -383,6 +370,5 @@ def _row_sizes(known: Extents) -> dict[tuple[str, int], float]:
     """What a message of each partition takes on average."""
     return {
         (name, part.partition): part.byte_count / max(1, part.next_offset - part.first_offset)
-        for name, parts in known.items()
-        for part in parts
+        for name, part in each(known)
     }

@@ -14,19 +14,13 @@ from ..batch import check_compression
 from ..errors import InvalidRequest
 from ..patterns import check_name
 from .connecting import Settings
-from .options import settings_of, unknown_option
+from .options import TO_THE_BROKER, Said, settings_of, unknown_option
 
 Delivery = Literal["exactly_once", "idempotent", "at_least_once"]
 DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)
 
 WRITE_OPTIONS = {
-    "servers": "`flint://host:port`, `flints://...`, or `host:port,host:port`",
-    "apiKey": "the key to come in by",
-    "apiKeyFile": "a file with the key, on every machine of the cluster",
-    "tlsCa": "a file with the certificates to trust (PEM)",
-    "tlsCert": "a file with the certificate to show (PEM)",
-    "tlsKey": "a file with its private key (PEM)",
-    "brokerTimeout": "how long a broker that went away is waited for; 60s",
+    **{one.name: "; ".join(filter(None, (one.meaning, one.default))) for one in TO_THE_BROKER},
     "topic": "where all rows go; wins over a column `topic`",
     "delivery": "`exactly_once` (the default), `idempotent` or `at_least_once`",
     "compression": "of the record batches: `none` (the default), `lz4` or `zstd`",
@@ -67,9 +61,6 @@ def write_options(given: Mapping[str, str], *, streams: bool) -> WriteOptions:
         raise InvalidRequest(f"delivery is one of {', '.join(DELIVERIES)}; not {delivery!r}")
     compression = said.get("compression", "none").lower()
     check_compression(compression)
-    auto_create = said.get("autocreate", "true").lower()
-    if auto_create not in ("true", "false"):
-        raise InvalidRequest(f"autoCreate is true or false, not {auto_create!r}")
     topic = said.get("topic")
     if topic is not None:
         check_name(topic.partition("/")[0])
@@ -79,7 +70,7 @@ def write_options(given: Mapping[str, str], *, streams: bool) -> WriteOptions:
         topic=topic,
         delivery=delivery,
         compression=compression,
-        auto_create=auto_create == "true",
+        auto_create=Said(said).truth("autoCreate", True),
         transaction=transaction,
         version=version,
     )

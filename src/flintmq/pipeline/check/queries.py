@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ...errors import FlintError, InvalidRequest
-from ...spark.columns import HEADERS, SCHEMA
 from ...spark.failures import plain, told_of_step
 from ...spark.session import checked_pyspark, session
 from ..define import loading as named
 from ..define.definition import Pipeline, Place, Sink, Source, Step, Watermark
 from ..define.flows import flows_of
 from ..define.problems import PipelineInvalid, Problem, in_order, meant
+from ..define.schemas import own_columns
 from ..define.sql_names import tables_read
 from .parts import place_in, place_in_sql
 from .sinks import missing_columns
@@ -134,7 +134,9 @@ class _SqlCheck:
         elif source.files is not None:
             return None
         known = {field.name for field in fields}
-        fields += [field for field in _own_fields(source) if field.name not in known]
+        if own := own_columns(source):
+            more = types.StructType.fromDDL(own).fields
+            fields += [field for field in more if field.name not in known]
         schema = types.StructType(fields)
         if source.is_static:
             return self._spark.read.schema(schema).parquet(self._empty)
@@ -213,29 +215,6 @@ class _Wrong(Exception):
     def __init__(self, place: Place, text: str, remedy: str = "") -> None:
         super().__init__(text)
         self.problem = Problem(place, text, remedy)
-
-
-def _own_fields(source: Source) -> list[Any]:
-    """What its rows have beside the fields of the schema, as fields of Spark."""
-    from pyspark.sql import types
-
-    if source.files is not None:
-        is_decoded = source.file_format != "parquet"
-        return list(types.StructType.fromDDL("_file string")) if is_decoded else []
-    has_headers = any(
-        name.lower() == "includeheaders" and value.lower() == "true"
-        for name, value in source.options.items()
-    )
-    fields = list(types.StructType.fromDDL(f"{SCHEMA}, {HEADERS}" if has_headers else SCHEMA))
-    if source.schema is None:
-        return fields
-    return [
-        types.StructField(
-            f"_{field.name}", types.StringType() if field.name == "key" else field.dataType
-        )
-        for field in fields
-        if field.name != "value"
-    ]
 
 
 def _watermarked(frame: DataFrame, thing: Source | Step, watermark: Watermark) -> DataFrame:

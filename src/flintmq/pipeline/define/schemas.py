@@ -54,19 +54,22 @@ def columns_of(schema: str) -> list[Column]:
 
 def columns_of_source(source: Source) -> dict[str, str] | None:
     """Its columns and their types, where they are known without a look at the data."""
+    if source.files is not None and source.schema is None:
+        return None
+    texts = (own_columns(source), source.schema or "")
+    return {name: kind for text in texts if text for name, kind in columns_of(text)}
+
+
+def own_columns(source: Source) -> str:
+    """What its rows have beside the fields of its schema, written as one."""
     if source.files is not None:
-        if source.schema is None:
-            return None
-        own = {} if source.file_format == "parquet" else {"_file": "string"}
-    else:
-        has_headers = source.options.get("includeHeaders", "").lower() == "true"
-        own = dict(columns_of(f"{SCHEMA}, {HEADERS}" if has_headers else SCHEMA))
-        if source.schema is None:
-            return own
-        own = {f"_{name}": kind for name, kind in own.items() if name != "value"} | {
-            "_key": "string"
-        }
-    return {**own, **dict(columns_of(source.schema))}
+        return "" if source.file_format == "parquet" else "_file string"
+    options = {name.lower(): value.lower() for name, value in source.options.items()}
+    whole = f"{SCHEMA}, {HEADERS}" if options.get("includeheaders") == "true" else SCHEMA
+    if source.schema is None:
+        return whole
+    own = {part.split()[0]: part.strip() for part in _parts(whole)} | {"key": "key string"}
+    return ", ".join(f"_{part}" for name, part in own.items() if name != "value")
 
 
 def has(columns: Mapping[str, str], name: str) -> bool:

@@ -25,7 +25,7 @@ from ..define.graph import is_stream, reaches
 from ..define.problems import PipelineInvalid, Problem, in_order
 from ..define.schemas import columns_of
 from ..define.sql_names import as_streams
-from ..run.frames import SOURCE_HEADER, WHY_HEADER, has_scheme, path_of
+from ..run.frames import SOURCE_HEADER, WHY_HEADER, has_scheme, path_of, reading_options
 from .text import call, docstring, text_of
 
 if TYPE_CHECKING:
@@ -246,19 +246,9 @@ def _source(pipeline: Pipeline, source: Source) -> str:
 
 
 def _messages(pipeline: Pipeline, source: Source) -> str:
-    options: dict[str, str] = {"servers": source.servers or pipeline.servers or ""}
-    if source.pattern is not None:
-        options["subscribePattern"] = source.pattern
-    else:
-        options["subscribe"] = ",".join(source.topics)
-    if source.start not in ("earliest", "latest"):
-        options["startingTimestamp"] = source.start
-    else:
-        options["startingOffsets"] = source.start
+    options = {"servers": source.servers or pipeline.servers or "", **reading_options(source)}
     if not source.is_static and source.start != "earliest":
         options["group"] = f"pipeline.{pipeline.name}.exported.{source.name}"
-    if source.max_per_batch is not None:
-        options["maxOffsetsPerTrigger"] = str(source.max_per_batch)
     options |= source.options
     return call(_reader(source) + '.format("flintmq").options', options) + ".load()"
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InvalidRequest
 from .frames import has_scheme, path_of
+from .landing import replacing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,14 +65,8 @@ class _Local:
             return None
 
     def write(self, name: str, text: str) -> None:
-        """All of it or nothing, also where the machine stops in between."""
-        self._path.mkdir(parents=True, exist_ok=True)
-        new = self._path / f".{name}.new"
-        with new.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path / name)
+        with replacing(self._path / name) as file:
+            file.write(text.encode())
 
     def names(self, name: str = "") -> list[str]:
         try:

@@ -24,12 +24,12 @@ from ...spark.columns import HEADERS, SCHEMA
 from ...spark.connecting import line_to
 from ...spark.decoding import from_value
 from ...spark.failures import told_of_step
-from ...spark.options import read_options
+from ...spark.options import ReadOptions, read_options
 from ...spark.planning import extents
 from ..check.parts import place_in
 from ..check.queries import place_of_error
 from ..define import loading as named
-from ..define.definition import Pipeline, Source, Step, Watermark
+from ..define.definition import Pipeline, Sink, Source, Step, Watermark
 from ..define.flows import Flow
 
 if TYPE_CHECKING:
@@ -205,18 +205,40 @@ def source_options(
     pipeline: Pipeline, source: Source, access: Access, group: str
 ) -> dict[str, str]:
     """What the data source is told of a source of topics that is read as a stream."""
-    servers = source.servers or pipeline.servers
+    to_broker = broker_options(pipeline, source, access)
+    return {**to_broker, "group": group, **reading_options(source)}
+
+
+def streams_of(pipeline: Pipeline, flow: Flow, access: Access) -> Iterator[tuple[str, ReadOptions]]:
+    """The topics that a flow reads as streams, by source."""
+    for name in flow.sources:
+        source = pipeline.sources[name]
+        if source.files is None:
+            options = source_options(pipeline, source, access, flow.group(name))
+            yield name, read_options(options, streams=True)
+
+
+def broker_options(pipeline: Pipeline, thing: Source | Sink, access: Access) -> dict[str, str]:
+    """Where its broker is, and what lets us in; and what else the file says.
+
+    What lets us in goes to the pipeline's own broker, and to no other that a file may name.
+    """
+    servers = thing.servers or pipeline.servers
     if servers is None:
         raise InvalidRequest(
-            f"{source.place}: source {source.name!r} has no broker: say servers = "
-            "'flint://host:7600' in the pipeline, or --server"
+            f"{thing.place}: {type(thing).__name__.lower()} {thing.name!r} has no broker: say "
+            "servers = 'flint://host:7600' in the pipeline, or --server"
         )
-    options = {
+    return {
         "servers": servers,
-        **access_to(servers, pipeline, access),
-        **{k: v for k, v in source.options.items() if k.lower() != "avro_schema"},
-        "group": group,
+        **(access if servers == pipeline.servers else {}),
+        **{k: v for k, v in thing.options.items() if k.lower() != "avro_schema"},
     }
+
+
+def reading_options(source: Source) -> dict[str, str]:
+    """Which options of the data source the keys of a source of topics stand for."""
+    options = {}
     if source.pattern is not None:
         options["subscribePattern"] = source.pattern
     else:
@@ -251,11 +273,6 @@ def columns_needed(pipeline: Pipeline, flow: Flow, source: Source) -> list[str]:
     return [
         column for column in columns if (name := column.split()[0]) in always or f"_{name}" in asked
     ]
-
-
-def access_to(servers: str, pipeline: Pipeline, access: Access) -> Access:
-    """What lets us in goes to the pipeline's own broker, and to no other that a file may name."""
-    return access if servers == pipeline.servers else {}
 
 
 def _has_bad_rows(source: Source) -> bool:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from ...errors import FlintError
 from ...spark.connecting import Line
 from ...spark.offsets import Positions
-from ...spark.options import ReadOptions, read_options
+from ...spark.options import ReadOptions
 from ...spark.planning import extents
 from ..define.definition import Pipeline
 from ..define.flows import Flow
-from .frames import Access, source_options
+from .frames import Access, streams_of
 
 PATIENCE_SECONDS = 1.0
 """Longer than that nobody waits to learn a figure; the micro-batches go on meanwhile."""
@@ -26,12 +26,7 @@ class Lag:
     """Of one flow. Its connections are made when it is first asked."""
 
     def __init__(self, pipeline: Pipeline, flow: Flow, access: Access) -> None:
-        streams = [pipeline.sources[name] for name in flow.sources]
-        self._options = [
-            read_options(source_options(pipeline, one, access, flow.group(one.name)), streams=True)
-            for one in streams
-            if one.files is None
-        ]
+        self._options = [options for _, options in streams_of(pipeline, flow, access)]
         self._lines: dict[int, Line] = {}
 
     def behind(self, standing: Sequence[Positions]) -> int | None:

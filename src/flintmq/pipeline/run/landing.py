@@ -16,10 +16,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from ...errors import InvalidRequest
@@ -116,17 +117,24 @@ class Landing:
         self._write(Change(facts=change.facts))
 
     def _write(self, change: Change) -> None:
-        self._written.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(
             {"moves": change.moves, "drops": change.drops, "facts": dict(change.facts)}
         )
-        new = self._written.with_suffix(".new")
-        with new.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self._written)
+        with replacing(self._written) as file:
+            file.write(text.encode())
         _sync(self._written.parent)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that is written anew: all of it or nothing, also where the machine stops between."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    with new.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
 
 
 def files_below(directory: Path, suffix: str) -> list[Path]:

@@ -10,23 +10,21 @@ its rows take: `max_per_batch` of the source keeps it short, and with it the wai
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...batch.from_arrow import from_arrow
 from ...errors import InvalidRequest
 from ...spark.connecting import Line, line_to
-from ...spark.deliveries import STEP, WINDOW_ROWS
+from ...spark.deliveries import Numbered
 from ...spark.spreading import Spreader
 from ...spark.write_columns import check_columns, rows_of
 from ...spark.write_options import WriteOptions, write_options
 from ...spark.writing import Topics
 from ..define.definition import BatchFunction
 from .archiving import QUERY
-from .landing import local_directory
+from .landing import local_directory, replacing
 
 if TYPE_CHECKING:
     import pyarrow
@@ -143,36 +141,23 @@ class Sender:
     """Sends the cuts of one micro-batch, in order, each under its numbers."""
 
     def __init__(self, line: Line, options: WriteOptions, query: str, number: int) -> None:
-        self._line, self._options = line, options
-        self._producer, self._first = f"spark/{query}/paced", number * STEP
+        self._line = line
         topics = Topics(line, auto_create=options.auto_create)
         self._spreader = Spreader(options.topic, topics.partitions_of)
-        self._rows: dict[str, int] = {}
+        self._numbered = Numbered(
+            line,
+            f"spark/{query}/paced",
+            number,
+            compression=options.compression,
+            auto_create=options.auto_create,
+        )
 
     def send(self, cut: pyarrow.RecordBatch) -> bool:
         """Whether the broker had all of it already."""
-        receipts = []
-        rows = rows_of(cut, cut.schema.names)
-        for topic, some in self._spreader.spread(rows):
-            at = self._rows.get(topic, 0)
-            self._rows[topic] = at + some.num_rows
-            batch = from_arrow(
-                some,
-                compression=self._options.compression,
-                producer=f"{self._producer}/{at // WINDOW_ROWS}",
-                base_sequence=self._first + at,
-            )
-            receipts.append(
-                self._line.run(
-                    self._line.broker.publish(
-                        topic,
-                        batch,
-                        qos=1,
-                        auto_create=self._options.auto_create,
-                        timeout=self._options.settings.patience,
-                    )
-                )
-            )
+        receipts = [
+            self._line.run(self._numbered.published(topic, some))
+            for topic, some in self._spreader.spread(rows_of(cut, cut.schema.names))
+        ]
         return all(receipt.duplicate for receipt in receipts)
 
 
@@ -211,14 +196,8 @@ def _write_down(table: pyarrow.Table, schedule: Schedule, path: Path) -> None:
 
     cuts = schedule.cuts(table.column(AT).to_pylist())
     table = table.append_column(CUT, pa.array(cuts, pa.int64()))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(".new")
-    with new.open("wb") as file:
-        with pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table.combine_chunks())
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
+    with replacing(path) as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
 
 
 def _cuts_of(path: Path) -> Iterator[tuple[pyarrow.RecordBatch, float | None]]:

@@ -23,7 +23,7 @@ from ..define import loading as named
 from ..define.definition import Pipeline, Sink
 from ..define.flows import Flow
 from .archiving import ArchiveFormat, into_directory
-from .frames import Access, access_to
+from .frames import Access, broker_options
 from .pacing import into_topic_paced
 from .stopping import Gate
 
@@ -104,20 +104,9 @@ class Writing:
         return self._each_batch(messages, write)
 
     def _options(self) -> dict[str, str]:
-        sink = self._sink
-        servers = sink.servers or self._pipeline.servers
-        if servers is None:
-            raise InvalidRequest(
-                f"{sink.place}: sink {sink.name!r} has no broker: say servers = "
-                "'flint://host:7600' in the pipeline, or --server"
-            )
-        assert sink.topic is not None
-        return {
-            "servers": servers,
-            "topic": sink.topic,
-            **access_to(servers, self._pipeline, self._access),
-            **{k: v for k, v in sink.options.items() if k.lower() != "avro_schema"},
-        }
+        assert self._sink.topic is not None
+        to_broker = broker_options(self._pipeline, self._sink, self._access)
+        return {"topic": self._sink.topic, **to_broker}
 
     # --- files
 

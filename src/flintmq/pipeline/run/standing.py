@@ -8,42 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...patterns import matches
 from ...spark.connecting import Line
 from ...spark.offsets import Positions, TopicPosition
-from ...spark.options import ReadOptions, read_options
+from ...spark.options import ReadOptions
 from ...spark.planning import extents
 from ...spark.progress import Progress
 from ..define.definition import Pipeline
 from ..define.flows import Flow
-from .frames import Access, source_options
+from .frames import Access, streams_of
 
 
 def tell_the_broker(
     pipeline: Pipeline, flow: Flow, access: Access, standing: Sequence[Positions]
 ) -> None:
     """`standing` is where each of its streams of topics is, in no order that anybody knows."""
-    for name in flow.sources:
-        source = pipeline.sources[name]
-        if source.files is not None:
-            continue
-        options = read_options(
-            source_options(pipeline, source, access, flow.group(name)), streams=True
-        )
+    for name, options in streams_of(pipeline, flow, access):
         ended = {
             topic: position
             for positions in standing
             for topic, position in positions.items()
-            if _reads(options, topic)
+            if options.wants(topic)
         }
         if ended:
             _tell(options, flow.group(name), ended)
-
-
-def _reads(options: ReadOptions, topic: str) -> bool:
-    if options.pattern is not None:
-        return matches(options.pattern, topic)
-    return topic in options.topics
 
 
 def _tell(options: ReadOptions, group: str, ended: dict[str, TopicPosition]) -> None:
