@@ -8,7 +8,7 @@ import pytest
 
 import flintmq
 from flintmq.engine.host import Host
-from flintmq.spark.directory import Directory
+from flintmq.spark.directory import SegmentDirectory
 from flintmq.spark.ranges import Range
 from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.storage.inspect import messages
@@ -52,7 +52,7 @@ async def _seen(mq: flintmq.Client) -> list[bytes]:
 
 
 def _in_files(directory: Path) -> list[bytes]:
-    files = Directory(str(directory))
+    files = SegmentDirectory(str(directory))
     stored = files.stored()[LETTERS]
     one = Range(LETTERS, 0, LETTERS, stored.id, stored.first_offset, stored.next_offset)
     pieces = list(files.batches(one))

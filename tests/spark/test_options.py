@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flintmq.errors import InvalidRequest
-from flintmq.spark.connecting import Settings
+from flintmq.spark.connecting import BrokerSettings
 from flintmq.spark.options import OPTIONS, ReadOptions, read_options
 
 DOCS = Path(__file__).parents[2] / "docs" / "spark.md"
@@ -133,10 +133,10 @@ def test_an_end_before_the_start_is_a_slip_that_is_said() -> None:
 
 
 def test_servers_are_a_url_or_hosts() -> None:
-    assert Settings("a:1, b:2").url == "flint://a:1,b:2"
-    assert Settings("flints://a:1").url == "flints://a:1"
+    assert BrokerSettings("a:1, b:2").url == "flint://a:1,b:2"
+    assert BrokerSettings("flints://a:1").url == "flints://a:1"
     with pytest.raises(InvalidRequest, match="not http://"):
-        _ = Settings("http://a:1").url
+        _ = BrokerSettings("http://a:1").url
     with pytest.raises(InvalidRequest, match="say where the broker is"):
         read_options({"subscribe": "orders"}, streams=False)
 

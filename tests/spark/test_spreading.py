@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import flintmq
 from flintmq.batch import BatchBuilder
 from flintmq.client.routing import Router
-from flintmq.spark.gathering import Gatherer
+from flintmq.spark.gathering import RowGatherer
 from flintmq.spark.spreading import Spreader
-from flintmq.spark.write_columns import Rows
+from flintmq.spark.write_columns import TaskRows
 
 pa = pytest.importorskip("pyarrow")
 
@@ -24,19 +24,19 @@ def rows(
     values: list[bytes] | None = None,
     topics: list[str | None] | None = None,
     partitions: list[int | None] | None = None,
-) -> Rows:
+) -> TaskRows:
     count = len(keys or topics or partitions or values or [])
     columns = {"value": pa.array(values or [b"%d" % row for row in range(count)], pa.binary())}
     if keys is not None:
         columns["key"] = pa.array(keys, pa.binary())
-    return Rows(
+    return TaskRows(
         pa.RecordBatch.from_arrays(list(columns.values()), list(columns)),
         None if topics is None else pa.array(topics, pa.string()),
         None if partitions is None else pa.array(partitions, pa.int64()),
     )
 
 
-def spread(spreader: Spreader, given: Rows) -> dict[str, list[bytes]]:
+def spread(spreader: Spreader, given: TaskRows) -> dict[str, list[bytes]]:
     return {name: part.column("value").to_pylist() for name, part in spreader.spread(given)}
 
 
@@ -100,7 +100,7 @@ def test_a_row_without_a_topic_is_refused() -> None:
         spread(Spreader(None, lambda _: None), rows(topics=["a", None]))
 
 
-def gathered(gatherer: Gatherer, topic: str, *batches: Any) -> list[tuple[str, int]]:
+def gathered(gatherer: RowGatherer, topic: str, *batches: Any) -> list[tuple[str, int]]:
     return [
         (name, cut.num_rows)
         for batch in batches
@@ -113,7 +113,7 @@ def column(*values: bytes) -> Any:
 
 
 def test_few_rows_wait_for_more() -> None:
-    gatherer = Gatherer(rows_max=5)
+    gatherer = RowGatherer(rows_max=5)
 
     assert gathered(gatherer, "a", column(b"1", b"2"), column(b"3")) == []
     assert gathered(gatherer, "b", column(b"x")) == []
@@ -125,7 +125,7 @@ def test_few_rows_wait_for_more() -> None:
 
 
 def test_many_rows_are_cut_evenly() -> None:
-    assert gathered(Gatherer(rows_max=4), "a", column(*[b""] * 10)) == [
+    assert gathered(RowGatherer(rows_max=4), "a", column(*[b""] * 10)) == [
         ("a", 4),
         ("a", 4),
         ("a", 2),
@@ -133,14 +133,14 @@ def test_many_rows_are_cut_evenly() -> None:
 
 
 def test_large_rows_are_cut_by_their_size() -> None:
-    cuts = gathered(Gatherer(bytes_max=1000), "a", column(*[bytes(300)] * 10))
+    cuts = gathered(RowGatherer(bytes_max=1000), "a", column(*[bytes(300)] * 10))
 
     assert len(cuts) == 4
     assert sum(count for _, count in cuts) == 10
 
 
 def test_large_rows_behind_many_small_ones_do_not_end_up_in_one_batch() -> None:
-    gatherer = Gatherer(rows_max=2_500, bytes_max=1_000)
+    gatherer = RowGatherer(rows_max=2_500, bytes_max=1_000)
     rows = pa.record_batch({"value": [b"x"] * 90 + [bytes(600)] * 10})
 
     cuts = [cut for _, cut in [*gatherer.add("orders", rows), *gatherer.rest()]]
@@ -151,7 +151,7 @@ def test_large_rows_behind_many_small_ones_do_not_end_up_in_one_batch() -> None:
 
 def test_rows_with_and_without_hashes_of_keys_are_joined() -> None:
     with_hashes = column(b"1").append_column("key_hash", pa.array([7], pa.uint32()))
-    gatherer = Gatherer()
+    gatherer = RowGatherer()
     assert gathered(gatherer, "a", with_hashes, column(b"2")) == []
 
     ((_, joined),) = gatherer.rest()

@@ -11,15 +11,15 @@ import pytest
 
 import flintmq
 from flintmq.spark import deliveries
-from flintmq.spark.connecting import Line, Settings, close_lines, line_to
-from flintmq.spark.write_options import Delivery, WriteOptions
-from flintmq.spark.writing import Job, Written, write_rows
+from flintmq.spark.connecting import BrokerLine, BrokerSettings, close_lines, line_to
+from flintmq.spark.write_options import DeliveryMode, WriteOptions
+from flintmq.spark.writing import TaskWritten, WriteJob, write_rows
 
 from .brokers import ThreadedBroker
 
 pa = pytest.importorskip("pyarrow")
 
-JOB = Job("spark/query", 3)
+JOB = WriteJob("spark/query", 3)
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def broker(tmp_path: Path) -> Iterator[ThreadedBroker]:
 
 
 @pytest.fixture
-def line(broker: ThreadedBroker) -> Line:
-    return line_to(Settings(servers=broker.url))
+def line(broker: ThreadedBroker) -> BrokerLine:
+    return line_to(BrokerSettings(servers=broker.url))
 
 
 def batch(*values: bytes) -> Any:
@@ -42,15 +42,17 @@ def batch(*values: bytes) -> Any:
 def write(
     broker: ThreadedBroker,
     *batches: Any,
-    job: Job = JOB,
+    job: WriteJob = JOB,
     partition: int = 0,
-    delivery: Delivery = "exactly_once",
-) -> Written:
-    options = WriteOptions(settings=Settings(servers=broker.url), topic="out", delivery=delivery)
+    delivery: DeliveryMode = "exactly_once",
+) -> TaskWritten:
+    options = WriteOptions(
+        settings=BrokerSettings(servers=broker.url), topic="out", delivery=delivery
+    )
     return write_rows(options, ["value"], job, partition, iter(batches))
 
 
-def commit(line: Line, *written: Written) -> None:
+def commit(line: BrokerLine, *written: TaskWritten) -> None:
     pieces = [piece for task in written for piece in task.pieces]
     line.run(line.broker.commit(written[0].job.name, written[0].job.number, pieces))
 
@@ -64,7 +66,7 @@ def there(broker: ThreadedBroker) -> list[bytes]:
 
 
 def test_nothing_is_seen_before_the_commit_and_everything_after_it(
-    broker: ThreadedBroker, line: Line
+    broker: ThreadedBroker, line: BrokerLine
 ) -> None:
     one = write(broker, batch(b"a"), batch(b"b"), partition=0)
     two = write(broker, batch(b"c"), partition=1)
@@ -75,7 +77,7 @@ def test_nothing_is_seen_before_the_commit_and_everything_after_it(
     assert there(broker) == [b"a", b"b", b"c"]
 
 
-def test_of_two_attempts_at_a_task_one_counts(broker: ThreadedBroker, line: Line) -> None:
+def test_of_two_attempts_at_a_task_one_counts(broker: ThreadedBroker, line: BrokerLine) -> None:
     write(broker, batch(b"a", b"b"))
     winner = write(broker, batch(b"b", b"a"))
 
@@ -85,7 +87,7 @@ def test_of_two_attempts_at_a_task_one_counts(broker: ThreadedBroker, line: Line
 
 
 def test_an_attempt_that_comes_after_the_commit_changes_nothing(
-    broker: ThreadedBroker, line: Line
+    broker: ThreadedBroker, line: BrokerLine
 ) -> None:
     winner = write(broker, batch(b"a"))
     commit(line, winner)
@@ -101,33 +103,33 @@ def test_a_checkpoint_that_was_set_back_is_an_error_and_not_taken_for_a_repetiti
     broker: ThreadedBroker,
 ) -> None:
     pytest.importorskip("pyspark")
-    from flintmq.spark.writer import Done, commit_all
+    from flintmq.spark.writer import TaskDone, commit_all
 
-    options = WriteOptions(settings=Settings(servers=broker.url), topic="out")
-    commit_all(options, [Done(write(broker, batch(b"a"))), None])
-    commit_all(options, [Done(write(broker, batch(b"a")))])
-    older = Done(write(broker, batch(b"b"), job=Job(JOB.name, JOB.number - 1)))
+    options = WriteOptions(settings=BrokerSettings(servers=broker.url), topic="out")
+    commit_all(options, [TaskDone(write(broker, batch(b"a"))), None])
+    commit_all(options, [TaskDone(write(broker, batch(b"a")))])
+    older = TaskDone(write(broker, batch(b"b"), job=WriteJob(JOB.name, JOB.number - 1)))
 
     with pytest.raises(flintmq.InvalidRequest, match="checkpoint was set back"):
         commit_all(options, [older])
-    commit_all(options, [Done(write(broker, job=Job(JOB.name, JOB.number - 1)))])
+    commit_all(options, [TaskDone(write(broker, job=WriteJob(JOB.name, JOB.number - 1)))])
 
     assert there(broker) == [b"a"]
 
 
 def test_a_micro_batch_is_given_up_although_some_of_its_tasks_said_nothing(
-    broker: ThreadedBroker, line: Line
+    broker: ThreadedBroker, line: BrokerLine
 ) -> None:
     pytest.importorskip("pyspark")
     from flintmq.spark.stream_writer import StreamWriter
-    from flintmq.spark.writer import Done
+    from flintmq.spark.writer import TaskDone
 
-    options = WriteOptions(settings=Settings(servers=broker.url), topic="out")
+    options = WriteOptions(settings=BrokerSettings(servers=broker.url), topic="out")
     writer = StreamWriter(options, ["value"])
     written = write(broker, batch(b"a"))
 
     writer.abort([None, None], JOB.number)
-    writer.abort([None, Done(written), None], JOB.number)
+    writer.abort([None, TaskDone(written), None], JOB.number)
 
     with pytest.raises(flintmq.FlintError, match="staged"):
         commit(line, written)
@@ -135,7 +137,7 @@ def test_a_micro_batch_is_given_up_although_some_of_its_tasks_said_nothing(
 
 
 def test_giving_up_does_not_take_back_what_was_committed(
-    broker: ThreadedBroker, line: Line
+    broker: ThreadedBroker, line: BrokerLine
 ) -> None:
     written = write(broker, batch(b"a"))
     commit(line, written)
@@ -146,7 +148,7 @@ def test_giving_up_does_not_take_back_what_was_committed(
 
 
 def test_what_was_given_up_cannot_be_committed_and_can_be_written_again(
-    broker: ThreadedBroker, line: Line
+    broker: ThreadedBroker, line: BrokerLine
 ) -> None:
     given_up = write(broker, batch(b"a"))
     line.run(line.broker.abort(JOB.name, JOB.number))
@@ -164,7 +166,7 @@ def failing(*batches: Any) -> Iterator[Any]:
 
 
 def test_a_task_that_fails_half_way_leaves_nothing_that_is_seen(
-    broker: ThreadedBroker, line: Line, monkeypatch: pytest.MonkeyPatch
+    broker: ThreadedBroker, line: BrokerLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliveries, "PIECE_BYTES", 1)
     rows = batch(*[b"a"] * 3_000)
@@ -177,7 +179,7 @@ def test_a_task_that_fails_half_way_leaves_nothing_that_is_seen(
 
 
 def test_large_writes_are_laid_ready_in_pieces_and_keep_their_order(
-    broker: ThreadedBroker, line: Line
+    broker: ThreadedBroker, line: BrokerLine
 ) -> None:
     values = [b"%06d" % number + bytes(500) for number in range(20_000)]
     rows = [batch(*values[start : start + 5_000]) for start in range(0, 20_000, 5_000)]
@@ -190,7 +192,7 @@ def test_large_writes_are_laid_ready_in_pieces_and_keep_their_order(
 
 
 def test_laid_ready_before_the_broker_went_away_it_is_there_to_commit(
-    broker: ThreadedBroker, line: Line
+    broker: ThreadedBroker, line: BrokerLine
 ) -> None:
     written = write(broker, batch(b"a"))
     broker.stop()
@@ -202,7 +204,7 @@ def test_laid_ready_before_the_broker_went_away_it_is_there_to_commit(
 
 
 def test_idempotent_rows_are_there_once_however_often_their_task_runs(
-    broker: ThreadedBroker, line: Line, monkeypatch: pytest.MonkeyPatch
+    broker: ThreadedBroker, line: BrokerLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliveries, "WINDOW_ROWS", 4_000)
     rows = [batch(*[b"%d" % row for row in range(start, start + 6_000)]) for start in (0, 6_000)]
@@ -216,16 +218,18 @@ def test_idempotent_rows_are_there_once_however_often_their_task_runs(
 
 
 def test_the_next_micro_batch_and_another_task_are_others(
-    broker: ThreadedBroker, line: Line
+    broker: ThreadedBroker, line: BrokerLine
 ) -> None:
     write(broker, batch(b"a"), delivery="idempotent")
     write(broker, batch(b"a"), partition=1, delivery="idempotent")
-    write(broker, batch(b"a"), job=Job(JOB.name, JOB.number + 1), delivery="idempotent")
+    write(broker, batch(b"a"), job=WriteJob(JOB.name, JOB.number + 1), delivery="idempotent")
 
     assert there(broker) == [b"a"] * 3
 
 
-def test_at_least_once_writes_as_often_as_the_task_runs(broker: ThreadedBroker, line: Line) -> None:
+def test_at_least_once_writes_as_often_as_the_task_runs(
+    broker: ThreadedBroker, line: BrokerLine
+) -> None:
     for _ in range(2):
         write(broker, batch(b"a"), delivery="at_least_once")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import MissingExtra, SparkUnavailable
-from ..pipeline.define.problems import PipelineInvalid, Problem
+from ..pipeline.define.problems import Defect, PipelineInvalid
 from .look import said, say
 from .pipeline_shared import as_json, file_argument, read, set_option, tell
 from .shared import output_option, print_json
@@ -56,7 +56,7 @@ def command(file: Path, settings: tuple[str, ...], quick: bool, output: str) -> 
     return 1 if problems else 0
 
 
-def _more_problems(pipeline: Pipeline, quick: bool) -> tuple[list[Problem], str]:
+def _more_problems(pipeline: Pipeline, quick: bool) -> tuple[list[Defect], str]:
     """Problems that the functions' files and Spark report; and why Spark was not used."""
     from ..pipeline.check.functions import check_functions
     from ..pipeline.check.queries import check_sql, quiet_session

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ..pipeline.define.problems import PipelineInvalid, Problem
+from ..pipeline.define.problems import Defect, PipelineInvalid
 from .connecting import Target, target_of
 from .shared import print_json
 
@@ -45,7 +45,7 @@ def read(file: Path, settings: Sequence[str]) -> Pipeline:
     return checked(read_pipeline(file, given(settings)))
 
 
-def tell(problems: Sequence[Problem]) -> None:
+def tell(problems: Sequence[Defect]) -> None:
     """One line per problem."""
     for problem in problems:
         click.echo(f"flintmq: {problem}", err=True)
@@ -60,7 +60,7 @@ def refuse(error: PipelineInvalid, file: Path, output: str) -> int:
     return 1
 
 
-def as_json(problem: Problem) -> dict[str, Any]:
+def as_json(problem: Defect) -> dict[str, Any]:
     return {
         "file": problem.place.file,
         "line": problem.place.line or None,

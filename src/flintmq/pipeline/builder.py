@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ..errors import InvalidRequest
 from ..spark.decoding import From, To
-from ..spark.session import Setting
+from ..spark.session import SparkSetting
 from .define.definition import (
     BatchFunction,
     FileFormat,
+    FilePlace,
     OutputMode,
     Pipeline,
-    Place,
     Sink,
     Source,
     Step,
@@ -32,7 +32,7 @@ from .define.definition import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .define.problems import Problem
+    from .define.problems import Defect
     from .run.running import Outcome
 
 Late = Watermark | tuple[str, str] | None
@@ -101,7 +101,7 @@ def pipeline(
     *,
     servers: str | None = None,
     checkpoint: str | None = None,
-    spark: Mapping[str, Setting] | None = None,
+    spark: Mapping[str, SparkSetting] | None = None,
 ) -> PipelineBuilder:
     """Begin a pipeline.
 
@@ -212,7 +212,7 @@ class PipelineBuilder:
 
         return checked(self.so_far)
 
-    def check(self, spark: SparkSession | None = None) -> list[Problem]:
+    def check(self, spark: SparkSession | None = None) -> list[Defect]:
         """What is wrong with it; with a session, also with its queries. Nothing runs."""
         from .check.checking import check
 
@@ -315,9 +315,9 @@ def _name_of(function: StepFunction | str) -> str:
     return getattr(function, "__name__", "step")
 
 
-def _caller() -> Place:
+def _caller() -> FilePlace:
     """The line of whoever calls the builder."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename == __file__ and frame.f_back is not None:
         frame = frame.f_back
-    return Place(frame.f_code.co_filename, frame.f_lineno)
+    return FilePlace(frame.f_code.co_filename, frame.f_lineno)

@@ -14,7 +14,7 @@ from .columns import arrow_schema
 from .connecting import line_to
 from .fetching import Fetches, arrow_batches
 from .options import ReadOptions
-from .planning import Extents, extents, offsets_at, ranges
+from .planning import TopicExtents, extents, offsets_at, ranges
 from .pushdown import Narrowing, narrowing
 from .ranges import Range, spread, tasks_wanted
 from .telling import each_told_plainly, told_plainly
@@ -75,7 +75,7 @@ class BatchReader(DataSourceReader):
         line = line_to(options.settings)
         known = extents(line, options)
 
-        def at_time(time: datetime) -> Extents:
+        def at_time(time: datetime) -> TopicExtents:
             return extents(line, options, time)
 
         starts = offsets_at(options.start, known, "startingOffsets", at_time)

@@ -90,7 +90,7 @@ def _sql_name(kind: Any) -> str:
     return names.get(kind, str(kind))
 
 
-Rows = Sequence[int] | None
+RowPicks = Sequence[int] | None
 
 
 class Columns:
@@ -110,7 +110,7 @@ class Columns:
         return self.rows >= ROWS_MIN or self.bytes >= BYTES_ENOUGH
 
     def add(
-        self, batch: RecordBatch, start: int, stop: int, picks: Rows, topic: str, partition: int
+        self, batch: RecordBatch, start: int, stop: int, picks: RowPicks, topic: str, partition: int
     ) -> None:
         """Rows of a batch from `start` up to before `stop`, or the picked ones."""
         count = stop - start if picks is None else len(picks)
@@ -179,7 +179,7 @@ def _lengthen(parts: list[Any], value: Any, count: int) -> None:
         parts.append(_Same(value, count))
 
 
-def _chosen(column: Any, start: int, stop: int, picks: Rows) -> Any:
+def _chosen(column: Any, start: int, stop: int, picks: RowPicks) -> Any:
     import pyarrow as pa
 
     if picks is None:
@@ -205,7 +205,7 @@ class _Ramp:
         return pa.array(range(self.first, self.first + self.count), pa.int64())
 
 
-def _follow_on(parts: list[Any], base: int, start: int, count: int, picks: Rows) -> None:
+def _follow_on(parts: list[Any], base: int, start: int, count: int, picks: RowPicks) -> None:
     """The offsets of rows; those of batches that follow each other are one ramp."""
     import pyarrow as pa
 

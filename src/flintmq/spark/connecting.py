@@ -31,7 +31,7 @@ API_KEY = "FLINTMQ_API_KEY"
 
 
 @dataclass(frozen=True)
-class Settings:
+class BrokerSettings:
     """How to reach a broker. What is secret in it is not shown."""
 
     servers: str = ""
@@ -67,10 +67,10 @@ class Settings:
             raise InvalidRequest(f"apiKeyFile: {error}") from None
 
 
-class Line:
+class BrokerLine:
     """A connection with a loop in a thread of its own. `run` waits for what is asked of it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -86,7 +86,7 @@ class Line:
             raise
 
     @staticmethod
-    async def _made(settings: Settings, codec: Codec) -> RemoteBroker:
+    async def _made(settings: BrokerSettings, codec: Codec) -> RemoteBroker:
         url = settings.url
         broker = RemoteBroker(
             url,
@@ -126,11 +126,11 @@ class Line:
             self._loop.close()
 
 
-_lines: dict[tuple[int, Settings], Line] = {}
+_lines: dict[tuple[int, BrokerSettings], BrokerLine] = {}
 _making = threading.Lock()
 
 
-def line_to(settings: Settings, *, patient: bool = False) -> Line:
+def line_to(settings: BrokerSettings, *, patient: bool = False) -> BrokerLine:
     """The line of this process to that broker; made if there is none yet.
 
     Where nobody answers, that is said at once; a `patient` caller waits for a broker that is about
@@ -141,7 +141,7 @@ def line_to(settings: Settings, *, patient: bool = False) -> Line:
     with _making:
         while (line := _lines.get(key)) is None:
             try:
-                line = _lines[key] = Line(settings)
+                line = _lines[key] = BrokerLine(settings)
             except Disconnected:
                 if not patient or time.monotonic() >= give_up_at:
                     raise

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from ..batch import RecordBatch
 from ..batch.from_arrow import from_arrow
 from ..model import Receipt
-from .connecting import Line
+from .connecting import BrokerLine
 
 PIECE_BYTES = 4 * 1024 * 1024
 UNDER_WAY_MAX = 4
@@ -30,7 +30,7 @@ STEP = 1 << 32
 """How far the sequences of one micro-batch are from those of the next."""
 
 
-class Delivery(Protocol):
+class TaskDelivery(Protocol):
     def send(self, topic: str, rows: Any) -> None:
         """Put the rows of one record batch for a plain topic on their way."""
         ...
@@ -47,7 +47,7 @@ class Delivery(Protocol):
 class UnderWay:
     """What was sent and is not answered yet. The first failure is raised to whoever sends next."""
 
-    def __init__(self, line: Line, most: int = UNDER_WAY_MAX) -> None:
+    def __init__(self, line: BrokerLine, most: int = UNDER_WAY_MAX) -> None:
         self._line, self._most = line, most
         self._futures: deque[Future[Any]] = deque()
 
@@ -68,7 +68,7 @@ class UnderWay:
 class Staged:
     def __init__(
         self,
-        line: Line,
+        line: BrokerLine,
         writer: str,
         number: int,
         attempt: str,
@@ -115,7 +115,7 @@ class Staged:
 class Numbered:
     def __init__(
         self,
-        line: Line,
+        line: BrokerLine,
         producer: str,
         number: int,
         *,

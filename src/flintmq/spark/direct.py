@@ -15,9 +15,9 @@ from ..errors import InvalidRequest
 from ..model import Extent
 from .batch_reader import RangesPartition, planned
 from .columns import Columns, arrow_schema
-from .directory import Directory, Stored
+from .directory import SegmentDirectory, StoredTopic
 from .options import ReadOptions
-from .planning import Extents, offsets_at, ranges
+from .planning import TopicExtents, offsets_at, ranges
 from .telling import each_told_plainly, told_plainly
 from .worker import calm_the_collector
 
@@ -36,11 +36,11 @@ class DirectReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         assert options.path is not None
-        directory = Directory(options.path)
+        directory = SegmentDirectory(options.path)
         stored = directory.stored()
         known = _extents(options, stored)
 
-        def at_time(moment: datetime) -> Extents:
+        def at_time(moment: datetime) -> TopicExtents:
             time_ms = -int(-moment.timestamp() * 1000 // 1)
             return _extents(options, stored, lambda one: directory.offset_at(one, time_ms))
 
@@ -55,7 +55,7 @@ class DirectReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         calm_the_collector()
         assert self._options.path is not None
-        directory = Directory(self._options.path)
+        directory = SegmentDirectory(self._options.path)
         columns = Columns(self._schema)
         for one in partition.ranges:
             stored = directory.stored().get(one.plain)
@@ -72,9 +72,11 @@ class DirectReader(DataSourceReader):
 
 
 def _extents(
-    options: ReadOptions, stored: dict[str, Stored], at: Callable[[Stored], int] | None = None
-) -> Extents:
-    known: Extents = {}
+    options: ReadOptions,
+    stored: dict[str, StoredTopic],
+    at: Callable[[StoredTopic], int] | None = None,
+) -> TopicExtents:
+    known: TopicExtents = {}
     for one in stored.values():
         if options.wants(one.topic):
             known.setdefault(one.topic, []).append(

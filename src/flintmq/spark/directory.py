@@ -30,7 +30,7 @@ _REMEDY = (
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTopic:
     """A plain topic as its segments have it."""
 
     name: str
@@ -54,7 +54,7 @@ class Stored:
         return int(self.name.partition("/")[2] or 0)
 
 
-class Directory:
+class SegmentDirectory:
     """A data directory, or one of copied segments, looked at without touching it."""
 
     def __init__(self, path: str) -> None:
@@ -64,13 +64,13 @@ class Directory:
         self._files = LocalFileSystem(root)
         self._path = path
 
-    def stored(self) -> dict[str, Stored]:
+    def stored(self) -> dict[str, StoredTopic]:
         """The plain topics, by name."""
         manifest = read_manifest(self._files)
         if manifest is None:
             return self._without_names()
         return {
-            state.name: Stored(
+            state.name: StoredTopic(
                 state.name,
                 state.id,
                 None if state.options.ttl is None else max(1, round(state.options.ttl * 1000)),
@@ -82,7 +82,7 @@ class Directory:
             if state.options.storage == "durable"
         }
 
-    def _without_names(self) -> dict[str, Stored]:
+    def _without_names(self) -> dict[str, StoredTopic]:
         found: dict[int, list[Section]] = {}
         for name in self._segment_files():
             segment = Segment(self._files, name)
@@ -101,7 +101,7 @@ class Directory:
         stored = {}
         for id, parts in found.items():
             parts.sort(key=lambda section: (section.base, -section.next))
-            stored[str(id)] = Stored(str(id), id, None, parts[0].base, tuple(parts), [])
+            stored[str(id)] = StoredTopic(str(id), id, None, parts[0].base, tuple(parts), [])
         return stored
 
     def _segment_files(self) -> list[str]:
@@ -149,7 +149,7 @@ class Directory:
                 after = next((part.base for part in stored.sections if part.base > offset), one.end)
                 raise MessagesLost(one.plain, offset, after, after - offset, _REMEDY)
 
-    def _of(self, stored: Stored, offset: int, end: int) -> Iterator[RecordBatch]:
+    def _of(self, stored: StoredTopic, offset: int, end: int) -> Iterator[RecordBatch]:
         """Batches that follow each other, up to the end or to where one is missing."""
         for section in stored.sections:
             if section.next <= offset:
@@ -172,7 +172,7 @@ class Directory:
             finally:
                 segment.close()
 
-    def offset_at(self, stored: Stored, time_ms: int) -> int:
+    def offset_at(self, stored: StoredTopic, time_ms: int) -> int:
         """The first offset that was appended at a time or later."""
         at = bisect_left(stored.sections, time_ms, key=lambda section: section.last_time)
         if at == len(stored.sections):
@@ -197,7 +197,7 @@ def direct_bounds(path: str) -> dict[str, dict[int, tuple[int, int]]]:
     """What a direct read of this directory sees right now: by topic and partition, the first
     offset and the one behind the last. Newer messages are in the journal, and not seen."""
     bounds: dict[str, dict[int, tuple[int, int]]] = {}
-    for stored in Directory(path).stored().values():
+    for stored in SegmentDirectory(path).stored().values():
         bounds.setdefault(stored.topic, {})[stored.partition] = (
             stored.first_offset,
             max(stored.first_offset, stored.next_offset),

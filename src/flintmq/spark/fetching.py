@@ -18,7 +18,7 @@ from ..broker_api import Fetched, Filter
 from ..errors import Disconnected, FlintError, InvalidRequest, MessagesLost, OutcomeUnknown
 from ..serde.filters import compile_filter
 from .columns import Columns
-from .connecting import Line
+from .connecting import BrokerLine
 from .ranges import Range
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Fetches:
 
     def __init__(
         self,
-        line: Line,
+        line: BrokerLine,
         ranges: Sequence[Range],
         *,
         filter: str | None = None,

@@ -23,7 +23,7 @@ HELD_BYTES_MAX = 16 * 1024 * 1024
 Cut = tuple[str, "pyarrow.RecordBatch"]
 
 
-class Gatherer:
+class RowGatherer:
     def __init__(self, *, rows_max: int = ROWS_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._rows_max, self._bytes_max = rows_max, bytes_max
         self._held: dict[str, list[pyarrow.RecordBatch]] = {}

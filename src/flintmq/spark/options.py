@@ -16,7 +16,7 @@ from typing import Literal
 from ..errors import FlintError, InvalidRequest
 from ..patterns import check_name, check_pattern, matches
 from ..serde.filters import compile_filter
-from .connecting import Settings
+from .connecting import BrokerSettings
 from .offsets import LATEST, parse_offsets
 
 Way = Literal["batch", "stream", "direct"]
@@ -75,7 +75,7 @@ _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 class ReadOptions:
     """What was said, checked."""
 
-    settings: Settings = field(default_factory=Settings)
+    settings: BrokerSettings = field(default_factory=BrokerSettings)
     path: str | None = None
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -110,7 +110,7 @@ def read_options(given: Mapping[str, str], *, streams: bool) -> ReadOptions:
     said = {name.lower(): str(value) for name, value in given.items() if value is not None}
     way: Way = "stream" if streams else "direct" if "path" in said else "batch"
     _check_names(said, way)
-    says = Said(said)
+    says = OptionValues(said)
     topics = tuple(name.strip() for name in said.get("subscribe", "").split(",") if name.strip())
     pattern = said.get("subscribepattern")
     if bool(topics) == bool(pattern):
@@ -123,7 +123,7 @@ def read_options(given: Mapping[str, str], *, streams: bool) -> ReadOptions:
     if pattern:
         check_pattern(pattern)
     options = ReadOptions(
-        settings=settings_of(said) if way != "direct" else Settings(),
+        settings=settings_of(said) if way != "direct" else BrokerSettings(),
         path=said.get("path"),
         topics=tuple(dict.fromkeys(topics)),
         pattern=pattern or None,
@@ -154,10 +154,10 @@ def read_options(given: Mapping[str, str], *, streams: bool) -> ReadOptions:
     return options
 
 
-def settings_of(given: Mapping[str, str]) -> Settings:
+def settings_of(given: Mapping[str, str]) -> BrokerSettings:
     """How to reach the broker, of the options of a reader or a writer."""
     said = {name.lower(): value for name, value in given.items()}
-    says = Said(said)
+    says = OptionValues(said)
     if not said.get("servers"):
         raise InvalidRequest(
             "say where the broker is: .option('servers', 'flint://host:7600'), or host:port, "
@@ -165,7 +165,7 @@ def settings_of(given: Mapping[str, str]) -> Settings:
         )
     if "apikey" in said and "apikeyfile" in said:
         raise InvalidRequest("apiKey or apiKeyFile, not both")
-    return Settings(
+    return BrokerSettings(
         servers=said["servers"],
         api_key=said.get("apikey"),
         api_key_file=said.get("apikeyfile"),
@@ -273,7 +273,7 @@ _DURATION = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86
 _SIZE = {"": 1, "b": 1, "k": 1024, "kb": 1024, "m": 1024**2, "mb": 1024**2, "g": 1024**3}
 
 
-class Said:
+class OptionValues:
     """Values by the kind they should be of."""
 
     def __init__(self, said: Mapping[str, str]) -> None:

@@ -7,26 +7,26 @@ from datetime import datetime
 
 from ..errors import FlintError, InvalidRequest, PermissionDenied, TopicNotFound
 from ..model import Extent
-from .connecting import Line
+from .connecting import BrokerLine
 from .offsets import EARLIEST, LATEST
 from .options import ReadOptions
 from .ranges import Range
 
-Extents = dict[str, list[Extent]]
-Place = str | datetime | dict[str, dict[int, int]]
+TopicExtents = dict[str, list[Extent]]
+StartOrEnd = str | datetime | dict[str, dict[int, int]]
 Offsets = dict[tuple[str, int], int]
 """By topic and partition."""
 
 
 def extents(
-    line: Line, options: ReadOptions, at: datetime | None = None, *, may_be_gone: bool = False
-) -> Extents:
+    line: BrokerLine, options: ReadOptions, at: datetime | None = None, *, may_be_gone: bool = False
+) -> TopicExtents:
     """Where the topics that are wanted begin and end right now. One that is named has to be there,
     unless it may be gone; of a pattern, those that are."""
     names: Sequence[str] = options.topics
     if options.pattern is not None:
         names = line.ask(line.broker.topics(options.pattern))
-    found: Extents = {}
+    found: TopicExtents = {}
     for name, extent in _told(line, names, at, one_by_one=options.pattern is not None).items():
         if isinstance(extent, TopicNotFound | PermissionDenied) and options.pattern is not None:
             continue  # deleted since it was listed, or not for us to read
@@ -39,7 +39,7 @@ def extents(
 
 
 def _told(
-    line: Line, names: Sequence[str], at: datetime | None, *, one_by_one: bool
+    line: BrokerLine, names: Sequence[str], at: datetime | None, *, one_by_one: bool
 ) -> dict[str, list[Extent] | FlintError]:
     try:
         return line.ask(line.broker.extents_of(names, at))
@@ -55,7 +55,7 @@ def _told(
 
 
 def offsets_at(
-    place: Place, known: Extents, what: str, at_time: Callable[[datetime], Extents]
+    place: StartOrEnd, known: TopicExtents, what: str, at_time: Callable[[datetime], TopicExtents]
 ) -> Offsets:
     """The offsets that a place means, for every partition there is."""
     if isinstance(place, datetime):
@@ -75,11 +75,11 @@ def offsets_at(
     }
 
 
-def each(known: Extents) -> list[tuple[str, Extent]]:
+def each(known: TopicExtents) -> list[tuple[str, Extent]]:
     return [(name, part) for name, parts in known.items() for part in parts]
 
 
-def _check_named(place: Mapping[str, Mapping[int, int]], known: Extents, what: str) -> None:
+def _check_named(place: Mapping[str, Mapping[int, int]], known: TopicExtents, what: str) -> None:
     there = {(name, part.partition) for name, part in each(known)}
     named = {(name, number) for name, numbers in place.items() for number in numbers}
     if missing := sorted(there - named):
@@ -106,7 +106,7 @@ def _offset(wanted: int, part: Extent, what: str) -> int:
     return wanted
 
 
-def ranges(known: Extents, starts: Offsets, ends: Offsets) -> list[Range]:
+def ranges(known: TopicExtents, starts: Offsets, ends: Offsets) -> list[Range]:
     """What lies between."""
     found = []
     for name, part in each(known):

@@ -13,15 +13,15 @@ from contextlib import suppress
 
 from ..errors import FlintError, GroupNotFound, PermissionDenied, TopicNotFound
 from ..remote.streams import RemoteReader
-from .connecting import Line
+from .connecting import BrokerLine
 from .offsets import Positions, TopicPosition
-from .planning import Extents, Offsets, each
+from .planning import Offsets, TopicExtents, each
 
 PINNED = ".pinned-start"
 
 
-class Progress:
-    def __init__(self, line: Line, group: str | None) -> None:
+class QueryProgress:
+    def __init__(self, line: BrokerLine, group: str | None) -> None:
         self._line, self._group = line, group
         self._readers: dict[tuple[str, int], RemoteReader] = {}
         self._plain: dict[tuple[str, int], str] = {}
@@ -29,7 +29,7 @@ class Progress:
 
     # --- the start
 
-    def pinned(self, known: Extents, starts: Offsets) -> Offsets:
+    def pinned(self, known: TopicExtents, starts: Offsets) -> Offsets:
         """The start as it was first looked up; this one if there was none before."""
         assert self._group is not None
         name = self._group + PINNED
@@ -60,7 +60,7 @@ class Progress:
 
     # --- the position
 
-    def began(self, known: Extents, begun: Positions) -> None:
+    def began(self, known: TopicExtents, begun: Positions) -> None:
         """Show where the query stands, once for every partition it reads."""
         for topic, part in each(known):
             place, position = (topic, part.partition), begun.get(topic)

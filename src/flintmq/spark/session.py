@@ -40,7 +40,7 @@ OF_CONNECT = {
     "spark.sql.connect.serverStacktrace.enabled": "false",
 }
 
-Setting = str | int | float | bool
+SparkSetting = str | int | float | bool
 LogLevel = Literal["OFF", "ERROR", "WARN", "INFO", "DEBUG"]
 
 _jvm: Jvm | None = None
@@ -50,7 +50,7 @@ def session(
     master: str = "local[*]",
     *,
     app_name: str = "flintmq",
-    config: Mapping[str, Setting] | None = None,
+    config: Mapping[str, SparkSetting] | None = None,
     log_level: LogLevel = "ERROR",
     log_file: Path | None = None,
 ) -> SparkSession:
@@ -206,5 +206,5 @@ def _connect_session(url: str, app_name: str, wanted: Mapping[str, str]) -> Spar
     return builder.getOrCreate()
 
 
-def _as_text(value: Setting) -> str:
+def _as_text(value: SparkSetting) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

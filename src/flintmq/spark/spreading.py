@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..batch.from_arrow import key_hashes
 from ..client.routing import partition_name
 from ..errors import InvalidRequest
-from .write_columns import Rows
+from .write_columns import TaskRows
 
 if TYPE_CHECKING:
     import pyarrow
@@ -29,7 +29,7 @@ class Spreader:
         self._first_turn = turn
         self._turns: dict[str, int] = {}
 
-    def spread(self, rows: Rows) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
+    def spread(self, rows: TaskRows) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
         """The rows by plain topic; their order stays within each."""
         for topic, some in self._by_topic(rows):
             partitions = self._partitions_of(topic)
@@ -39,7 +39,7 @@ class Spreader:
             else:
                 yield from self._by_partition(topic, partitions, some)
 
-    def _by_topic(self, rows: Rows) -> Iterator[tuple[str, Rows]]:
+    def _by_topic(self, rows: TaskRows) -> Iterator[tuple[str, TaskRows]]:
         if self._topic is not None:
             yield self._topic, rows._replace(topics=None)
             return
@@ -52,7 +52,7 @@ class Spreader:
             yield names[number], some
 
     def _by_partition(
-        self, topic: str, count: int, rows: Rows
+        self, topic: str, count: int, rows: TaskRows
     ) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
         import pyarrow as pa
         import pyarrow.compute as compute
@@ -79,7 +79,7 @@ class Spreader:
                 yield partition_name(topic, keyless), columns
                 return
             wanted = compute.fill_null(wanted, keyless)
-        for number, some in grouped(Rows(columns, None, None), wanted, count):
+        for number, some in grouped(TaskRows(columns, None, None), wanted, count):
             yield partition_name(topic, number), some.columns
 
     def _next(self, topic: str, count: int) -> int:
@@ -88,7 +88,7 @@ class Spreader:
         return turn % count
 
 
-def grouped(rows: Rows, numbers: Any, count: int) -> Iterator[tuple[int, Rows]]:
+def grouped(rows: TaskRows, numbers: Any, count: int) -> Iterator[tuple[int, TaskRows]]:
     """The rows by their number, from 0 to `count` - 1; in order within each."""
     import pyarrow.compute as compute
 
@@ -106,7 +106,7 @@ def grouped(rows: Rows, numbers: Any, count: int) -> Iterator[tuple[int, Rows]]:
         start += counts[number]
 
 
-def _check_plain(topic: str, rows: Rows) -> None:
+def _check_plain(topic: str, rows: TaskRows) -> None:
     if rows.partitions is not None:
         _check_partitions(topic, 1, rows.partitions)
 

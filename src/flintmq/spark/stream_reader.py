@@ -32,12 +32,12 @@ from ..errors import FlintError, InvalidRequest, MessagesLost, TopicNotFound, To
 from ..model import Extent
 from .batch_reader import RangesPartition, planned, read_partition
 from .columns import arrow_schema
-from .connecting import Line, line_to
+from .connecting import BrokerLine, line_to
 from .fetching import REMEDY
 from .offsets import Positions, TopicPosition, read, written
 from .options import ReadOptions
-from .planning import Extents, Offsets, each, extents, offsets_at
-from .progress import Progress
+from .planning import Offsets, TopicExtents, each, extents, offsets_at
+from .progress import QueryProgress
 from .ranges import Range, shares
 from .telling import each_told_plainly, told_plainly
 
@@ -58,7 +58,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ids: dict[str, int] = {}
         self._frozen: Offsets | None = None
         self._waited_since: float | None = None
-        self._progress: Progress | None = None
+        self._progress: QueryProgress | None = None
         self._told: Positions | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_schema": self._schema}
 
     @property
-    def _line(self) -> Line:
+    def _line(self) -> BrokerLine:
         return line_to(self._options.settings)
 
     # --- where to begin
@@ -135,7 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             heads.setdefault(name, {})[number] = head
         return written({name: TopicPosition(self._ids[name], at) for name, at in heads.items()})
 
-    def _look(self) -> Extents:
+    def _look(self) -> TopicExtents:
         known = extents(self._line, self._options, may_be_gone=True)
         for name, parts in known.items():
             if self._ids.get(name) != parts[0].id:
@@ -147,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._heads[place] = max(part.next_offset, self._heads.get(place, 0))
         return known
 
-    def _checked(self, begun: Positions, known: Extents) -> Extents:
+    def _checked(self, begun: Positions, known: TopicExtents) -> TopicExtents:
         """Every topic the query stands in is there, and is the same one."""
         for name, position in begun.items():
             if name not in known:
@@ -172,14 +172,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             + GOES_ON.format("without it")
         )
 
-    def _starts(self, begun: Positions, known: Extents) -> Offsets:
+    def _starts(self, begun: Positions, known: TopicExtents) -> Offsets:
         """What a query stands in goes on; what is new since begins at its beginning."""
         return {
             (name, part.partition): _start(begun.get(name), known[name][0].id, part)
             for name, part in each(known)
         }
 
-    def _ends(self, begun: Positions, known: Extents) -> Offsets:
+    def _ends(self, begun: Positions, known: TopicExtents) -> Offsets:
         starts = self._starts(begun, known)
         ends = {}
         for place, start in starts.items():
@@ -189,11 +189,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends[place] = max(head, start)
         return ends
 
-    def _backlog(self, begun: Positions, known: Extents, ends: Offsets) -> int:
+    def _backlog(self, begun: Positions, known: TopicExtents, ends: Offsets) -> int:
         starts = self._starts(begun, known)
         return sum(end - starts[place] for place, end in ends.items())
 
-    def _wait(self, known: Extents) -> bool:
+    def _wait(self, known: TopicExtents) -> bool:
         heads = {part.topic: self._heads[name, part.partition] for name, part in each(known)}
         if not heads:
             time.sleep(POLL_SECONDS)
@@ -213,7 +213,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limited(
         self,
         begun: Positions,
-        known: Extents,
+        known: TopicExtents,
         ends: Offsets,
         limit: ReadLimit,
     ) -> Offsets:
@@ -242,7 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {place: starts[place] + count for place, count in zip(places, taken, strict=True)}
 
     def _positions(
-        self, begun: Positions, known: Extents, ends: Offsets
+        self, begun: Positions, known: TopicExtents, ends: Offsets
     ) -> dict[str, TopicPosition]:
         """Positions at the end. What is new and has nothing to read yet is left out: a position
         that reads otherwise is a batch to Spark."""
@@ -320,7 +320,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A batch is done up to here. Spark says so only when it begins the next one."""
         self._say_done(read(end))
 
-    def _tell(self, known: Extents, begun: Positions) -> None:
+    def _tell(self, known: TopicExtents, begun: Positions) -> None:
         """Where a batch is to start, the one before is done: so an idle query shows no lag."""
         self._follow().began(known, begun)
         if begun != self._told and written(begun) != self._begun:
@@ -341,9 +341,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._progress is not None:
             self._progress.close()
 
-    def _follow(self) -> Progress:
+    def _follow(self) -> QueryProgress:
         if self._progress is None:
-            self._progress = Progress(self._line, self._options.group)
+            self._progress = QueryProgress(self._line, self._options.group)
         return self._progress
 
 
@@ -366,7 +366,7 @@ def _start(position: TopicPosition | None, id: int, part: Extent) -> int:
     return position.next.get(part.partition, part.first_offset)
 
 
-def _row_sizes(known: Extents) -> dict[tuple[str, int], float]:
+def _row_sizes(known: TopicExtents) -> dict[tuple[str, int], float]:
     """What a message of each partition takes on average."""
     return {
         (name, part.partition): part.byte_count / max(1, part.next_offset - part.first_offset)

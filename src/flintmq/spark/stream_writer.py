@@ -18,8 +18,8 @@ from .connecting import line_to
 from .telling import told_plainly
 from .write_columns import check_columns
 from .write_options import WriteOptions, write_options
-from .writer import Done, abort_all, commit_all, fields_of
-from .writing import Job, write_rows
+from .writer import TaskDone, abort_all, commit_all, fields_of
+from .writing import WriteJob, write_rows
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,12 +37,12 @@ def stream_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> Str
     return StreamWriter(options, names)
 
 
-def job_of(context: TaskContext) -> Job:
+def job_of(context: TaskContext) -> WriteJob:
     query = context.getLocalProperty("sql.streaming.queryId")
     number = context.getLocalProperty("streaming.sql.batchId")
     if query is None or number is None:
         raise InvalidRequest("this task belongs to no micro-batch of a streaming query")
-    return Job(f"spark/{query}", int(number))
+    return WriteJob(f"spark/{query}", int(number))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -50,17 +50,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options, self._names = options, names
 
     @told_plainly
-    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Done:
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> TaskDone:
         context = TaskContext.get()
         job, partition = job_of(context), context.partitionId()
-        return Done(write_rows(self._options, self._names, job, partition, iterator))
+        return TaskDone(write_rows(self._options, self._names, job, partition, iterator))
 
     @told_plainly
-    def commit(self, messages: Sequence[Done | None], batchId: int) -> None:
+    def commit(self, messages: Sequence[TaskDone | None], batchId: int) -> None:
         commit_all(self._options, messages)
 
     @told_plainly
-    def abort(self, messages: Sequence[Done | None], batchId: int) -> None:
+    def abort(self, messages: Sequence[TaskDone | None], batchId: int) -> None:
         jobs = [message.written.job for message in messages if message is not None]
         # Of tasks that all failed there is nothing to tell whose they were; what they laid ready
         # goes when the micro-batch is written again, or when its time is up.

@@ -23,26 +23,26 @@ PAIRS = re.compile(
 )
 
 
-class Column(NamedTuple):
+class MessageColumn(NamedTuple):
     types: re.Pattern[str]
     said: str
     """The types in words."""
 
 
 COLUMNS = {
-    "value": Column(TEXT_OR_BYTES, "binary or string"),
-    "key": Column(TEXT_OR_BYTES, "binary or string"),
-    "headers": Column(
+    "value": MessageColumn(TEXT_OR_BYTES, "binary or string"),
+    "key": MessageColumn(TEXT_OR_BYTES, "binary or string"),
+    "headers": MessageColumn(
         PAIRS, "map<string,binary> or array<struct<key:string,value:binary>>, or string values"
     ),
-    "topic": Column(TEXT, "string"),
-    "partition": Column(WHOLE, "a whole number"),
-    "priority": Column(WHOLE, "a whole number from 0 to 7"),
-    "ttl": Column(SECONDS, "seconds as a number, or a day-time interval"),
-    "expires_at": Column(TIME, "timestamp"),
-    "delay": Column(SECONDS, "seconds as a number, or a day-time interval"),
-    "deliver_at": Column(TIME, "timestamp"),
-    "content_type": Column(TEXT, "string"),
+    "topic": MessageColumn(TEXT, "string"),
+    "partition": MessageColumn(WHOLE, "a whole number"),
+    "priority": MessageColumn(WHOLE, "a whole number from 0 to 7"),
+    "ttl": MessageColumn(SECONDS, "seconds as a number, or a day-time interval"),
+    "expires_at": MessageColumn(TIME, "timestamp"),
+    "delay": MessageColumn(SECONDS, "seconds as a number, or a day-time interval"),
+    "deliver_at": MessageColumn(TIME, "timestamp"),
+    "content_type": MessageColumn(TEXT, "string"),
 }
 GIVEN_BY_THE_BROKER = frozenset({"offset", "timestamp", "timestampType"})
 EITHER_OR = (("ttl", "expires_at"), ("delay", "deliver_at"))
@@ -77,21 +77,21 @@ def check_columns(fields: Iterable[tuple[str, str]], topic: str | None) -> list[
     return names
 
 
-class Rows(NamedTuple):
+class TaskRows(NamedTuple):
     """Rows of one Arrow batch: those columns that a record batch has, and where they go."""
 
     columns: pyarrow.RecordBatch
     topics: pyarrow.Array | None
     partitions: pyarrow.Array | None
 
-    def take(self, indices: Any) -> Rows:
-        return Rows(*(None if part is None else part.take(indices) for part in self))
+    def take(self, indices: Any) -> TaskRows:
+        return TaskRows(*(None if part is None else part.take(indices) for part in self))
 
-    def slice(self, start: int, count: int) -> Rows:
-        return Rows(*(None if part is None else part.slice(start, count) for part in self))
+    def slice(self, start: int, count: int) -> TaskRows:
+        return TaskRows(*(None if part is None else part.slice(start, count) for part in self))
 
 
-def rows_of(batch: pyarrow.RecordBatch, names: list[str]) -> Rows:
+def rows_of(batch: pyarrow.RecordBatch, names: list[str]) -> TaskRows:
     """What Spark hands over, as the columns of a record batch."""
     import pyarrow as pa
 
@@ -106,7 +106,7 @@ def rows_of(batch: pyarrow.RecordBatch, names: list[str]) -> Rows:
             kept[name] = _duration(pa, column)
         else:
             kept[name] = _narrow(pa, column)
-    return Rows(pa.RecordBatch.from_arrays(list(kept.values()), list(kept)), topics, partitions)
+    return TaskRows(pa.RecordBatch.from_arrays(list(kept.values()), list(kept)), topics, partitions)
 
 
 def _narrow(pa: Any, column: Any) -> Any:

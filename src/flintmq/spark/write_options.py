@@ -13,11 +13,11 @@ from typing import Literal, get_args
 from ..batch import check_compression
 from ..errors import InvalidRequest
 from ..patterns import check_name
-from .connecting import Settings
-from .options import TO_THE_BROKER, Said, settings_of, unknown_option
+from .connecting import BrokerSettings
+from .options import TO_THE_BROKER, OptionValues, settings_of, unknown_option
 
-Delivery = Literal["exactly_once", "idempotent", "at_least_once"]
-DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)
+DeliveryMode = Literal["exactly_once", "idempotent", "at_least_once"]
+DELIVERIES: tuple[DeliveryMode, ...] = get_args(DeliveryMode)
 
 WRITE_OPTIONS = {
     **{one.name: "; ".join(filter(None, (one.meaning, one.default))) for one in TO_THE_BROKER},
@@ -40,9 +40,9 @@ VERSION_MAX = 2**63 - 1
 class WriteOptions:
     """What was said, checked."""
 
-    settings: Settings = field(default_factory=Settings)
+    settings: BrokerSettings = field(default_factory=BrokerSettings)
     topic: str | None = None
-    delivery: Delivery = "exactly_once"
+    delivery: DeliveryMode = "exactly_once"
     compression: str = "none"
     auto_create: bool = True
     transaction: str | None = None
@@ -70,7 +70,7 @@ def write_options(given: Mapping[str, str], *, streams: bool) -> WriteOptions:
         topic=topic,
         delivery=delivery,
         compression=compression,
-        auto_create=Said(said).truth("autoCreate", True),
+        auto_create=OptionValues(said).truth("autoCreate", True),
         transaction=transaction,
         version=version,
     )

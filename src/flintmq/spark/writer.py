@@ -18,16 +18,16 @@ from .connecting import line_to
 from .telling import told_plainly
 from .write_columns import check_columns
 from .write_options import WriteOptions, write_options
-from .writing import Job, Written, write_rows
+from .writing import TaskWritten, WriteJob, write_rows
 
 if TYPE_CHECKING:
     import pyarrow
 
 
-class Done(WriterCommitMessage):
+class TaskDone(WriterCommitMessage):
     """What a task did, on its way to the driver."""
 
-    def __init__(self, written: Written) -> None:
+    def __init__(self, written: TaskWritten) -> None:
         self.written = written
 
 
@@ -39,7 +39,7 @@ def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> Batc
     options = write_options(given, streams=False)
     names = check_columns(fields_of(schema), options.topic)
     line_to(options.settings)  # a broker that is not there is said before any task begins
-    job = Job(f"spark/{options.transaction or uuid.uuid4()}", options.version)
+    job = WriteJob(f"spark/{options.transaction or uuid.uuid4()}", options.version)
     return BatchWriter(options, names, job)
 
 
@@ -48,24 +48,24 @@ def fields_of(schema: Any) -> list[tuple[str, str]]:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    def __init__(self, options: WriteOptions, names: list[str], job: Job) -> None:
+    def __init__(self, options: WriteOptions, names: list[str], job: WriteJob) -> None:
         self._options, self._names, self._job = options, names, job
 
     @told_plainly
-    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Done:
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> TaskDone:
         partition = TaskContext.get().partitionId()
-        return Done(write_rows(self._options, self._names, self._job, partition, iterator))
+        return TaskDone(write_rows(self._options, self._names, self._job, partition, iterator))
 
     @told_plainly
-    def commit(self, messages: Sequence[Done | None]) -> None:
+    def commit(self, messages: Sequence[TaskDone | None]) -> None:
         commit_all(self._options, messages)
 
     @told_plainly
-    def abort(self, messages: Sequence[Done | None]) -> None:
+    def abort(self, messages: Sequence[TaskDone | None]) -> None:
         abort_all(self._options, self._job)
 
 
-def commit_all(options: WriteOptions, messages: Sequence[Done | None]) -> None:
+def commit_all(options: WriteOptions, messages: Sequence[TaskDone | None]) -> None:
     """Make what the tasks laid ready visible, in one step, in the order of the tasks.
 
     The broker has a number once, and remembers the last one. Spark repeats the last one, and there
@@ -92,7 +92,7 @@ def commit_all(options: WriteOptions, messages: Sequence[Done | None]) -> None:
         )
 
 
-def _too_old(options: WriteOptions, job: Job) -> str:
+def _too_old(options: WriteOptions, job: WriteJob) -> str:
     name = job.name.removeprefix("spark/")
     if options.transaction is not None:
         return (
@@ -106,7 +106,7 @@ def _too_old(options: WriteOptions, job: Job) -> str:
     )
 
 
-def abort_all(options: WriteOptions, job: Job) -> None:
+def abort_all(options: WriteOptions, job: WriteJob) -> None:
     """Drop what was laid ready. What was committed stays: Spark gives up jobs, too, whose commit
     it only could not hear of."""
     if options.delivery == "exactly_once":

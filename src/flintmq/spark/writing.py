@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ..client.sending import partitions_of
 from ..errors import MessageTooLarge, TopicNotFound
 from ..model import TopicOptions
-from .connecting import Line, line_to
-from .deliveries import Delivery, Numbered, Staged
-from .gathering import Gatherer
+from .connecting import BrokerLine, line_to
+from .deliveries import Numbered, Staged, TaskDelivery
+from .gathering import RowGatherer
 from .spreading import Spreader
 from .worker import calm_the_collector
 from .write_columns import rows_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Job:
+class WriteJob:
     """What a write belongs to: the name of a job or query, and the number of its step."""
 
     name: str
@@ -35,10 +35,10 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Written:
+class TaskWritten:
     """What a task tells the driver."""
 
-    job: Job
+    job: WriteJob
     pieces: list[str]
     """The names under which it was laid ready; none where it is published already."""
     rows: int
@@ -47,16 +47,16 @@ class Written:
 def write_rows(
     options: WriteOptions,
     names: list[str],
-    job: Job,
+    job: WriteJob,
     partition: int,
     batches: Iterable[pyarrow.RecordBatch],
-) -> Written:
+) -> TaskWritten:
     """Send the rows of one task attempt; returns when the broker has them."""
     calm_the_collector()
     line = line_to(options.settings, patient=True)
-    topics = Topics(line, auto_create=options.auto_create)
+    topics = TopicsWritten(line, auto_create=options.auto_create)
     spreader = Spreader(options.topic, topics.partitions_of, turn=partition)
-    gatherer = Gatherer()
+    gatherer = RowGatherer()
     delivery = _delivery(line, options, job, partition)
     rows = 0
     try:
@@ -69,7 +69,7 @@ def write_rows(
                     _send(delivery, topics, options, cut_topic, cut)
         for topic, cut in gatherer.rest():
             _send(delivery, topics, options, topic, cut)
-        return Written(job, delivery.finish(), rows)
+        return TaskWritten(job, delivery.finish(), rows)
     except BaseException:
         delivery.give_up()
         raise
@@ -80,7 +80,9 @@ def attempt_name(partition: int) -> str:
     return f"{partition}-{os.getpid()}-{uuid.uuid4().hex}"
 
 
-def _delivery(line: Line, options: WriteOptions, job: Job, partition: int) -> Delivery:
+def _delivery(
+    line: BrokerLine, options: WriteOptions, job: WriteJob, partition: int
+) -> TaskDelivery:
     if options.delivery == "exactly_once":
         return Staged(
             line,
@@ -100,16 +102,18 @@ def _delivery(line: Line, options: WriteOptions, job: Job, partition: int) -> De
     )
 
 
-def _send(delivery: Delivery, topics: Topics, options: WriteOptions, topic: str, rows: Any) -> None:
+def _send(
+    delivery: TaskDelivery, topics: TopicsWritten, options: WriteOptions, topic: str, rows: Any
+) -> None:
     if options.compression != "none":
         topics.check_sizes(topic, rows)
     delivery.send(topic, rows)
 
 
-class Topics:
+class TopicsWritten:
     """What a task has to know of the topics it writes to, asked once for each."""
 
-    def __init__(self, line: Line, *, auto_create: bool) -> None:
+    def __init__(self, line: BrokerLine, *, auto_create: bool) -> None:
         self._line, self._auto_create = line, auto_create
         self._known: dict[str, TopicOptions | None] = {}
 

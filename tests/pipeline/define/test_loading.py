@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from flintmq.errors import InvalidRequest
-from flintmq.pipeline.define.definition import Place
+from flintmq.pipeline.define.definition import FilePlace
 from flintmq.pipeline.define.loading import load
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> FilePlace:
     (tmp_path / "broken.py").write_text("def f(:\n    pass\n")
     (tmp_path / "raising.py").write_text("import os\n\nraise RuntimeError('no luck')\n")
-    return Place(str(tmp_path / "p.toml"), 7, 12)
+    return FilePlace(str(tmp_path / "p.toml"), 7, 12)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,9 @@ def place(tmp_path: Path) -> Place:
         ("os.path:sep", "'sep' in os.path is no function"),
     ],
 )
-def test_what_cannot_be_loaded_is_told_with_its_place(named: str, told: str, place: Place) -> None:
+def test_what_cannot_be_loaded_is_told_with_its_place(
+    named: str, told: str, place: FilePlace
+) -> None:
     with pytest.raises(InvalidRequest) as refused:
         load(named, place)
 
@@ -42,6 +44,8 @@ def test_what_cannot_be_loaded_is_told_with_its_place(named: str, told: str, pla
     assert str(refused.value) == f"{place}: {told.format(beside=beside)}"
 
 
-def test_functions_of_modules_and_functions_themselves_are_taken_as_they_are(place: Place) -> None:
+def test_functions_of_modules_and_functions_themselves_are_taken_as_they_are(
+    place: FilePlace,
+) -> None:
     assert load("os.path:join", place) is os.path.join
     assert load(len, place) is len

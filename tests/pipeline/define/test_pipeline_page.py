@@ -9,14 +9,14 @@ import pytest
 
 from flintmq.pipeline.check.checking import check
 from flintmq.pipeline.define.definition import Pipeline
-from flintmq.pipeline.define.keys import SECTIONS, Key
+from flintmq.pipeline.define.keys import SECTIONS, FileKey
 from flintmq.pipeline.define.reading import read_pipeline
 from flintmq.spark.pipeline import running
 
 PAGE = (Path(__file__).parents[3] / "docs/pipelines.md").read_text()
 
 
-def row(key: Key) -> str:
+def row(key: FileKey) -> str:
     kind = f"one of {', '.join(f'`{one}`' for one in key.choices)}" if key.choices else key.kind
     needed = " (needed)" if key.is_needed else ""
     return f"| `{key.name}` | {kind}{needed} | {key.meaning} |"

@@ -9,7 +9,7 @@ import pytest
 
 from flintmq.errors import InvalidRequest
 from flintmq.pipeline.run import landing
-from flintmq.pipeline.run.landing import Change, Landing, local_directory
+from flintmq.pipeline.run.landing import FileChanges, Landing, local_directory
 
 
 class Killed(BaseException):
@@ -27,10 +27,10 @@ def made(at: Landing, label: str, *names: str) -> tuple[str, ...]:
 def test_what_was_made_ready_is_in_its_place_and_what_goes_is_gone(tmp_path: Path) -> None:
     at = Landing(tmp_path / "data", "me")
     one, two = made(at, "first", "a", "b")
-    at.land(Change(((one, "x/a"), (two, "x/b")), facts={"batch": 0}))
+    at.land(FileChanges(((one, "x/a"), (two, "x/b")), facts={"batch": 0}))
     (new,) = made(at, "second", "c")
 
-    at.land(Change(((new, "x/c"),), ("x/a", "x/b"), {"batch": 1}))
+    at.land(FileChanges(((new, "x/c"),), ("x/a", "x/b"), {"batch": 1}))
 
     assert [path.name for path in (tmp_path / "data" / "x").iterdir()] == ["c"]
     again = Landing(tmp_path / "data", "me")
@@ -45,7 +45,7 @@ def test_a_change_that_was_written_down_is_finished_by_the_next_and_no_other_is(
     """Killed before the call of that number that changes the disk."""
     at = Landing(tmp_path / "data", "me")
     (old,) = made(at, "old", "old")
-    at.land(Change(((old, "old"),), facts={"batch": 0}))
+    at.land(FileChanges(((old, "old"),), facts={"batch": 0}))
     sources = made(at, "new", "a", "b", "c")
     calls = 0
 
@@ -67,7 +67,7 @@ def test_a_change_that_was_written_down_is_finished_by_the_next_and_no_other_is(
         counted("fsync")
         is_killed = False
         try:
-            at.land(Change(tuple((s, s[-1]) for s in sources), ("old",), {"batch": 1}))
+            at.land(FileChanges(tuple((s, s[-1]) for s in sources), ("old",), {"batch": 1}))
         except Killed:
             is_killed = True
     after = Landing(tmp_path / "data", "me")
@@ -83,7 +83,7 @@ def test_a_change_that_was_written_down_is_finished_by_the_next_and_no_other_is(
 
 def test_two_owners_of_a_directory_know_nothing_of_each_other(tmp_path: Path) -> None:
     one, other = Landing(tmp_path / "data", "one"), Landing(tmp_path / "data", "other")
-    one.land(Change(((made(one, "x", "a")[0], "a"),), facts={"batch": 7}))
+    one.land(FileChanges(((made(one, "x", "a")[0], "a"),), facts={"batch": 7}))
     other.finish()
 
     assert other.facts == {}
@@ -91,7 +91,7 @@ def test_two_owners_of_a_directory_know_nothing_of_each_other(tmp_path: Path) ->
 
 def test_nothing_but_data_lies_in_the_directory(tmp_path: Path) -> None:
     at = Landing(tmp_path / "data", "me")
-    at.land(Change(((made(at, "x", "a")[0], "a"),)))
+    at.land(FileChanges(((made(at, "x", "a")[0], "a"),)))
     made(at, "y", "b")
 
     assert [path.name for path in (tmp_path / "data").rglob("*")] == ["a"]
@@ -105,7 +105,7 @@ def test_what_is_no_directory_of_a_file_system_is_refused(tmp_path: Path) -> Non
 
 def test_a_damaged_note_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     at = Landing(tmp_path / "data", "me")
-    at.land(Change(facts={"batch": 0}))
+    at.land(FileChanges(facts={"batch": 0}))
     (tmp_path / ".data.flintmq" / "me.json").write_text("{")
 
     with pytest.raises(InvalidRequest, match="another directory and another checkpoint"):
@@ -120,14 +120,14 @@ def test_the_names_of_files_and_of_new_directories_are_kept_before_anybody_count
     monkeypatch.setattr(landing, "_sync", lambda path: kept[-1].add(path))
     real = Landing._write
 
-    def written(self: Landing, change: Change) -> None:
+    def written(self: Landing, change: FileChanges) -> None:
         kept.append(set())
         real(self, change)
 
     monkeypatch.setattr(Landing, "_write", written)
     at = Landing(data, "me")
     (one,) = made(at, "first", "a")
-    at.land(Change(((one, "day=1/hour=2/a"),)))
+    at.land(FileChanges(((one, "day=1/hour=2/a"),)))
 
     before_intent, before_done, _ = kept
     assert before_intent == {own / "first" / "a", own / "first", own, own.parent}

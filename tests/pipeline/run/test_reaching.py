@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flintmq.errors import Disconnected, InvalidRequest, TopicNotFound
-from flintmq.pipeline.define.definition import Pipeline, Place, Source
+from flintmq.pipeline.define.definition import FilePlace, Pipeline, Source
 from flintmq.pipeline.run.reaching import reach
 from tests.spark.brokers import ThreadedBroker
 
@@ -23,7 +23,7 @@ def broker(tmp_path: Path) -> Iterator[ThreadedBroker]:
 
 
 def reading(servers: str | None, **source: Any) -> Pipeline:
-    made = Source(name="s", place=Place("p.toml", 7, 1), **source)
+    made = Source(name="s", place=FilePlace("p.toml", 7, 1), **source)
     return Pipeline(name="p", servers=servers, sources={"s": made}, steps={}, sinks={})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from flintmq.pipeline.define.definition import NOWHERE, Place, Step
+from flintmq.pipeline.define.definition import NOWHERE, FilePlace, Step
 from flintmq.pipeline.run.checkpoints import NOTES, directory
 from flintmq.pipeline.run.resuming import (
     CannotResume,
@@ -119,7 +119,7 @@ def test_comments_and_layout_of_sql_and_functions_do_not_matter_and_what_they_do
 
     def code(text: str) -> str:
         (tmp_path / "f.py").write_text(text)
-        place = Place(str(tmp_path / "p.toml"))
+        place = FilePlace(str(tmp_path / "p.toml"))
         return step_digest(Step(name="s", function="f.py:f", inputs=("t",), place=place))
 
     first = code("def f(t):\n    return t\n")

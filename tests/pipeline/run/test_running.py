@@ -14,10 +14,10 @@ import pytest
 
 from flintmq.blocking.client import BlockingClient
 from flintmq.errors import InvalidRequest
-from flintmq.pipeline.define.definition import Pipeline, Place, Sink, Source, Step
+from flintmq.pipeline.define.definition import FilePlace, Pipeline, Sink, Source, Step
 from flintmq.pipeline.define.reading import read_pipeline
 from flintmq.pipeline.run import running
-from flintmq.pipeline.run.checkpoints import Lock
+from flintmq.pipeline.run.checkpoints import CheckpointLock
 from flintmq.pipeline.run.resuming import CannotResume
 from flintmq.pipeline.run.running import Outcome, PipelineFailed, run
 from flintmq.pipeline.run.stopping import Stop
@@ -65,7 +65,7 @@ class Place_:
             "sources": {"orders": source or self.source()},
             "steps": {step.name: step for step in steps},
             "sinks": {sink.name: sink for sink in sinks},
-            "place": Place(str(self.path / "p.toml")),
+            "place": FilePlace(str(self.path / "p.toml")),
         }
         return Pipeline(**(facts | more))
 
@@ -108,7 +108,7 @@ def test_rows_go_where_sinks_say_once_and_a_second_run_goes_on(here: Place_) -> 
         "        file.writelines(f'{row.id}\\n' for row in rows.collect())\n"
     )
     (here.path / "beside.py").write_text("VAT = 0.5\n")
-    beside = Place(str(here.path / "p.toml"))
+    beside = FilePlace(str(here.path / "p.toml"))
     pipeline = here.pipeline(
         Sink(name="sums", takes="sums", topic=here.topic("sums"), key="region", mode="update"),
         Sink(name="taxed", takes="taxed", topic=here.topic("taxed"), key="id"),
@@ -298,7 +298,7 @@ def test_errors_of_steps_and_functions_are_one_line_with_their_place(here: Place
         "def none(orders):\n    pass\n\n"
         "def raising(rows, number):\n    raise ValueError(f'batch {number} is no good')\n"
     )
-    place = Place(str(here.path / "p.toml"), 3, 1)
+    place = FilePlace(str(here.path / "p.toml"), 3, 1)
 
     def told(step: Step | None = None, **sink: Any) -> str:
         where = sink or {"topic": here.topic("out")}
@@ -361,7 +361,7 @@ def test_a_run_that_is_stopped_ends_between_batches_and_the_next_one_goes_on_the
     assert len(here.files("files")) == in_files
     assert here.lag("files") == 200 - in_files
 
-    lock = Lock(here.spark, pipeline.checkpoint or "", "out")
+    lock = CheckpointLock(here.spark, pipeline.checkpoint or "", "out")
     with pytest.raises(InvalidRequest, match="flow 'out' is being run by process"):
         here.run(pipeline)
     lock.release()

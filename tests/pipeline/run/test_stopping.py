@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from flintmq.errors import Closed
-from flintmq.pipeline.run.stopping import A_FLOW, Gate, Stop, stopped_by_signals
+from flintmq.pipeline.run.stopping import A_FLOW, BatchGate, Stop, stopped_by_signals
 
 
 def test_the_first_ctrl_c_asks_and_the_second_is_urgent_and_sigterm_never_is() -> None:
@@ -40,7 +40,7 @@ def test_that_it_will_end_is_told_once() -> None:
 
 
 def test_a_gate_that_is_closed_lets_nothing_begin_and_waits_for_what_is_at_work() -> None:
-    gate, order = Gate(), []
+    gate, order = BatchGate(), []
     is_in, may_go = threading.Event(), threading.Event()
 
     def work() -> None:

@@ -10,7 +10,7 @@ import pytest
 from flintmq.pipeline.define.definition import Pipeline, Sink, Source
 from flintmq.pipeline.define.flows import Flow
 from flintmq.pipeline.run.lagging import Lag
-from flintmq.pipeline.run.stopping import Gate
+from flintmq.pipeline.run.stopping import BatchGate
 from flintmq.pipeline.run.watching import LATE, TRIES_MAX, Watched
 
 PIPELINE = Pipeline(name="p", sources={"t": Source(name="t", files="d")}, steps={}, sinks={})
@@ -54,7 +54,7 @@ def test_a_query_that_could_not_begin_in_time_is_begun_again_a_few_times(
         starts.append(1)
         return next(queries)
 
-    watched = Watched(FLOW, start, Gate(), LAG)
+    watched = Watched(FLOW, start, BatchGate(), LAG)
     for _ in range(20):
         assert list(watched.news()) == []
 
@@ -65,7 +65,7 @@ def test_a_query_that_could_not_begin_in_time_is_begun_again_a_few_times(
 def test_one_that_is_to_stop_is_not() -> None:
     query = ended(f"{LATE} to connect back")
     query._jsq.isActive = lambda: True
-    watched = Watched(FLOW, lambda: query, Gate(), LAG)
+    watched = Watched(FLOW, lambda: query, BatchGate(), LAG)
     watched.stop_after_batch()
     query._jsq.isActive = lambda: False
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ..define.definition import Pipeline, Sink, Source, Step
 from ..define.graph import inputs_of, is_stream, reaches
-from ..define.problems import PipelineInvalid, Problem, in_order
+from ..define.problems import Defect, PipelineInvalid, in_order
 from .parts import line_of, place_in, wrong_servers
 from .sinks import sink_problems
 from .sources import source_problems
@@ -20,7 +20,7 @@ TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 FLOW_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
-def check(pipeline: Pipeline) -> list[Problem]:
+def check(pipeline: Pipeline) -> list[Defect]:
     """Everything that is wrong with it, in the order of the file."""
     looks = _Check(pipeline)
     return in_order(looks.problems()) or in_order(looks.problems_of_the_whole())
@@ -37,10 +37,10 @@ class _Check:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[Defect]:
         pipeline = self._pipeline
         if not FLOW_NAME.fullmatch(pipeline.name):
-            yield Problem(
+            yield Defect(
                 place_in(pipeline, "name"),
                 f"{pipeline.name!r} is no name of a pipeline",
                 "use letters, digits, _ and -",
@@ -48,7 +48,7 @@ class _Check:
         yield from wrong_servers(pipeline)
         for what, there in (("source", pipeline.sources), ("sink", pipeline.sinks)):
             if not there:
-                yield Problem(pipeline.place, f"there is no {what}", f"write [{what}s.NAME]")
+                yield Defect(pipeline.place, f"there is no {what}", f"write [{what}s.NAME]")
         yield from self._names()
         for source in pipeline.sources.values():
             yield from source_problems(source)
@@ -58,7 +58,7 @@ class _Check:
             yield from sink_problems(pipeline, sink)
         yield from self._shared_directories()
 
-    def problems_of_the_whole(self) -> Iterator[Problem]:
+    def problems_of_the_whole(self) -> Iterator[Defect]:
         """How things hang together; where one of them is wrong, this would only repeat it."""
         circles = list(self._circles())
         yield from circles
@@ -66,19 +66,19 @@ class _Check:
             yield from self._unused()
             yield from self._nothing_flows()
 
-    def _names(self) -> Iterator[Problem]:
+    def _names(self) -> Iterator[Defect]:
         pipeline = self._pipeline
         known: dict[str, Source | Step] = {}
         for kind, things in (("source", pipeline.sources), ("step", pipeline.steps)):
             for thing in things.values():
                 if not TABLE_NAME.fullmatch(thing.name):
-                    yield Problem(
+                    yield Defect(
                         thing.place,
                         f"{thing.name!r} is no name of a {kind}: queries could not name it",
                         "use letters, digits and _",
                     )
                 if (other := known.get(thing.name.lower())) is not None:
-                    yield Problem(
+                    yield Defect(
                         thing.place,
                         f"the {kind} {thing.name} has the name of another table, which is at "
                         f"{line_of(other.place)}",
@@ -88,20 +88,20 @@ class _Check:
         seen: dict[str, Sink] = {}
         for sink in pipeline.sinks.values():
             if not FLOW_NAME.fullmatch(sink.name):
-                yield Problem(
+                yield Defect(
                     sink.place,
                     f"{sink.name!r} is no name of a sink",
                     "use letters, digits, _ and -",
                 )
             if (before := seen.get(sink.name.lower())) is not None:
-                yield Problem(
+                yield Defect(
                     sink.place,
                     f"the sink {sink.name} differs from {before.name} in case only",
                     "their checkpoints could be the same directory: call one of them otherwise",
                 )
             seen[sink.name.lower()] = sink
 
-    def _circles(self) -> Iterator[Problem]:
+    def _circles(self) -> Iterator[Defect]:
         done: set[str] = set()
         for name in self._pipeline.steps:
             path: list[str] = []
@@ -121,43 +121,43 @@ class _Check:
 
             if circle := walk(name):
                 done.update(circle)
-                yield Problem(
+                yield Defect(
                     self._pipeline.steps[circle[0]].place,
                     f"the steps need each other in a circle: {' -> '.join(circle)}",
                     "let one of them read a source instead",
                 )
 
-    def _unused(self) -> Iterator[Problem]:
+    def _unused(self) -> Iterator[Defect]:
         used = {sink.takes for sink in self._pipeline.sinks.values()}
         for step in self._pipeline.steps.values():
             used.update(name for name in inputs_of(step, self._pipeline) if name != step.name)
         for kind, things in (("source", self._pipeline.sources), ("step", self._pipeline.steps)):
             for name, thing in things.items():
                 if name not in used and self._pipeline.sinks:
-                    yield Problem(
+                    yield Defect(
                         thing.place,
                         f"nobody takes the {kind} {name}",
                         f"write a sink with from = {name!r}, or take the {kind} out",
                     )
 
-    def _nothing_flows(self) -> Iterator[Problem]:
+    def _nothing_flows(self) -> Iterator[Defect]:
         for sink in self._pipeline.sinks.values():
             if not set(self._pipeline.sources) & set(reaches(self._pipeline, sink.takes)):
-                yield Problem(
+                yield Defect(
                     place_in(sink, "takes"),
                     f"the sink {sink.name} takes {sink.takes}, which reads no source: nothing "
                     "would flow",
                     "name a source in its query",
                 )
             elif not is_stream(self._pipeline, sink.takes):
-                yield Problem(
+                yield Defect(
                     place_in(sink, "takes"),
                     f"the sink {sink.name} takes {sink.takes}, which is all of static sources: "
                     "nothing would flow",
                     "let one of them be a stream: take static out",
                 )
 
-    def _shared_directories(self) -> Iterator[Problem]:
+    def _shared_directories(self) -> Iterator[Defect]:
         seen: dict[str, str] = {}
         for sink in self._pipeline.sinks.values():
             for field in ("parquet", "json"):
@@ -165,7 +165,7 @@ class _Check:
                 if directory is None:
                     continue
                 if (other := seen.get(directory.rstrip("/"))) is not None:
-                    yield Problem(
+                    yield Defect(
                         place_in(sink, field),
                         f"the sink {sink.name} writes where {other} writes, {directory}",
                         "two flows would spoil each other's lists of files: give each its own",

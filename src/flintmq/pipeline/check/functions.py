@@ -10,16 +10,16 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..define.definition import Pipeline, Place
-from ..define.problems import Problem, in_order, meant
+from ..define.definition import FilePlace, Pipeline
+from ..define.problems import Defect, in_order, meant
 from .parts import place_in
 
 
-def check_functions(pipeline: Pipeline) -> list[Problem]:
+def check_functions(pipeline: Pipeline) -> list[Defect]:
     return in_order(_problems(pipeline))
 
 
-def _problems(pipeline: Pipeline) -> Iterator[Problem]:
+def _problems(pipeline: Pipeline) -> Iterator[Defect]:
     named = [(step.function, place_in(step, "function")) for step in pipeline.steps.values()]
     named += [(sink.foreach, place_in(sink, "foreach")) for sink in pipeline.sinks.values()]
     for reference, place in named:
@@ -29,25 +29,25 @@ def _problems(pipeline: Pipeline) -> Iterator[Problem]:
                 yield from _of_file(Path(place.file).parent / file, name, place)
 
 
-def _of_file(path: Path, name: str, place: Place) -> Iterator[Problem]:
+def _of_file(path: Path, name: str, place: FilePlace) -> Iterator[Defect]:
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except OSError as error:
-        yield Problem(
+        yield Defect(
             place,
             f"{path} cannot be read: {error.strerror}",
             "a file is looked for beside the pipeline's",
         )
         return
     except SyntaxError as error:
-        yield Problem(Place(str(path), error.lineno or 0, error.offset or 0), error.msg)
+        yield Defect(FilePlace(str(path), error.lineno or 0, error.offset or 0), error.msg)
         return
     except ValueError as error:
-        yield Problem(Place(str(path)), f"is no Python: {error}")
+        yield Defect(FilePlace(str(path)), f"is no Python: {error}")
         return
     names = list(_names(tree.body))
     if name not in names and "*" not in names:
-        yield Problem(
+        yield Defect(
             place,
             f"{path.name} has no function {name!r}",
             meant(name, [one for one in names if not one.startswith("_")], "it has"),

@@ -8,10 +8,10 @@ from datetime import datetime
 
 from ...errors import FlintError
 from ...patterns import matches
-from ...spark.connecting import Settings
-from ..define.definition import Pipeline, Place, Sink, Source, Step, Watermark
+from ...spark.connecting import BrokerSettings
+from ..define.definition import FilePlace, Pipeline, Sink, Source, Step, Watermark
 from ..define.graph import tables
-from ..define.problems import Problem, meant
+from ..define.problems import Defect, meant
 from ..define.schemas import has
 
 FUNCTION = re.compile(r"(?:[^:]+\.py|[A-Za-z_][\w.]*):[A-Za-z_]\w*")
@@ -36,20 +36,20 @@ OURS = {
 AVRO_SCHEMA = "avro_schema"
 
 
-def place_in(thing: Pipeline | Source | Step | Sink, field: str) -> Place:
+def place_in(thing: Pipeline | Source | Step | Sink, field: str) -> FilePlace:
     """Where a field was written; else where the whole was."""
     return thing.places.get(field, thing.place)
 
 
-def place_in_sql(step: Step, offset: int) -> Place:
+def place_in_sql(step: Step, offset: int) -> FilePlace:
     """Where a character of a step's query stands."""
     if step.sql_layout is None:
         return step.sql_place if step.sql_place.line else step.place
-    return Place(step.sql_place.file, *step.sql_layout.spot(offset))
+    return FilePlace(step.sql_place.file, *step.sql_layout.spot(offset))
 
 
-def unknown_table(pipeline: Pipeline, place: Place, name: str) -> Problem:
-    return Problem(
+def unknown_table(pipeline: Pipeline, place: FilePlace, name: str) -> Defect:
+    return Defect(
         place,
         f"there is no source or step {name!r}",
         meant(name, tables(pipeline), "there are"),
@@ -57,33 +57,33 @@ def unknown_table(pipeline: Pipeline, place: Place, name: str) -> Problem:
 
 
 def wrong(
-    place: Place, look: Callable[[], object], remedy: str = "", what: str = ""
-) -> Iterator[Problem]:
+    place: FilePlace, look: Callable[[], object], remedy: str = "", what: str = ""
+) -> Iterator[Defect]:
     try:
         look()
     except FlintError as error:
-        yield Problem(place, f"{what}: {error}" if what else str(error), remedy)
+        yield Defect(place, f"{what}: {error}" if what else str(error), remedy)
 
 
-def wrong_servers(thing: Pipeline | Source | Sink) -> Iterator[Problem]:
+def wrong_servers(thing: Pipeline | Source | Sink) -> Iterator[Defect]:
     if thing.servers is not None:
         servers = thing.servers
         place = place_in(thing, "servers")
         if not servers.strip():
-            yield Problem(place, "servers is empty", "say flint://host:port")
+            yield Defect(place, "servers is empty", "say flint://host:port")
         else:
-            yield from wrong(place, lambda: Settings(servers=servers).url)
+            yield from wrong(place, lambda: BrokerSettings(servers=servers).url)
 
 
-def wrong_options(thing: Source | Sink, known: Iterable[str], more: set[str]) -> Iterator[Problem]:
+def wrong_options(thing: Source | Sink, known: Iterable[str], more: set[str]) -> Iterator[Defect]:
     names = [name for name in known if name.lower() not in OURS]
     by_lower = {name.lower() for name in names} | more
     for name in thing.options:
         place = thing.places.get(f"options.{name}", place_in(thing, "options"))
         if instead := OURS.get(name.lower()):
-            yield Problem(place, f"options: {name} is not for options", f"say {instead}")
+            yield Defect(place, f"options: {name} is not for options", f"say {instead}")
         elif name.lower() not in by_lower:
-            yield Problem(
+            yield Defect(
                 place,
                 f"options: there is no {name!r}",
                 _meant_option(name, names),
@@ -98,9 +98,9 @@ def _meant_option(name: str, names: list[str]) -> str:
     return remedy
 
 
-def wrong_function(thing: Step | Sink, field: str, function: object) -> Iterator[Problem]:
+def wrong_function(thing: Step | Sink, field: str, function: object) -> Iterator[Defect]:
     if isinstance(function, str) and not FUNCTION.fullmatch(function):
-        yield Problem(
+        yield Defect(
             place_in(thing, field),
             f"{field} is file.py:name or package.module:name, not {function!r}",
         )
@@ -108,10 +108,10 @@ def wrong_function(thing: Step | Sink, field: str, function: object) -> Iterator
 
 def wrong_watermark(
     thing: Source | Step, watermark: Watermark, columns: Mapping[str, str] | None
-) -> Iterator[Problem]:
+) -> Iterator[Defect]:
     place = thing.places.get("watermark.column", place_in(thing, "watermark"))
     if columns is not None and not has(columns, watermark.column):
-        yield Problem(
+        yield Defect(
             place,
             f"the watermark is of {watermark.column!r}, a column that {thing.name} does not have",
             meant(watermark.column, columns, "it has"),
@@ -120,7 +120,7 @@ def wrong_watermark(
         kinds = {name.lower(): kind for name, kind in columns.items()}
         kind = kinds[watermark.column.split(".")[0].lower()]
         if kind not in ("timestamp", "timestamp_ltz", "timestamp_ntz", "struct"):
-            yield Problem(
+            yield Defect(
                 place,
                 f"the watermark is of {watermark.column!r}, a column of type {kind}",
                 "it has to be a timestamp",
@@ -133,8 +133,8 @@ def wrong_watermark(
         )
 
 
-def no_duration(place: Place, what: str, text: str) -> Problem:
-    return Problem(place, f"{what} is a time such as '10 seconds', not {text!r}", _spelled(text))
+def no_duration(place: FilePlace, what: str, text: str) -> Defect:
+    return Defect(place, f"{what} is a time such as '10 seconds', not {text!r}", _spelled(text))
 
 
 def _spelled(text: str) -> str:
@@ -167,5 +167,5 @@ def names_of(options: Mapping[str, str]) -> set[str]:
     return {name.lower() for name in options}
 
 
-def line_of(place: Place) -> str:
+def line_of(place: FilePlace) -> str:
     return f"line {place.line}" if place.line else str(place)

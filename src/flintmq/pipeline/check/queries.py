@@ -18,9 +18,9 @@ from ...errors import FlintError, InvalidRequest
 from ...spark.failures import plain, told_of_step
 from ...spark.session import checked_pyspark, session
 from ..define import loading as named
-from ..define.definition import Pipeline, Place, Sink, Source, Step, Watermark
+from ..define.definition import FilePlace, Pipeline, Sink, Source, Step, Watermark
 from ..define.flows import flows_of
-from ..define.problems import PipelineInvalid, Problem, in_order, meant
+from ..define.problems import Defect, PipelineInvalid, in_order, meant
 from ..define.schemas import own_columns
 from ..define.sql_names import tables_read
 from .parts import place_in, place_in_sql
@@ -34,7 +34,7 @@ LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j.clientserv
 NO_WATERMARK = "streaming aggregations without watermark"
 
 
-def check_sql(spark: SparkSession, pipeline: Pipeline) -> list[Problem]:
+def check_sql(spark: SparkSession, pipeline: Pipeline) -> list[Defect]:
     """What is wrong with the queries of a pipeline that `check` finds nothing wrong with."""
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidRequest("queries are looked at by a session of this process, as local[1]")
@@ -93,7 +93,7 @@ class _SqlCheck:
         self.frames: dict[str, DataFrame | None] = {}
         """None is a table that nothing can be said of: its files are not looked at."""
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[Defect]:
         for flow in flows_of(self._pipeline):
             for name in flow.tables:
                 if name not in self.frames:
@@ -102,7 +102,7 @@ class _SqlCheck:
             if flow.dead_letters_of is None and frame is not None:
                 yield from self._sink(flow.sink, frame)
 
-    def _table(self, name: str) -> Iterator[Problem]:
+    def _table(self, name: str) -> Iterator[Defect]:
         self.frames[name] = None
         try:
             if name in self._pipeline.sources:
@@ -186,14 +186,14 @@ class _SqlCheck:
 
     # --- sinks
 
-    def _sink(self, sink: Sink, frame: DataFrame) -> Iterator[Problem]:
+    def _sink(self, sink: Sink, frame: DataFrame) -> Iterator[Defect]:
         yield from missing_columns(sink, dict(frame.dtypes))
         if sink.foreach is not None:
             place = place_in(sink, "foreach")
             try:
                 named.load(sink.foreach, place)
             except FlintError as error:
-                yield Problem(place, str(error).removeprefix(f"{place}: "))
+                yield Defect(place, str(error).removeprefix(f"{place}: "))
         java: Any = self._spark._jvm
         mode = java.org.apache.spark.sql.streaming.OutputMode
         wanted = {"append": mode.Append, "update": mode.Update, "complete": mode.Complete}
@@ -208,13 +208,13 @@ class _SqlCheck:
                     "give the source one and group by its column, or say mode = 'update' and write "
                     "into a topic"
                 )
-            yield Problem(place_in(sink, "mode"), f"the sink {sink.name}: {text}", remedy)
+            yield Defect(place_in(sink, "mode"), f"the sink {sink.name}: {text}", remedy)
 
 
 class _Wrong(Exception):
-    def __init__(self, place: Place, text: str, remedy: str = "") -> None:
+    def __init__(self, place: FilePlace, text: str, remedy: str = "") -> None:
         super().__init__(text)
-        self.problem = Problem(place, text, remedy)
+        self.problem = Defect(place, text, remedy)
 
 
 def _watermarked(frame: DataFrame, thing: Source | Step, watermark: Watermark) -> DataFrame:
@@ -237,7 +237,7 @@ def _said_of_call(error: Exception) -> str:
     return f"{text}{'; ' if remedy else ''}{remedy}"
 
 
-def place_of_error(error: Exception, step: Step) -> Place:
+def place_of_error(error: Exception, step: Step) -> FilePlace:
     """Where in the file the part of the query stands that Spark complains of."""
     for context in _contexts(error):
         return place_in_sql(step, context)

@@ -9,7 +9,7 @@ from ...patterns import check_name
 from ...spark.write_options import WRITE_OPTIONS
 from ..define.definition import Pipeline, Sink
 from ..define.graph import reaches, tables
-from ..define.problems import Problem, meant
+from ..define.problems import Defect, meant
 from ..define.schemas import columns_of_source, has
 from .parts import (
     AVRO_SCHEMA,
@@ -39,14 +39,14 @@ OF_DESTINATION = {
 }
 
 
-def sink_problems(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
+def sink_problems(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
     what = f"the sink {sink.name}"
     if sink.takes not in tables(pipeline):
         yield unknown_table(pipeline, place_in(sink, "takes"), sink.takes)
     places = [key for key in DESTINATIONS if getattr(sink, key) not in (None, False)]
     if len(places) != 1:
         said = f"not {' and '.join(places)}" if places else "and none is there"
-        yield Problem(
+        yield Defect(
             place_in(sink, places[1]) if len(places) > 1 else sink.place,
             f"{what} has one of {', '.join(DESTINATIONS[:-1])} and {DESTINATIONS[-1]}, {said}",
         )
@@ -56,20 +56,20 @@ def sink_problems(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
         yield no_duration(place_in(sink, "trigger"), "trigger", sink.trigger)
 
 
-def _destination(pipeline: Pipeline, sink: Sink, destination: str) -> Iterator[Problem]:
+def _destination(pipeline: Pipeline, sink: Sink, destination: str) -> Iterator[Defect]:
     for field, allowed in OF_DESTINATION.items():
         default = type(sink).__dataclass_fields__[field].default
         value = getattr(sink, field)
         is_said = bool(value) if field == "arguments" else value != default
         if (is_said or field in sink.places) and destination not in allowed:
-            yield Problem(
+            yield Defect(
                 place_in(sink, field),
                 f"{field} is for {' and '.join(allowed)}; the sink {sink.name} goes to "
                 f"{destination}",
                 f"take {field} out",
             )
     if destination in ("parquet", "json") and sink.mode != "append":
-        yield Problem(
+        yield Defect(
             place_in(sink, "mode"),
             f"files are added to: mode {sink.mode} would have to change what is in them",
             "say mode = 'append' with a watermark on the source, or write into a topic",
@@ -81,23 +81,23 @@ def _destination(pipeline: Pipeline, sink: Sink, destination: str) -> Iterator[P
     yield from _columns_named(pipeline, sink)
 
 
-def _into_topic(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
+def _into_topic(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
     topic = sink.topic or ""
     place = place_in(sink, "topic")
     yield from wrong(place, lambda: check_name(topic))
     yield from wrong_servers(sink)
     if sink.pace is None and ("speed" in sink.places or sink.speed != 1.0):
-        yield Problem(
+        yield Defect(
             place_in(sink, "speed"), "speed is how fast against pace, which is not there",
             "say pace = 'the column with the time'",
         )  # fmt: skip
     if sink.pace is not None and sink.rate is not None:
-        yield Problem(place_in(sink, "rate"), "rate and pace are two ways to wait", "say one")
+        yield Defect(place_in(sink, "rate"), "rate and pace are two ways to wait", "say one")
     for field in ("rate", "speed"):
         if (value := getattr(sink, field)) is not None and not value > 0:
-            yield Problem(place_in(sink, field), f"{field} is a number above 0, not {value!r}")
+            yield Defect(place_in(sink, field), f"{field} is a number above 0, not {value!r}")
     if sink.format == "avro" and AVRO_SCHEMA not in names_of(sink.options):
-        yield Problem(
+        yield Defect(
             place_in(sink, "format"),
             "format avro needs the schema to write values with",
             f"say options = {{ {AVRO_SCHEMA} = '...' }}",
@@ -109,7 +109,7 @@ def _into_topic(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
         if source is None or (source.servers or pipeline.servers) != servers:
             continue
         if reads_topic(source, topic) and not source.is_static:
-            yield Problem(
+            yield Defect(
                 place,
                 f"the sink {sink.name} writes into {topic}, which it reads (the source "
                 f"{name}): its rows would go round for ever",
@@ -117,7 +117,7 @@ def _into_topic(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
             )
 
 
-def _columns_named(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
+def _columns_named(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
     """Of a sink that takes a source as it is; what steps make is known to Spark only."""
     source = pipeline.sources.get(sink.takes)
     try:
@@ -128,14 +128,14 @@ def _columns_named(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
         yield from missing_columns(sink, columns)
 
 
-def missing_columns(sink: Sink, columns: Mapping[str, str]) -> Iterator[Problem]:
+def missing_columns(sink: Sink, columns: Mapping[str, str]) -> Iterator[Defect]:
     """Columns that a sink names and its rows do not have."""
     named = [("key", sink.key), ("pace", sink.pace)]
     named += [(f"partition_by.{n}", column) for n, column in enumerate(sink.partition_by)]
     for field, column in named:
         if column is not None and not has(columns, column):
             word = field.partition(".")[0]
-            yield Problem(
+            yield Defect(
                 sink.places.get(field, place_in(sink, word)),
                 f"{word}: {sink.takes} has no column {column!r}",
                 meant(column, columns, "it has"),

@@ -9,7 +9,7 @@ from ...errors import InvalidRequest
 from ...patterns import check_name, check_pattern
 from ...spark.options import OPTIONS
 from ..define.definition import Source
-from ..define.problems import Problem
+from ..define.problems import Defect
 from ..define.schemas import columns_of, columns_of_source
 from .parts import (
     AVRO_SCHEMA,
@@ -24,12 +24,12 @@ from .parts import (
 )
 
 
-def source_problems(source: Source) -> Iterator[Problem]:
+def source_problems(source: Source) -> Iterator[Defect]:
     what = f"the source {source.name}"
     ways = [key for key in ("topics", "pattern", "files") if getattr(source, key) not in (None, ())]
     if len(ways) != 1:
         said = f"not {' and '.join(ways)}" if ways else "and none is there"
-        yield Problem(source.place, f"{what} reads one of topic, topics, pattern and files, {said}")
+        yield Defect(source.place, f"{what} reads one of topic, topics, pattern and files, {said}")
     yield from wrong_servers(source)
     for number, topic in enumerate(source.topics):
         place = source.places.get(f"topics.{number}", place_in(source, "topics"))
@@ -42,7 +42,7 @@ def source_problems(source: Source) -> Iterator[Problem]:
     yield from _decoding(source)
     yield from _source_watermark(source)
     if source.is_static and source.max_per_batch is not None:
-        yield Problem(
+        yield Defect(
             place_in(source, "max_per_batch"),
             f"{what} is static: it is read as a whole, not in micro-batches",
             "take max_per_batch out, or static",
@@ -53,39 +53,39 @@ def source_problems(source: Source) -> Iterator[Problem]:
         yield from wrong_options(source, known, {AVRO_SCHEMA})
 
 
-def _start(source: Source) -> Iterator[Problem]:
+def _start(source: Source) -> Iterator[Defect]:
     place = place_in(source, "start")
     if source.start == "earliest":
         return
     if source.files is not None:
-        yield Problem(place, "start is for topics: of files, all are read", "take it out")
+        yield Defect(place, "start is for topics: of files, all are read", "take it out")
     elif source.start == "latest":
         if source.is_static:
-            yield Problem(
+            yield Defect(
                 place,
                 f"the source {source.name} is static and starts at the latest: it would be empty",
                 "say start = 'earliest', or a time",
             )
     elif not is_time(source.start):
-        yield Problem(
+        yield Defect(
             place,
             f"start is earliest, latest or a time with its zone, not {source.start!r}",
             "as 2026-01-31T12:00:00+00:00",
         )
 
 
-def _decoding(source: Source) -> Iterator[Problem]:
+def _decoding(source: Source) -> Iterator[Defect]:
     if source.schema is not None:
         schema = source.schema
         yield from wrong(place_in(source, "schema"), lambda: columns_of(schema), "", "schema")
     elif source.files is None and source.format != "json":
-        yield Problem(
+        yield Defect(
             place_in(source, "format"),
             f"the source {source.name} has no schema, so nothing is decoded",
             f"say schema, or take format = {source.format!r} out",
         )
     if source.format == "avro" and AVRO_SCHEMA not in names_of(source.options):
-        yield Problem(
+        yield Defect(
             place_in(source, "format"),
             "format avro needs the schema that values were written with",
             f"say options = {{ {AVRO_SCHEMA} = '...' }}",
@@ -95,30 +95,30 @@ def _decoding(source: Source) -> Iterator[Problem]:
     place, topic = place_in(source, "dead_letters"), source.dead_letters
     yield from wrong(place, lambda: check_name(topic))
     if source.files is not None and source.file_format == "parquet":
-        yield Problem(
+        yield Defect(
             place,
             "Parquet has types of its own: nothing fails to decode",
             "take dead_letters out",
         )
     elif source.schema is None:
-        yield Problem(
+        yield Defect(
             place,
             f"the source {source.name} has no schema: nothing is decoded, so nothing fails to",
             "say schema, or take dead_letters out",
         )
     if reads_topic(source, topic):
-        yield Problem(
+        yield Defect(
             place,
             f"the source {source.name} reads {topic} itself: its dead letters would come back",
             "name another topic",
         )
 
 
-def _source_watermark(source: Source) -> Iterator[Problem]:
+def _source_watermark(source: Source) -> Iterator[Defect]:
     if source.watermark is None:
         return
     if source.is_static:
-        yield Problem(
+        yield Defect(
             place_in(source, "watermark"),
             f"the source {source.name} is static: nothing of it is late",
             "take watermark out, or static",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..define.definition import Pipeline, Step
 from ..define.graph import tables
-from ..define.problems import Problem
+from ..define.problems import Defect
 from ..define.sql_names import first_word, mentions
 from .parts import (
     place_in,
@@ -20,17 +20,17 @@ QUERIES = frozenset({"select", "with", "from", "table", "values", "("})
 """What a query begins with."""
 
 
-def step_problems(pipeline: Pipeline, step: Step) -> Iterator[Problem]:
+def step_problems(pipeline: Pipeline, step: Step) -> Iterator[Defect]:
     if (step.sql is None) == (step.function is None):
         said = "not both" if step.sql is not None else "and neither is there"
-        yield Problem(step.place, f"the step {step.name} has one of sql and function, {said}")
+        yield Defect(step.place, f"the step {step.name} has one of sql and function, {said}")
         return
     if step.sql is not None:
         yield from _sql(pipeline, step, step.sql)
     else:
         yield from wrong_function(step, "function", step.function)
         if not step.inputs:
-            yield Problem(
+            yield Defect(
                 step.place,
                 f"the step {step.name} has a function and no inputs",
                 "say inputs = ['...']: the sources and steps it gets",
@@ -43,19 +43,19 @@ def step_problems(pipeline: Pipeline, step: Step) -> Iterator[Problem]:
         yield from wrong_watermark(step, step.watermark, None)
 
 
-def _sql(pipeline: Pipeline, step: Step, sql: str) -> Iterator[Problem]:
+def _sql(pipeline: Pipeline, step: Step, sql: str) -> Iterator[Defect]:
     for field in ("inputs", "arguments"):
         if getattr(step, field):
-            yield Problem(
+            yield Defect(
                 place_in(step, field),
                 f"{field} is for functions: a query names its tables itself",
                 f"take {field} out",
             )
     first = first_word(sql)
     if first is None:
-        yield Problem(step.sql_place, f"the step {step.name} has an empty query")
+        yield Defect(step.sql_place, f"the step {step.name} has an empty query")
     elif first.text.lower() not in QUERIES:
-        yield Problem(
+        yield Defect(
             place_in_sql(step, first.offset),
             f"the step {step.name} is no query: it begins with {first.text!r}",
             "write select ...; what makes, changes and drops tables is not for steps",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ...documents import Layout
 from ...spark.decoding import From, To
-from ...spark.session import Setting
+from ...spark.session import SparkSetting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,7 +27,7 @@ BatchFunction = Callable[["DataFrame", int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePlace:
     """Where something was written. Lines and columns begin at 1; 0 is not known."""
 
     file: str
@@ -38,8 +38,8 @@ class Place:
         return ":".join([self.file, *(str(n) for n in (self.line, self.column) if n)])
 
 
-NOWHERE = Place("<python>")
-Places = Mapping[str, Place]
+NOWHERE = FilePlace("<python>")
+FilePlaces = Mapping[str, FilePlace]
 """Where the value of each field was written; of those in tables, as `watermark.column`."""
 
 
@@ -91,8 +91,8 @@ class Source:
     options: Annotated[
         Mapping[str, str], "more [options of the data source](spark.md), as they are"
     ] = field(default_factory=dict)
-    place: Place = NOWHERE
-    places: Places = field(default_factory=dict, repr=False, compare=False)
+    place: FilePlace = NOWHERE
+    places: FilePlaces = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Step:
 
     name: str
     sql: Annotated[Text, "a query over the names of sources and steps"] = None
-    sql_place: Place = NOWHERE
+    sql_place: FilePlace = NOWHERE
     """Where the text of the SQL begins."""
     sql_layout: Layout | None = field(default=None, repr=False, compare=False)
     """Where each of its characters stands in the file, so that its own lines can be named."""
@@ -118,8 +118,8 @@ class Step:
     watermark: Annotated[Watermark | None, "as in a source, for a column that the step makes"] = (
         None
     )
-    place: Place = NOWHERE
-    places: Places = field(default_factory=dict, repr=False, compare=False)
+    place: FilePlace = NOWHERE
+    places: FilePlaces = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +161,8 @@ class Sink:
     options: Annotated[
         Mapping[str, str], "more [options of the sink](spark-writing.md), as they are"
     ] = field(default_factory=dict)
-    place: Place = NOWHERE
-    places: Places = field(default_factory=dict, repr=False, compare=False)
+    place: FilePlace = NOWHERE
+    places: FilePlaces = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +176,9 @@ class Pipeline:
     sources: Mapping[str, Source]
     steps: Mapping[str, Step]
     sinks: Mapping[str, Sink]
-    spark: Mapping[str, Setting] = field(default_factory=dict)
+    spark: Mapping[str, SparkSetting] = field(default_factory=dict)
     """Settings of Spark."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """What each parameter was set to."""
-    place: Place = NOWHERE
-    places: Places = field(default_factory=dict, repr=False, compare=False)
+    place: FilePlace = NOWHERE
+    places: FilePlaces = field(default_factory=dict, repr=False, compare=False)

@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from .definition import Sink, Source, Step, Watermark
 
-Kind = Literal[
+KeyKind = Literal[
     "text", "texts", "number", "whole number", "true or false", "table", "table of texts",
     "watermark", "tables",
 ]  # fmt: skip
 """`texts` is a list of texts, or one text; `table` has anything in it; `tables` has tables."""
-KINDS: dict[Any, Kind] = {
+KINDS: dict[Any, KeyKind] = {
     tuple[str, ...]: "texts", float: "number", int: "whole number", bool: "true or false",
     Mapping[str, Any]: "table", Mapping[str, str]: "table of texts", Watermark: "watermark",
 }  # fmt: skip
@@ -27,9 +27,9 @@ NAMES = {"takes": "from", "is_static": "static"}
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class FileKey:
     name: str
-    kind: Kind
+    kind: KeyKind
     meaning: str
     field: str = ""
     """Its name in the model, where that is another."""
@@ -41,13 +41,13 @@ class Key:
         return self.field or self.name
 
 
-def keys_of(model: type[Source | Step | Sink | Watermark]) -> Iterator[Key]:
+def keys_of(model: type[Source | Step | Sink | Watermark]) -> Iterator[FileKey]:
     """A key for every field that says what it means."""
     for one in fields(model):
         if get_origin(one.type) is Annotated:
             declared, meaning = get_args(one.type)
             kind = next((part for part in get_args(declared) if part in KINDS), declared)
-            yield Key(
+            yield FileKey(
                 NAMES.get(one.name, one.name),
                 KINDS.get(kind, "text"),
                 meaning,
@@ -58,27 +58,29 @@ def keys_of(model: type[Source | Step | Sink | Watermark]) -> Iterator[Key]:
 
 
 TOP = (
-    Key(
+    FileKey(
         "name",
         "text",
         "what it is called, in the broker's groups and in checkpoints",
         is_needed=True,
     ),
-    Key("servers", "text", "the broker of all who name none: `flint://host:port`"),
-    Key("checkpoint", "text", "a directory; each flow keeps its place in one of its own in it"),
-    Key("parameters", "tables", "values that differ from run to run"),
-    Key("sources", "tables", "where rows come from, by name", is_needed=True),
-    Key("steps", "tables", "tables made of other tables, by name"),
-    Key("sinks", "tables", "where rows go, by name; each is a flow", is_needed=True),
-    Key("spark", "table", 'settings of Spark: `"spark.sql.shuffle.partitions" = 8`'),
+    FileKey("servers", "text", "the broker of all who name none: `flint://host:port`"),
+    FileKey("checkpoint", "text", "a directory; each flow keeps its place in one of its own in it"),
+    FileKey("parameters", "tables", "values that differ from run to run"),
+    FileKey("sources", "tables", "where rows come from, by name", is_needed=True),
+    FileKey("steps", "tables", "tables made of other tables, by name"),
+    FileKey("sinks", "tables", "where rows go, by name; each is a flow", is_needed=True),
+    FileKey("spark", "table", 'settings of Spark: `"spark.sql.shuffle.partitions" = 8`'),
 )
 PARAMETER = (
-    Key("default", "text", "its value where nothing else is said"),
-    Key("env", "text", "the variable of the environment that sets it, not `FLINTMQ_PARAM_<NAME>`"),
-    Key("about", "text", "what it is for, told where it has no value"),
+    FileKey("default", "text", "its value where nothing else is said"),
+    FileKey(
+        "env", "text", "the variable of the environment that sets it, not `FLINTMQ_PARAM_<NAME>`"
+    ),
+    FileKey("about", "text", "what it is for, told where it has no value"),
 )
 WATERMARK = tuple(keys_of(Watermark))
-SOURCE = (Key("topic", "text", "a topic"), *keys_of(Source))
+SOURCE = (FileKey("topic", "text", "a topic"), *keys_of(Source))
 STEP = tuple(keys_of(Step))
 SINK = tuple(keys_of(Sink))
 

@@ -18,12 +18,12 @@ from types import ModuleType
 from typing import Any
 
 from ...errors import InvalidRequest
-from .definition import Place
+from .definition import FilePlace
 
 Function = Callable[..., Any]
 
 
-def load(reference: str | Function, place: Place) -> Function:
+def load(reference: str | Function, place: FilePlace) -> Function:
     """The function that is meant. Raises InvalidRequest, with the place that names it."""
     if callable(reference):
         return reference
@@ -48,17 +48,17 @@ def load(reference: str | Function, place: Place) -> Function:
     return function
 
 
-def file_of(reference: str, place: Place) -> Path | None:
+def file_of(reference: str, place: FilePlace) -> Path | None:
     """The file of `file.py:name`; of a module that is installed there is none to be named."""
     where = reference.rpartition(":")[0]
     return _beside(where, place) if where.endswith(".py") else None
 
 
-def _beside(file: str, place: Place) -> Path:
+def _beside(file: str, place: FilePlace) -> Path:
     return (Path(place.file).resolve().parent / file).resolve()
 
 
-def _module_of_file(path: Path, place: Place) -> ModuleType:
+def _module_of_file(path: Path, place: FilePlace) -> ModuleType:
     # Two pipelines may have a file of the same name: the directory tells them apart.
     known_as = f"_flintmq_{path.stem}_{blake2s(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(known_as, path)
@@ -79,7 +79,7 @@ def _module_of_file(path: Path, place: Place) -> ModuleType:
     return module
 
 
-def _imported(name: str, place: Place) -> ModuleType:
+def _imported(name: str, place: FilePlace) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

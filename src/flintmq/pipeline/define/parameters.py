@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...documents import Layout
-from .definition import Place
-from .problems import Problem, meant
+from .definition import FilePlace
+from .problems import Defect, meant
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$(?:\$(?=\{)|\{([^}\n]*)(\}?))")
@@ -27,7 +27,7 @@ class Parameter:
     default: str | None
     env: str
     about: str
-    place: Place
+    place: FilePlace
 
 
 def variable_of(name: str) -> str:
@@ -40,10 +40,12 @@ def values_of(
     given: Mapping[str, str],
     environ: Mapping[str, str],
     file: str,
-) -> tuple[dict[str, str], list[Problem]]:
+) -> tuple[dict[str, str], list[Defect]]:
     """What each parameter is set to; and what is wrong with what was given."""
     problems = [
-        Problem(Place(file), f"--set {name}: there is no parameter {name}", meant(name, parameters))
+        Defect(
+            FilePlace(file), f"--set {name}: there is no parameter {name}", meant(name, parameters)
+        )
         for name in given
         if name not in parameters
     ]
@@ -57,7 +59,7 @@ def values_of(
             values[name] = one.default
         else:
             problems.append(
-                Problem(
+                Defect(
                     one.place,
                     f"the parameter {name} has no value{one.about and f' ({one.about})'}",
                     f"say --set {name}=VALUE, set {one.env}, or write a default",
@@ -80,14 +82,14 @@ def fill(
     layout: Layout | None,
     values: Mapping[str, str],
     known: Mapping[str, Parameter],
-    place_of: Callable[[int], Place],
-) -> tuple[Filled, list[Problem]]:
+    place_of: Callable[[int], FilePlace],
+) -> tuple[Filled, list[Defect]]:
     """Put the values into a text. `place_of` says where one of its characters stands."""
     if "$" not in text:
         return Filled(text, layout, False), []
     result, at = [], 0
     parts: list[tuple[int, int, int]] = []
-    problems: list[Problem] = []
+    problems: list[Defect] = []
     had = False
     for found in _REFERENCE.finditer(text):
         name, closed = found[1], found[2]
@@ -105,18 +107,18 @@ def fill(
 
 
 def _reference_problems(
-    name: str, is_closed: bool, known: Mapping[str, Parameter], place: Place
-) -> Iterator[Problem]:
+    name: str, is_closed: bool, known: Mapping[str, Parameter], place: FilePlace
+) -> Iterator[Defect]:
     if not is_closed or not NAME.fullmatch(name):
         begun = NAME.match(name)
         shown = f"${{{name}}}" if is_closed else f"${{{begun[0] if begun else ''}"
-        yield Problem(
+        yield Defect(
             place,
             f"{shown} is no parameter",
             "write ${name}, or $${ for the two signs themselves",
         )
     elif name not in known:
-        yield Problem(
+        yield Defect(
             place,
             f"there is no parameter {name}",
             meant(name, known) or f'write it under parameters: {name} = "its default"',

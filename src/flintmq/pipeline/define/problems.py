@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ...errors import InvalidRequest
-from .definition import Place
+from .definition import FilePlace
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    place: Place
+class Defect:
+    place: FilePlace
     text: str
     remedy: str = ""
 
@@ -23,12 +23,12 @@ class Problem:
 class PipelineInvalid(InvalidRequest):
     """The pipeline is wrong; `problems` has everything that is. Its text has a line for each."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Defect]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = list(problems)
 
 
-def in_order(problems: Iterable[Problem]) -> list[Problem]:
+def in_order(problems: Iterable[Defect]) -> list[Defect]:
     """As a reader of the file comes by them, each once."""
     return sorted(
         dict.fromkeys(problems), key=lambda one: (one.place.file, one.place.line, one.place.column)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...documents import FileUnreadable, Node, Spot, read_document
-from .definition import Pipeline, Place, Sink, Source, Step, Watermark
-from .keys import PARAMETER, SINK, SOURCE, STEP, TOP, WATERMARK, Key
+from .definition import FilePlace, Pipeline, Sink, Source, Step, Watermark
+from .keys import PARAMETER, SINK, SOURCE, STEP, TOP, WATERMARK, FileKey
 from .parameters import NAME, Filled, Parameter, fill, values_of, variable_of
-from .problems import PipelineInvalid, Problem, in_order, meant
+from .problems import Defect, PipelineInvalid, in_order, meant
 
 T = TypeVar("T", Source, Step, Sink)
 
@@ -38,7 +38,9 @@ def read_pipeline(
         document = read_document(path, A_FILE)
     except FileUnreadable as error:
         raise PipelineInvalid([_unreadable(str(error), path)]) from None
-    reader = _Reader(str(path), document, given or {}, os.environ if environ is None else environ)
+    reader = _PipelineReader(
+        str(path), document, given or {}, os.environ if environ is None else environ
+    )
     if reader.problems:
         raise PipelineInvalid(in_order(reader.problems))
     return reader.pipeline
@@ -47,32 +49,35 @@ def read_pipeline(
 def read_parameters(path: Path) -> dict[str, Parameter]:
     """The parameters that a file declares, whatever else is wrong with it."""
     document = read_document(path, A_FILE)
-    return _Reader(str(path), document, {}, {}).parameters
+    return _PipelineReader(str(path), document, {}, {}).parameters
 
 
-def _unreadable(text: str, path: Path) -> Problem:
+def _unreadable(text: str, path: Path) -> Defect:
     found = re.match(rf"{re.escape(str(path))}(?::(\d+))?(?::(\d+))?: ", text)
     assert found is not None, "the fault of a file begins with its name"
-    place = Place(str(path), int(found[1] or 0), int(found[2] or 0))
-    return Problem(place, text[found.end() :])
+    place = FilePlace(str(path), int(found[1] or 0), int(found[2] or 0))
+    return Defect(place, text[found.end() :])
 
 
 class _Unfit(Exception):
     """Not of its kind; the text says what is."""
 
 
-class _Reader:
+class _PipelineReader:
     def __init__(
         self, file: str, document: Node, given: Mapping[str, str], environ: Mapping[str, str]
     ) -> None:
         self._file = file
-        self.problems: list[Problem] = []
+        self.problems: list[Defect] = []
         self._check_keys(document, TOP, "a pipeline")
         self.parameters = self._parameters(document.entries.get("parameters"))
         self._values, wrong = values_of(self.parameters, given, environ, file)
         self.problems += wrong
         top = self._fields(
-            document, [key for key in TOP if key.kind == "text"], "a pipeline", Place(file, 1, 1)
+            document,
+            [key for key in TOP if key.kind == "text"],
+            "a pipeline",
+            FilePlace(file, 1, 1),
         )
         self.pipeline = Pipeline(
             name=top.get("name", ""),
@@ -83,15 +88,15 @@ class _Reader:
             sinks=self._all(document, "sinks", self._sink),
             spark=self._settings(document.entries.get("spark")),
             parameters=self._values,
-            place=Place(file, *document.key_spots.get("name", Spot(1, 1))),
+            place=FilePlace(file, *document.key_spots.get("name", Spot(1, 1))),
             places=self._places(document, TOP),
         )
 
-    def _place(self, spot: Spot) -> Place:
-        return Place(self._file, spot.line, spot.column)
+    def _place(self, spot: Spot) -> FilePlace:
+        return FilePlace(self._file, spot.line, spot.column)
 
     def _wrong(self, spot: Spot, text: str, remedy: str = "") -> None:
-        self.problems.append(Problem(self._place(spot), text, remedy))
+        self.problems.append(Defect(self._place(spot), text, remedy))
 
     # --- tables
 
@@ -123,29 +128,29 @@ class _Reader:
         return f"[{section}.{name}]" if is_toml else f"{name}: under {section}:"
 
     def _all(
-        self, document: Node, section: str, make: Callable[[str, Node, Place], T]
+        self, document: Node, section: str, make: Callable[[str, Node, FilePlace], T]
     ) -> dict[str, T]:
         return {
             name: make(name, node, self._place(spot))
             for name, node, spot in self._tables(document, section)
         }
 
-    def _check_keys(self, node: Node, keys: Iterable[Key], what: str) -> None:
+    def _check_keys(self, node: Node, keys: Iterable[FileKey], what: str) -> None:
         names = [key.name for key in keys]
         for name in node.entries:
             if name not in names:
                 self._wrong(node.key_spots[name], f"{what} has no {name!r}", meant(name, names))
 
-    def _fields(self, node: Node, keys: Iterable[Key], what: str, place: Place) -> dict[str, Any]:
+    def _fields(
+        self, node: Node, keys: Iterable[FileKey], what: str, place: FilePlace
+    ) -> dict[str, Any]:
         """The values of a table, by the names they have in the model."""
         fields: dict[str, Any] = {}
         for key in keys:
             found = node.entries.get(key.name)
             if found is None:
                 if key.is_needed:
-                    self.problems.append(
-                        Problem(place, f"{what} needs {key.name!r}: {key.meaning}")
-                    )
+                    self.problems.append(Defect(place, f"{what} needs {key.name!r}: {key.meaning}"))
                 continue
             try:
                 fields[key.into] = self._value(found, key)
@@ -153,8 +158,10 @@ class _Reader:
                 self._wrong(found.spot, f"{key.name} is {unfit}, not {_said(found.value)}")
         return fields
 
-    def _places(self, node: Node, keys: Iterable[Key], before: str = "") -> dict[str, Place]:
-        places: dict[str, Place] = {}
+    def _places(
+        self, node: Node, keys: Iterable[FileKey], before: str = ""
+    ) -> dict[str, FilePlace]:
+        places: dict[str, FilePlace] = {}
         for key in keys:
             if (found := node.entries.get(key.name)) is None:
                 continue
@@ -185,7 +192,7 @@ class _Reader:
             place = self._place(node.key_spots[name])
             if not NAME.fullmatch(name):
                 self.problems.append(
-                    Problem(place, f"{name!r} is no name of a parameter", "use letters, digits, _")
+                    Defect(place, f"{name!r} is no name of a parameter", "use letters, digits, _")
                 )
             default, env, about = self._parameter(inner)
             made[name] = Parameter(name, default, env or variable_of(name), about or "", place)
@@ -216,7 +223,7 @@ class _Reader:
         self._wrong(node.spot, f"{what} is a text, not {_said(value)}")
         return None
 
-    def _source(self, name: str, node: Node, place: Place) -> Source:
+    def _source(self, name: str, node: Node, place: FilePlace) -> Source:
         self._check_keys(node, SOURCE, "a source")
         fields = self._fields(node, SOURCE, f"the source {name}", place)
         if "files" in node.entries and "format" in node.entries:
@@ -233,7 +240,7 @@ class _Reader:
         if len(ways) != 1:
             said = f"not {' and '.join(ways)}" if ways else "and none is there"
             self.problems.append(
-                Problem(
+                Defect(
                     self._place(node.key_spots[ways[1]]) if ways else place,
                     f"the source {name} reads one of topic, topics, pattern and files, {said}",
                 )
@@ -242,7 +249,7 @@ class _Reader:
             fields["topics"] = (fields.pop("topic"),)
         return Source(name=name, place=place, places=self._places(node, SOURCE), **fields)
 
-    def _step(self, name: str, node: Node, place: Place) -> Step:
+    def _step(self, name: str, node: Node, place: FilePlace) -> Step:
         self._check_keys(node, STEP, "a step")
         fields = self._fields(node, STEP, f"the step {name}", place)
         if sql := node.entries.get("sql"):
@@ -251,7 +258,7 @@ class _Reader:
                 fields["sql_layout"] = self._fill(sql, tell=False).layout
         return Step(name=name, place=place, places=self._places(node, STEP), **fields)
 
-    def _sink(self, name: str, node: Node, place: Place) -> Sink:
+    def _sink(self, name: str, node: Node, place: FilePlace) -> Sink:
         self._check_keys(node, SINK, "a sink")
         fields = {"takes": "", **self._fields(node, SINK, f"the sink {name}", place)}
         return Sink(name=name, place=place, places=self._places(node, SINK), **fields)
@@ -303,7 +310,7 @@ class _Reader:
             return [self._plain(item) for item in node.items]
         return self._fill(node).text if isinstance(node.value, str) else node.value
 
-    def _value(self, node: Node, key: Key) -> Any:
+    def _value(self, node: Node, key: FileKey) -> Any:
         value = node.value
         match key.kind:
             case "text":
@@ -326,7 +333,7 @@ class _Reader:
             case "tables":
                 raise AssertionError("sections are read on their own")
 
-    def _text(self, node: Node, key: Key) -> str:
+    def _text(self, node: Node, key: FileKey) -> str:
         if isinstance(node.value, datetime):  # TOML and YAML know times by themselves
             return node.value.isoformat()
         if not isinstance(node.value, str):

@@ -24,15 +24,15 @@ _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\W\d]\w*|\d\w*))\s*:?\s*(.*)", re
 _TYPE = re.compile(r"[A-Za-z_]\w*")
 
 
-class Column(NamedTuple):
+class DeclaredColumn(NamedTuple):
     name: str
     type: str
     """In lower case, without what follows: `array`, not `array<int>`."""
 
 
-def columns_of(schema: str) -> list[Column]:
+def columns_of(schema: str) -> list[DeclaredColumn]:
     """The columns of a schema; InvalidRequest says what is no column."""
-    columns: list[Column] = []
+    columns: list[DeclaredColumn] = []
     for part in _parts(schema):
         found = _NAME.fullmatch(part)
         if found is None:
@@ -48,7 +48,7 @@ def columns_of(schema: str) -> list[Column]:
             )
         if any(name.lower() == one.name.lower() for one in columns):
             raise InvalidRequest(f"the column {name} is there twice")
-        columns.append(Column(name, kind[0].lower()))
+        columns.append(DeclaredColumn(name, kind[0].lower()))
     return columns
 
 

@@ -15,7 +15,7 @@ from ..define.definition import Pipeline, Sink, Source, Step, Watermark
 from ..define.flows import DEAD_LETTERS
 from ..define.graph import inputs_of
 
-Kind = Literal["source", "static source", "step", "sink", "dead letters", "line"]
+BoxKind = Literal["source", "static source", "step", "sink", "dead letters", "line"]
 LONG = 44
 SWEEPS = 4
 
@@ -25,7 +25,7 @@ class Box:
     """Something that stands in the picture; of kind `line`, only a line that passes."""
 
     name: str
-    kind: Kind
+    kind: BoxKind
     about: tuple[str, ...] = ()
     column: int = 0
     before: list[Box] = field(default_factory=list)
@@ -81,7 +81,7 @@ def _boxes(pipeline: Pipeline) -> list[Box]:
     tables: dict[str, Box] = {}
     rest: list[Box] = []
     for source in pipeline.sources.values():
-        kind: Kind = "static source" if source.is_static else "source"
+        kind: BoxKind = "static source" if source.is_static else "source"
         box = tables[source.name] = Box(source.name, kind, about_source(source))
         if source.dead_letters is not None:
             letters = Box(

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from html import escape
 
 from ..define.definition import Pipeline
-from .picture import Box, Kind, Picture, picture_of
+from .picture import Box, BoxKind, Picture, picture_of
 
 LETTER = 7.3
 """How wide a letter of the font is, about; boxes have some room to spare."""
 LINE, PADDING = 17, 11
 BETWEEN_COLUMNS, BETWEEN_ROWS = 72, 22
 MARGIN, TITLE = 20, 30
-COLOURS: dict[Kind, tuple[str, str]] = {
+COLOURS: dict[BoxKind, tuple[str, str]] = {
     "source": ("#e7f0fb", "#3b73b9"),
     "static source": ("#f2f4f7", "#7d8a9a"),
     "step": ("#fdf6e3", "#c08a1e"),

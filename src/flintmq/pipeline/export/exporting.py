@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from ...installing import pip_install
 from ...serde.formats import JsonFormat
-from ...spark.session import SECRETS, Setting
+from ...spark.session import SECRETS, SparkSetting
 from ..check.parts import place_in
 from ..define.definition import Pipeline, Sink, Source, Step
 from ..define.graph import is_stream, reaches
-from ..define.problems import PipelineInvalid, Problem, in_order
+from ..define.problems import Defect, PipelineInvalid, in_order
 from ..define.schemas import columns_of
 from ..define.sql_names import as_streams
 from ..run.frames import SOURCE_HEADER, WHY_HEADER, has_scheme, path_of, reading_options
@@ -74,7 +74,7 @@ def project(pipeline: Pipeline, columns: Mapping[str, Sequence[str]]) -> dict[st
 # --- what cannot be said
 
 
-def _cannot(pipeline: Pipeline) -> Iterator[Problem]:
+def _cannot(pipeline: Pipeline) -> Iterator[Defect]:
     for source in pipeline.sources.values():
         yield from _source_cannot(pipeline, source)
     for step in pipeline.steps.values():
@@ -88,21 +88,21 @@ def _cannot(pipeline: Pipeline) -> Iterator[Problem]:
         yield from _sink_cannot(pipeline, sink)
 
 
-def _secrets(thing: Source | Sink) -> Iterator[Problem]:
+def _secrets(thing: Source | Sink) -> Iterator[Defect]:
     for name in thing.options:
         if re.search(SECRETS, name) and not name.lower().endswith("file"):
-            yield Problem(
+            yield Defect(
                 thing.places.get(f"options.{name}", place_in(thing, "options")),
                 f"{name} is a secret, which the project would show",
                 "take it out, and set FLINTMQ_API_KEY for who runs the project, or say apiKeyFile",
             )
 
 
-def _source_cannot(pipeline: Pipeline, source: Source) -> Iterator[Problem]:
+def _source_cannot(pipeline: Pipeline, source: Source) -> Iterator[Defect]:
     yield from _secrets(source)
     if source.files is None:
         if source.servers is None and pipeline.servers is None:
-            yield Problem(source.place, f"the source {source.name} has no broker", "say servers")
+            yield Defect(source.place, f"the source {source.name} has no broker", "say servers")
         if source.schema is not None and source.format != "json":
             yield _no(source, "format", f"values of the format {source.format}", "only json can be")
         if source.start != "earliest" and not source.is_static and _readers(pipeline, source) > 1:
@@ -118,7 +118,7 @@ def _source_cannot(pipeline: Pipeline, source: Source) -> Iterator[Problem]:
         yield _no(source, "dead_letters", "dead letters of files", "take dead_letters out")
 
 
-def _sink_cannot(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
+def _sink_cannot(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
     yield from _secrets(sink)
     if sink.foreach is not None:
         yield _no(sink, "foreach", "foreach", "write into a topic or files")
@@ -130,11 +130,11 @@ def _sink_cannot(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
         if getattr(sink, field):
             yield _no(sink, field, field, f"take {field} out")
     if sink.topic is not None and sink.servers is None and pipeline.servers is None:
-        yield Problem(sink.place, f"the sink {sink.name} has no broker", "say servers")
+        yield Defect(sink.place, f"the sink {sink.name} has no broker", "say servers")
 
 
-def _no(thing: Source | Step | Sink, field: str, what: str, remedy: str) -> Problem:
-    return Problem(place_in(thing, field), f"Declarative Pipelines have no word for {what}", remedy)
+def _no(thing: Source | Step | Sink, field: str, what: str, remedy: str) -> Defect:
+    return Defect(place_in(thing, field), f"Declarative Pipelines have no word for {what}", remedy)
 
 
 def _readers(pipeline: Pipeline, source: Source) -> int:
@@ -368,7 +368,7 @@ def _flow(target: str, name: str, body: list[str]) -> str:
     )
 
 
-def _plain(value: Setting) -> str:
+def _plain(value: SparkSetting) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

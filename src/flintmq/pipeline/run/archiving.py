@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..define.definition import BatchFunction
-from .landing import Change, Landing, files_below, local_directory
+from .landing import FileChanges, Landing, files_below, local_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -113,7 +113,7 @@ class Archive:
         facts = self._landing.facts
         still_open = sorted({*facts.get("open", ()), *touched}) if self._is_compacted else []
         self._landing.land(
-            Change(tuple(moves), facts={**facts, "batch": number, "open": still_open})
+            FileChanges(tuple(moves), facts={**facts, "batch": number, "open": still_open})
         )
         self._landing.ready(f"batch-{number}")
         return touched
@@ -135,14 +135,14 @@ class Archive:
             if chosen and merge([at / name for name in chosen], merged):
                 name = f"merged-{facts['merges']:08d}-{self._mark}.parquet"
                 self._landing.land(
-                    Change(
+                    FileChanges(
                         ((self._landing.own(merged), f"{partition}/{name}"),),
                         tuple(f"{partition}/{name}" for name in chosen),
                         facts,
                     )
                 )
             elif facts["open"] != self._landing.facts["open"]:
-                self._landing.land(Change(facts=facts))
+                self._landing.land(FileChanges(facts=facts))
 
     def _own_files(self, partition: str) -> dict[str, int]:
         at = self._landing.directory / partition

@@ -30,7 +30,7 @@ LOCK_SECONDS = 15.0
 """How long a run waits for one before it that was killed: its Java may need a moment to end."""
 
 
-class Directory(Protocol):
+class FlowDirectory(Protocol):
     """What is asked of a file system."""
 
     path: str
@@ -42,11 +42,11 @@ class Directory(Protocol):
     def set_aside(self) -> str: ...
 
 
-def directory(spark: SparkSession, path: str) -> Directory:
+def directory(spark: SparkSession, path: str) -> FlowDirectory:
     return _OfSpark(spark, path) if has_scheme(path) else _Local(Path(path_of(path)))
 
 
-def checkpoint_of(spark: SparkSession, root: str, flow: str) -> Directory:
+def checkpoint_of(spark: SparkSession, root: str, flow: str) -> FlowDirectory:
     return directory(spark, f"{path_of(root).rstrip('/')}/{flow}")
 
 
@@ -128,7 +128,7 @@ class _OfSpark:
         return new
 
 
-class Lock:
+class CheckpointLock:
     """Keeps two runs from one checkpoint. The Java that writes there holds it: where its driver is
     killed, it may be at work a moment longer."""
 

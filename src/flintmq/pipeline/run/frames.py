@@ -47,7 +47,7 @@ WHATEVER_THERE_IS = re.compile(
 """Of SQL in small letters: what makes use of columns that it does not name."""
 WHY_HEADER, SOURCE_HEADER = "flintmq-why", "flintmq-source"
 
-Access = Mapping[str, str]
+AccessOptions = Mapping[str, str]
 """Options of the data source that say who we are: apiKey, tlsCa and the like."""
 
 
@@ -65,7 +65,11 @@ class Frames:
     """What a flow is made of."""
 
     def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, flow: Flow, access: Access | None = None
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        flow: Flow,
+        access: AccessOptions | None = None,
     ) -> None:
         self._spark, self._pipeline, self._flow = spark, pipeline, flow
         self._access = access or {}
@@ -202,14 +206,16 @@ class Frames:
 
 
 def source_options(
-    pipeline: Pipeline, source: Source, access: Access, group: str
+    pipeline: Pipeline, source: Source, access: AccessOptions, group: str
 ) -> dict[str, str]:
     """What the data source is told of a source of topics that is read as a stream."""
     to_broker = broker_options(pipeline, source, access)
     return {**to_broker, "group": group, **reading_options(source)}
 
 
-def streams_of(pipeline: Pipeline, flow: Flow, access: Access) -> Iterator[tuple[str, ReadOptions]]:
+def streams_of(
+    pipeline: Pipeline, flow: Flow, access: AccessOptions
+) -> Iterator[tuple[str, ReadOptions]]:
     """The topics that a flow reads as streams, by source."""
     for name in flow.sources:
         source = pipeline.sources[name]
@@ -218,7 +224,9 @@ def streams_of(pipeline: Pipeline, flow: Flow, access: Access) -> Iterator[tuple
             yield name, read_options(options, streams=True)
 
 
-def broker_options(pipeline: Pipeline, thing: Source | Sink, access: Access) -> dict[str, str]:
+def broker_options(
+    pipeline: Pipeline, thing: Source | Sink, access: AccessOptions
+) -> dict[str, str]:
     """Where its broker is, and what lets us in; and what else the file says.
 
     What lets us in goes to the pipeline's own broker, and to no other that a file may name.

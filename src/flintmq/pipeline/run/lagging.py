@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ...errors import FlintError
-from ...spark.connecting import Line
+from ...spark.connecting import BrokerLine
 from ...spark.offsets import Positions
 from ...spark.options import ReadOptions
 from ...spark.planning import extents
 from ..define.definition import Pipeline
 from ..define.flows import Flow
-from .frames import Access, streams_of
+from .frames import AccessOptions, streams_of
 
 PATIENCE_SECONDS = 1.0
 """Longer than that nobody waits to learn a figure; the micro-batches go on meanwhile."""
@@ -25,9 +25,9 @@ PATIENCE_SECONDS = 1.0
 class Lag:
     """Of one flow. Its connections are made when it is first asked."""
 
-    def __init__(self, pipeline: Pipeline, flow: Flow, access: Access) -> None:
+    def __init__(self, pipeline: Pipeline, flow: Flow, access: AccessOptions) -> None:
         self._options = [options for _, options in streams_of(pipeline, flow, access)]
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, BrokerLine] = {}
 
     def behind(self, standing: Sequence[Positions]) -> int | None:
         """Messages that are there right now and not read; None where the broker does not say."""
@@ -44,7 +44,7 @@ class Lag:
 
     def _after(self, number: int, options: ReadOptions, standing: Sequence[Positions]) -> int:
         if number not in self._lines:
-            self._lines[number] = Line(replace(options.settings, patience=PATIENCE_SECONDS))
+            self._lines[number] = BrokerLine(replace(options.settings, patience=PATIENCE_SECONDS))
         behind = 0
         for topic, parts in extents(self._lines[number], options, may_be_gone=True).items():
             at = next((one[topic] for one in standing if topic in one), None)

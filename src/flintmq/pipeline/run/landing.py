@@ -40,7 +40,7 @@ def local_directory(text: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChanges:
     """What is to happen: files that go to their place, then files that go away."""
 
     moves: tuple[tuple[str, str], ...] = ()
@@ -72,7 +72,7 @@ class Landing:
                 f"{self._written} is damaged: without it nobody knows what {self.directory} has. "
                 "Begin anew with another directory and another checkpoint"
             ) from None
-        change = Change(
+        change = FileChanges(
             tuple((source, target) for source, target in written["moves"]),
             tuple(written["drops"]),
             written["facts"],
@@ -92,7 +92,7 @@ class Landing:
         """How a change calls a file that was made ready."""
         return path.relative_to(self._own).as_posix()
 
-    def land(self, change: Change) -> None:
+    def land(self, change: FileChanges) -> None:
         """Have it happen. Once this has returned, or was killed after it began, it does."""
         made = [self._own / source for source, _ in change.moves]
         _sync_all(made)
@@ -103,7 +103,7 @@ class Landing:
         self._do(change)
         self.facts = change.facts
 
-    def _do(self, change: Change) -> None:
+    def _do(self, change: FileChanges) -> None:
         targets = [self.directory / target for _, target in change.moves]
         for parent in {target.parent for target in targets}:
             parent.mkdir(parents=True, exist_ok=True)
@@ -114,9 +114,9 @@ class Landing:
         for name in change.drops:
             (self.directory / name).unlink(missing_ok=True)
         _sync_all(_directories(targets, self.directory))
-        self._write(Change(facts=change.facts))
+        self._write(FileChanges(facts=change.facts))
 
-    def _write(self, change: Change) -> None:
+    def _write(self, change: FileChanges) -> None:
         text = json.dumps(
             {"moves": change.moves, "drops": change.drops, "facts": dict(change.facts)}
         )

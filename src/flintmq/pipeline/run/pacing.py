@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InvalidRequest
-from ...spark.connecting import Line, line_to
+from ...spark.connecting import BrokerLine, line_to
 from ...spark.deliveries import Numbered
 from ...spark.spreading import Spreader
 from ...spark.write_columns import check_columns, rows_of
 from ...spark.write_options import WriteOptions, write_options
-from ...spark.writing import Topics
+from ...spark.writing import TopicsWritten
 from ..define.definition import BatchFunction
 from .archiving import QUERY
 from .landing import local_directory, replacing
@@ -39,7 +39,7 @@ TIME_MIN = -(2**63)
 WAIT_SECONDS = 0.25
 
 
-Encode = Callable[["DataFrame", Mapping[str, "Column"]], "DataFrame"]
+EncodeRows = Callable[["DataFrame", Mapping[str, "Column"]], "DataFrame"]
 """Makes messages of rows, and keeps beside them the columns it is given."""
 
 
@@ -94,7 +94,7 @@ class Schedule:
 
 
 def into_topic_paced(
-    encode: Encode,
+    encode: EncodeRows,
     options: Mapping[str, str],
     journal: str,
     *,
@@ -120,7 +120,7 @@ def into_topic_paced(
         is_repeated = path.exists()
         if not is_repeated:
             _write_down(_in_order(frame, encode, pace), schedule, path)
-        sender = Sender(line_to(checked.settings, patient=True), checked, query, number)
+        sender = PacedSender(line_to(checked.settings, patient=True), checked, query, number)
         for cut, at in _cuts_of(path):
             if not is_repeated:
                 due = schedule.due(at, now())
@@ -137,12 +137,12 @@ def into_topic_paced(
     return write
 
 
-class Sender:
+class PacedSender:
     """Sends the cuts of one micro-batch, in order, each under its numbers."""
 
-    def __init__(self, line: Line, options: WriteOptions, query: str, number: int) -> None:
+    def __init__(self, line: BrokerLine, options: WriteOptions, query: str, number: int) -> None:
         self._line = line
-        topics = Topics(line, auto_create=options.auto_create)
+        topics = TopicsWritten(line, auto_create=options.auto_create)
         self._spreader = Spreader(options.topic, topics.partitions_of)
         self._numbered = Numbered(
             line,
@@ -161,7 +161,7 @@ class Sender:
         return all(receipt.duplicate for receipt in receipts)
 
 
-def _in_order(frame: DataFrame, encode: Encode, pace: str | None) -> pyarrow.Table:
+def _in_order(frame: DataFrame, encode: EncodeRows, pace: str | None) -> pyarrow.Table:
     """The messages of the batch, with their times in milliseconds beside them."""
     import pyarrow as pa
     import pyarrow.compute as compute

@@ -6,17 +6,17 @@ Spark takes seconds to start; what it would fall over is told before.
 from __future__ import annotations
 
 from ...errors import FlintError, InvalidRequest, TopicNotFound
-from ...spark.connecting import Line
+from ...spark.connecting import BrokerLine
 from ...spark.options import read_options
 from ...spark.planning import extents
 from ..check.parts import place_in
 from ..define.definition import Pipeline
-from .frames import Access, source_options
+from .frames import AccessOptions, source_options
 
 
-def reach(pipeline: Pipeline, access: Access) -> None:
+def reach(pipeline: Pipeline, access: AccessOptions) -> None:
     """Raises what is in the way: Disconnected, NotAuthenticated, TopicNotFound ..."""
-    lines: dict[object, Line] = {}
+    lines: dict[object, BrokerLine] = {}
     try:
         for source in pipeline.sources.values():
             if source.files is not None:
@@ -24,7 +24,7 @@ def reach(pipeline: Pipeline, access: Access) -> None:
             place = place_in(source, "topics")
             options = read_options(source_options(pipeline, source, access, "any"), streams=True)
             if options.settings not in lines:
-                lines[options.settings] = Line(options.settings)
+                lines[options.settings] = BrokerLine(options.settings)
             try:
                 extents(lines[options.settings], options)
             except TopicNotFound as error:

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...errors import InvalidRequest
-from ..define.definition import Pipeline, Place, Sink, Source, Step
+from ..define.definition import FilePlace, Pipeline, Sink, Source, Step
 from ..define.flows import Flow
 from ..define.graph import inputs_of
 from ..define.loading import file_of
 from ..define.sql_names import bare
-from .checkpoints import NOTES, Directory
+from .checkpoints import NOTES, FlowDirectory
 from .frames import path_of
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
 class CannotResume(InvalidRequest):
     """The definition changed in a way that the checkpoint cannot bear."""
 
-    def __init__(self, place: Place, flow: str, checkpoint: str, changes: list[str]) -> None:
+    def __init__(self, place: FilePlace, flow: str, checkpoint: str, changes: list[str]) -> None:
         super().__init__(
             f"{place}: flow {flow!r} cannot go on from its checkpoint in {checkpoint}: "
             f"{'; '.join(changes)}. Undo that, begin with --checkpoint DIR, a new one, or do "
@@ -196,7 +196,7 @@ def step_digest(step: Step) -> str:
     return _digest(_function_text(step.function, step.place), step.inputs, arguments, column)
 
 
-def _function_text(function: str | Callable[..., Any], place: Place) -> str:
+def _function_text(function: str | Callable[..., Any], place: FilePlace) -> str:
     """What a function does, without its comments. Of a module that is installed, its name."""
     if isinstance(function, str):
         file = file_of(function, place)
@@ -311,7 +311,7 @@ def _listed(names: list[str]) -> str:
 # --- the notes in the checkpoint
 
 
-def resume(checkpoint: Directory, facts: FlowFacts, place: Place) -> str:
+def resume(checkpoint: FlowDirectory, facts: FlowFacts, place: FilePlace) -> str:
     """Compare with what lies in the checkpoint, and write it down anew. The checkpoint's id."""
     has_begun = any(name.isdecimal() for name in checkpoint.names("offsets"))
     text = checkpoint.read(NOTES)

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import FlintError, InvalidRequest
 from ...spark.failures import told_of_step
-from ...spark.session import Setting, session
+from ...spark.session import SparkSetting, session
 from ..check.checking import checked
 from ..check.queries import quiet_spark
 from ..define.definition import Pipeline
 from ..define.flows import Flow, flows_of
-from .checkpoints import Lock, checkpoint_of, directory
-from .frames import Access, Frames, has_scheme, java_session, path_of
+from .checkpoints import CheckpointLock, checkpoint_of, directory
+from .frames import AccessOptions, Frames, has_scheme, java_session, path_of
 from .lagging import Lag
 from .reaching import reach
 from .resuming import facts_of, resume, target_of
 from .sinks import Print, Writing
 from .standing import tell_the_broker
-from .stopping import Gate, Stop, stopped_by_signals
+from .stopping import BatchGate, Stop, stopped_by_signals
 from .watching import COUNTED, FlowOutcome, FlowProgress, Watched
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.1
 BEGIN_LOOK_SECONDS = 0.01
-SETTINGS: dict[str, Setting] = {
+SETTINGS: dict[str, SparkSetting] = {
     # Times are written and grouped the same wherever it runs.
     "spark.sql.session.timeZone": "UTC",
 }
@@ -68,7 +68,7 @@ class PipelineFailed(FlintError):
         self.pipeline, self.errors, self.outcome = pipeline, errors, outcome
 
 
-def settings_of(pipeline: Pipeline) -> dict[str, Setting]:
+def settings_of(pipeline: Pipeline) -> dict[str, SparkSetting]:
     """Settings of Spark for a session that a pipeline runs in."""
     return {**SETTINGS, **pipeline.spark}
 
@@ -107,7 +107,7 @@ def run(
     on_progress: Callable[[FlowProgress], None] | None = None,
     seconds: float | None = None,
     from_scratch: bool = False,
-    access: Access | None = None,
+    access: AccessOptions | None = None,
     show: Print | None = None,
     tell: Callable[[str], None] | None = None,
     stop: Stop | None = None,
@@ -140,7 +140,7 @@ def run(
         starting = _Starting(spark, pipeline, once=once, access=access or {}, show=show or _shown)
         flows = flows_of(pipeline)
         for flow in flows:
-            left.callback(Lock(spark, checkpoint_root(pipeline), flow.name).release)
+            left.callback(CheckpointLock(spark, checkpoint_root(pipeline), flow.name).release)
         if from_scratch:
             _forget(spark, pipeline, flows, tell)
         watched: list[Watched] = []
@@ -222,7 +222,7 @@ def _stop_all(watched: list[Watched]) -> None:
         one.stop_now()
 
 
-def _tell_the_broker(pipeline: Pipeline, one: Watched, access: Access) -> None:
+def _tell_the_broker(pipeline: Pipeline, one: Watched, access: AccessOptions) -> None:
     try:
         tell_the_broker(pipeline, one.flow, access, one.positions)
     except FlintError as error:  # that the broker hears of it is good to have, no more
@@ -237,12 +237,18 @@ class _Starting:
     """Makes queries of flows."""
 
     def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, *, once: bool, access: Access, show: Print
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        *,
+        once: bool,
+        access: AccessOptions,
+        show: Print,
     ) -> None:
         self._spark, self._pipeline, self._once = spark, pipeline, once
         self._access, self._show = access, show
 
-    def prepared(self, flow: Flow) -> tuple[Any, Gate]:
+    def prepared(self, flow: Flow) -> tuple[Any, BatchGate]:
         """The query, ready to start. Nothing runs, and nothing was written but notes."""
         from pyspark.sql import functions
 
@@ -252,7 +258,7 @@ class _Starting:
         checkpoint = checkpoint_of(self._spark, checkpoint_root(self._pipeline), flow.name)
         id = resume(checkpoint, facts, flow.sink.place)
         counted = frame.observe(COUNTED, functions.count(functions.lit(1)).alias("rows"))
-        gate = Gate()
+        gate = BatchGate()
         writing = Writing(
             self._pipeline,
             flow,
@@ -300,7 +306,7 @@ def _forget(
 
 
 @contextmanager
-def _settings(spark: SparkSession, wanted: Mapping[str, Setting]) -> Iterator[None]:
+def _settings(spark: SparkSession, wanted: Mapping[str, SparkSetting]) -> Iterator[None]:
     """Settings that queries take along when they start; the session has its own again after."""
     before: dict[str, str | None] = {}
     for name, value in wanted.items():

@@ -23,9 +23,9 @@ from ..define import loading as named
 from ..define.definition import Pipeline, Sink
 from ..define.flows import Flow
 from .archiving import ArchiveFormat, into_directory
-from .frames import Access, broker_options
+from .frames import AccessOptions, broker_options
 from .pacing import into_topic_paced
-from .stopping import Gate
+from .stopping import BatchGate
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -49,10 +49,10 @@ class Writing:
         pipeline: Pipeline,
         flow: Flow,
         *,
-        gate: Gate,
+        gate: BatchGate,
         transaction: str,
         checkpoint: str,
-        access: Access,
+        access: AccessOptions,
         show: Print,
     ) -> None:
         self._pipeline, self._flow, self._sink = pipeline, flow, flow.sink

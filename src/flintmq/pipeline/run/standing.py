@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...spark.connecting import Line
+from ...spark.connecting import BrokerLine
 from ...spark.offsets import Positions, TopicPosition
 from ...spark.options import ReadOptions
 from ...spark.planning import extents
-from ...spark.progress import Progress
+from ...spark.progress import QueryProgress
 from ..define.definition import Pipeline
 from ..define.flows import Flow
-from .frames import Access, streams_of
+from .frames import AccessOptions, streams_of
 
 
 def tell_the_broker(
-    pipeline: Pipeline, flow: Flow, access: Access, standing: Sequence[Positions]
+    pipeline: Pipeline, flow: Flow, access: AccessOptions, standing: Sequence[Positions]
 ) -> None:
     """`standing` is where each of its streams of topics is, in no order that anybody knows."""
     for name, options in streams_of(pipeline, flow, access):
@@ -34,14 +34,14 @@ def tell_the_broker(
 
 
 def _tell(options: ReadOptions, group: str, ended: dict[str, TopicPosition]) -> None:
-    line = Line(options.settings)
+    line = BrokerLine(options.settings)
     try:
         known = {
             topic: parts
             for topic, parts in extents(line, options, may_be_gone=True).items()
             if topic in ended and parts[0].id == ended[topic].id
         }
-        progress = Progress(line, group)
+        progress = QueryProgress(line, group)
         progress.began(known, ended)
         progress.done({topic: ended[topic] for topic in known})
         progress.close()

@@ -55,7 +55,7 @@ class Stop:
             self._asked.wait(seconds)
 
 
-class Gate:
+class BatchGate:
     """Lets micro-batches through to a function, one at a time, until it is closed.
 
     Spark does not wait for a function in Python when it stops a query. So nothing begins once the

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InvalidRequest
-from .landing import Change, Landing, files_below, local_directory
+from .landing import FileChanges, Landing, files_below, local_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -123,7 +123,7 @@ class CurrentTable:
                 if bucket in made:
                     target = os.path.relpath(place, self._landing.directory)
                     moves.append((self._landing.own(made[bucket]), target))
-        self._landing.land(Change(tuple(moves), facts=facts))
+        self._landing.land(FileChanges(tuple(moves), facts=facts))
         self._landing.ready(f"batch-{number}")
 
     def _spread(self, frame: DataFrame) -> DataFrame:

@@ -13,7 +13,7 @@ from ...spark.failures import told_of_query
 from ...spark.offsets import Positions, read
 from ..define.flows import Flow
 from .lagging import Lag
-from .stopping import A_FLOW, Gate
+from .stopping import A_FLOW, BatchGate
 
 COUNTED = "flintmq_rows"
 """Under this name Spark counts the rows that go to the sink."""
@@ -60,7 +60,7 @@ class FlowOutcome:
 class Watched:
     """A running query."""
 
-    def __init__(self, flow: Flow, start: Callable[[], Any], gate: Gate, lag: Lag) -> None:
+    def __init__(self, flow: Flow, start: Callable[[], Any], gate: BatchGate, lag: Lag) -> None:
         self.flow, self._start, self._gate, self._lag = flow, start, gate, lag
         self._tries = 0
         self._begin()
