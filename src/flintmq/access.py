@@ -35,12 +35,12 @@ class Grant:
         for one in permissions:
             if one not in PERMISSIONS:
                 raise InvalidRequest(
-                    f"a permission is {', '.join(PERMISSIONS[:-1])} or {PERMISSIONS[-1]}, "
-                    f"not {one!r}"
+                    f"a permission must be {', '.join(PERMISSIONS[:-1])} or "
+                    f"{PERMISSIONS[-1]}, not {one!r}"
                 )
             chosen.add(one)
         if not chosen:
-            raise InvalidRequest(f"a grant on {pattern!r} names what it allows: publish, ...")
+            raise InvalidRequest(f"a grant on {pattern!r} needs permissions, for example publish")
         return cls(check_pattern(pattern), frozenset(chosen))
 
 

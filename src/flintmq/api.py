@@ -79,7 +79,7 @@ def connect(
     if url is None:
         url = _url_by_default()
     if not isinstance(url, str):
-        raise InvalidRequest(f"a broker URL is a str such as 'memory://', not {url!r}")
+        raise InvalidRequest(f"a broker URL must be a str such as 'memory://', not {url!r}")
     scheme, separator, rest = url.partition("://")
     given = {"tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
     named = [name for name, value in given.items() if value is not None]
@@ -92,8 +92,8 @@ def connect(
     if scheme == "memory" and separator:
         if rest:
             raise InvalidRequest(
-                f"memory:// takes no path, not {url!r}: every connect is a broker of its own; "
-                "share the connection instead"
+                f"memory:// takes no path, not {url!r}: every connect creates its own "
+                "broker; share the connection instead"
             )
         from .engine.broker import Broker
 
@@ -131,7 +131,7 @@ def connect(
         )
         return _client(url, far, codec, auto_create, timeout, spans)
     raise InvalidRequest(
-        f"unknown broker URL {url!r}; there are memory://, file://, flint:// and flints://"
+        f"unknown broker URL {url!r}; use memory://, file://, flint:// or flints://"
     )
 
 
@@ -141,10 +141,10 @@ def _checked_key(given: str | None) -> str | None:
     if key is None:
         return None
     if not isinstance(key, str):
-        raise InvalidRequest(f"api_key is a str, not {type(key).__name__}")
+        raise InvalidRequest(f"api_key must be a str, not {type(key).__name__}")
     key = key.strip()  # what was read from a file ends with its line
     if not key.isascii() or not key.isprintable() or len(key) > API_KEY_MAX:
-        raise InvalidRequest("api_key is no key: those are flint_, an id, _ and a secret")
+        raise InvalidRequest("api_key is not a valid key: keys look like flint_ID_SECRET")
     return key or None
 
 
@@ -160,14 +160,14 @@ def _durable(
 ) -> Client:
     if not path.startswith("/"):
         raise InvalidRequest(
-            f"file:// takes an absolute path, as in file:///var/lib/flint; not {url!r}"
+            f"file:// needs an absolute path, for example file:///var/lib/flint; not {url!r}"
         )
     try:
         directory = os.fsdecode(unquote_to_bytes(path))
     except UnicodeEncodeError:
         raise InvalidRequest(f"the path of {url!r} is not valid Unicode") from None
     if "\0" in directory:
-        raise InvalidRequest(f"the path of {url!r} holds a NUL")
+        raise InvalidRequest(f"the path of {url!r} contains a NUL character")
     from .engine.host import durable_broker
     from .storage.filesystem import LocalFileSystem
 

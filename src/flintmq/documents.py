@@ -96,15 +96,17 @@ def read_document(path: Path, what: str = "a configuration file") -> Node:
     suffix = path.suffix.lower()
     if suffix not in TOML + YAML:
         raise FileUnreadable(
-            f"{path}: {what} ends in {', '.join(TOML + YAML)}, not {path.suffix or 'nothing'!r}"
+            f"{path}: {what} must end in {', '.join(TOML + YAML)}, not {path.suffix or 'nothing'!r}"
         )
     try:
         with path.open("rb") as file:
             data = file.read(BYTES_MAX + 1)
     except OSError as error:
-        raise FileUnreadable(f"{path}: cannot be read: {error.strerror}") from None
+        raise FileUnreadable(f"{path}: cannot read the file: {error.strerror}") from None
     if len(data) > BYTES_MAX:
-        raise FileUnreadable(f"{path}: is over {BYTES_MAX:,} bytes: no {what.partition(' ')[2]}")
+        raise FileUnreadable(
+            f"{path}: is larger than {BYTES_MAX:,} bytes: not a {what.partition(' ')[2]}"
+        )
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -144,12 +146,12 @@ def _toml_fault(message: str, text: str, name: str) -> str:
     if found := re.fullmatch(r"line (\d+), column (\d+)\)", place):
         line = text.split("\n")[int(found[1]) - 1]
         if what == r"Illegal character '\n'":
-            what = "a text is not closed on its line"
+            what = "the string is not closed on its line"
         elif what == "Invalid value":
-            what = "there is no value here; a text stands between quotes"
+            what = "invalid value; put text in quotes"
         elif what == "Cannot overwrite a value" and "=" in line[: int(found[2])]:
             key = line.partition("=")[0].strip()
-            return f"{name}:{found[1]}:{len(line) - len(line.lstrip()) + 1}: {key} is there already"
+            return f"{name}:{found[1]}:{len(line) - len(line.lstrip()) + 1}: {key} is defined twice"
         return f"{name}:{found[1]}:{found[2]}: {what}"
     lines = text.split("\n")
     return f"{name}:{len(lines)}:{len(lines[-1]) + 1}: {what}"
@@ -326,16 +328,16 @@ def yaml_document(text: str, name: str, what: str = "a configuration file") -> N
         if root is None:
             return Node({}, Spot(1, 1))
         if not isinstance(root, yaml.MappingNode):
-            raise FileUnreadable(f"{name}:1: is not a table of settings: write key: value")
+            raise FileUnreadable(f"{name}:1: not a table of settings; write key: value")
         _check_repeats(root, name)
         return _YamlTree(loader, text).node(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        what = error.problem or error.context or "is no YAML"
+        what = error.problem or error.context or "invalid YAML"
         begin = error.context_mark
         if error.problem and begin and mark and begin.line != mark.line:
-            what += f", {error.context} that begins on line {begin.line + 1}"
+            what += f", {error.context} that starts on line {begin.line + 1}"
         raise FileUnreadable(f"{name}{place}: {what}") from None
     except FileUnreadable:
         raise
@@ -360,7 +362,8 @@ def _check_repeats(root: Any, name: str) -> None:
                 key = str(key_node.value)
                 if key in first and key_node.id == "scalar":
                     raise FileUnreadable(
-                        f"{name}:{line}:{column}: {key} is there already, on line {first[key]}"
+                        f"{name}:{line}:{column}: {key} is defined twice, first on line "
+                        f"{first[key]}"
                     )
                 first[key] = line
         for one in reversed(inner):

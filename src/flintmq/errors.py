@@ -3,35 +3,35 @@
     FlintError
       InvalidRequest (ValueError)     fix the call
         MessageTooLarge
-        EncodeFailed                  the format cannot write this value down
-        RoutingFailed                 the caller's routing function went wrong
+        EncodeFailed                  the format cannot encode this value
+        RoutingFailed                 the caller's routing function failed
         MissingExtra (ImportError)    install the named extra
       TopicNotFound                   create the topic, or allow auto_create
-        TopicDeleted                  it was deleted under you; open anew if that was expected
-      TopicReplaced                   it is another topic now: begin anew in it
-      MessagesLost                    gone before they were read; say that this is fine, or mend it
-      NotAuthenticated                say who you are, by a key that the broker knows
-      PermissionDenied                ask whoever manages the broker's keys
-      TopicExists                     choose the same options, or configure_topic
+        TopicDeleted                  it was deleted while in use; open it again if expected
+      TopicReplaced                   deleted and created again; start again in the new one
+      MessagesLost                    deleted before they were read; allow it, or fix retention
+      NotAuthenticated                pass an API key that the broker knows
+      PermissionDenied                ask the administrator for a grant
+      TopicExists                     use the same options, or call configure_topic
       TopicFull                       wait for readers, or choose another overflow policy
       QueueFull                       the same for a live queue or a publisher's own buffer
       NotStaged                       stage the parts again, then commit
-      GroupNotFound                   subscribe or poll makes it
-      GroupExists                     name what the group has, or nothing, or another group
-      LeaseLost                       drop the work: someone else has the message, or will
-      DecodeFailed                    the value is not what it should be; the reader can go on
-      FilterFailed                    mend the filter; the reader can go on behind the message
+      GroupNotFound                   subscribe or poll creates it
+      GroupExists                     pass the group's own options, none, or another name
+      LeaseLost                       drop the work: another consumer has the message
+      DecodeFailed                    the value cannot be decoded; the reader can continue
+      FilterFailed                    fix the filter; the reader continues after the message
       Closed                          open it again
-      Disconnected                    the broker is not there, or went away; nothing was done
-        TlsFailed                     no secure connection: waiting does not mend that
-      MalformedFrame                  bytes that are no frame of ours: another protocol, or a fault
+      Disconnected                    no connection to the broker; nothing was done
+        TlsFailed                     no secure connection: retrying does not help
+      MalformedFrame                  invalid bytes on the wire: another protocol, or a bug
       Corrupt                         the bytes are damaged; never served as data
         UnsupportedFormat             not damaged: written by a newer FlintMQ
-      StorageFull                     free disk space; publishing then goes on by itself
-      StorageFailed                   the disk failed a read, write or sync; look at it, start anew
-      BrokerFailed                    a fault in the broker itself; start it again, report the fault
-      OutcomeUnknown                  it may or may not have happened; the same may be repeated
-      DataDirectoryInUse              another process has it; stop that one, or use another
+      StorageFull                     free disk space; publishing then resumes by itself
+      StorageFailed                   the disk failed a read, write or sync; check it, restart
+      BrokerFailed                    a bug in the broker; restart it, and report the bug
+      OutcomeUnknown                  it may or may not have happened; see its text for retries
+      DataDirectoryInUse              another process uses it; stop it, or use another
       SparkUnavailable                install or start what it names: Java, PySpark, a session
 
     of the Raft core (flintmq.raft):
@@ -46,7 +46,7 @@
       SnapshotDamaged                 ask for the chunk again, or for a new snapshot
       RaftInvariantBroken             stop the node: going on could lose what was promised
 
-Each carries its facts as attributes, and its text is made from them.
+Each error carries its facts as attributes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class FlintError(Exception):
     """The root of everything FlintMQ raises on purpose."""
 
     receipts: Sequence[Any] = ()
-    """Of a publish in several parts that failed: the receipts of the parts that were published."""
+    """For a publish in several parts that failed: the receipts of the parts that were published."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The texts are made from facts by __init__; another process gets both as they are.
@@ -91,7 +91,7 @@ class EncodeFailed(InvalidRequest):
     """The format cannot write this value down. Nothing was published."""
 
     def __init__(self, type_name: str, format: str, why: str) -> None:
-        super().__init__(f"cannot write a {type_name} as {format}: {why}")
+        super().__init__(f"cannot encode {type_name} as {format}: {why}")
         self.format = format
 
 
@@ -107,14 +107,14 @@ class MissingExtra(InvalidRequest, ImportError):
     """A part that is not in the core was asked for."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an extra: {remedy(extra)}")
+        super().__init__(f"{what} needs an extra package: {remedy(extra)}")
         self.extra = extra
 
 
 class TopicNotFound(FlintError, LookupError):
     """There is no such topic, and it may not be made on the fly."""
 
-    def __init__(self, topic: str, hint: str = "create_topic makes it") -> None:
+    def __init__(self, topic: str, hint: str = "create it with create_topic") -> None:
         super().__init__(f"topic {topic!r} does not exist; {hint}")
         self.topic = topic
 
@@ -124,7 +124,7 @@ class TopicDeleted(TopicNotFound):
 
     def __init__(self, topic: str) -> None:
         super().__init__(
-            topic, "it was deleted while in use; open it again if it has been made anew"
+            topic, "it was deleted while in use; open it again if it was created again"
         )
 
 
@@ -134,8 +134,8 @@ class TopicReplaced(FlintError):
 
     def __init__(self, topic: str, known_id: int, found_id: int) -> None:
         super().__init__(
-            f"topic {topic!r} was deleted and made anew (it had the id {known_id}, now it has "
-            f"{found_id}): the offsets of the old one mean nothing in the new one"
+            f"topic {topic!r} was deleted and created again (old id {known_id}, new id "
+            f"{found_id}); offsets of the old topic are not valid in the new one"
         )
         self.topic, self.known_id, self.found_id = topic, known_id, found_id
 
@@ -145,8 +145,8 @@ class MessagesLost(FlintError):
 
     def __init__(self, topic: str, first: int, next: int, count: int, remedy: str) -> None:
         super().__init__(
-            f"{count:,} messages of topic {topic!r} from offset {first} on are gone before they "
-            f"were read; what is left begins at offset {next}. {remedy}"
+            f"{count:,} messages of topic {topic!r} from offset {first} on were deleted "
+            f"before they were read; the next available offset is {next}. {remedy}"
         )
         self.topic, self.first, self.next, self.count = topic, first, next, count
 
@@ -155,7 +155,7 @@ class NotAuthenticated(FlintError):
     """The broker asks who you are, and the key is missing or not one of its keys."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"{why}; keys are made with `flintmq key add`")
+        super().__init__(f"{why}; create keys with `flintmq key add`")
 
 
 class PermissionDenied(FlintError, PermissionError):
@@ -173,7 +173,9 @@ class TopicExists(FlintError):
         differences = ", ".join(
             f"{name} is {ours!r}, not {theirs!r}" for name, (ours, theirs) in differing.items()
         )
-        super().__init__(f"topic {topic!r} exists: {differences}; configure_topic changes options")
+        super().__init__(
+            f"topic {topic!r} already exists: {differences}; change options with configure_topic"
+        )
         self.topic, self.differing = topic, differing
 
 
@@ -184,7 +186,7 @@ class TopicFull(FlintError):
         super().__init__(f"topic {topic!r} is full ({limit}): {why}")
         self.topic, self.limit = topic, limit
         self.never_fits = never_fits
-        """The batch is larger than the topic may ever be: waiting does not help, splitting does."""
+        """The batch is larger than the topic's limit: split it; waiting does not help."""
 
 
 class QueueFull(FlintError):
@@ -201,8 +203,8 @@ class NotStaged(FlintError, LookupError):
     def __init__(self, writer: str, number: int, parts: Sequence[str]) -> None:
         names = ", ".join(map(repr, parts))
         super().__init__(
-            f"writer {writer!r} has not staged {names} under number {number}, or it was aborted, "
-            "or dropped because it rested too long; stage it again"
+            f"writer {writer!r} has not staged {names} under number {number}, or it was "
+            "aborted, or discarded because it was not committed in time; stage it again"
         )
         self.writer, self.number, self.parts = writer, number, list(parts)
 
@@ -212,7 +214,7 @@ class GroupNotFound(FlintError, LookupError):
 
     def __init__(self, topic: str, group: str) -> None:
         super().__init__(
-            f"topic {topic!r} has no group {group!r}; the first subscribe or poll makes it"
+            f"topic {topic!r} has no group {group!r}; the first subscribe or poll creates it"
         )
         self.topic, self.group = topic, group
 
@@ -227,10 +229,12 @@ class GroupExists(FlintError):
         differences = ", ".join(
             f"{name} is {ours!r}, not {theirs!r}" for name, (ours, theirs) in differing.items()
         )
-        remedy = "leave that out to take the group's, or use another name"
+        remedy = "leave it out to use the group's own, or use another group name"
         if "kind" in differing:
-            remedy = "readers' names (cursors) and queues share their names: use another one"
-        super().__init__(f"group {group!r} of {topic!r} exists: {differences}; {remedy}")
+            remedy = (
+                "named readers (cursors) and queue groups share one namespace: use another name"
+            )
+        super().__init__(f"group {group!r} of {topic!r} already exists: {differences}; {remedy}")
         self.topic, self.group, self.differing = topic, group, differing
 
 
@@ -241,8 +245,9 @@ class LeaseLost(FlintError):
     def __init__(self, topic: str, group: str, offsets: Sequence[int]) -> None:
         named = ", ".join(map(str, offsets[:8])) + (" ..." if len(offsets) > 8 else "")
         super().__init__(
-            f"the lease of group {group!r} on {topic!r} offset {named} is lost: it ran out and the "
-            "message went to another, or it was settled before; ask for a longer lease or extend it"
+            f"the lease of group {group!r} on {topic!r} offset {named} is lost: it expired "
+            "and the message was delivered to another consumer, or it was already "
+            "settled; use a longer lease, or extend it"
         )
         self.topic, self.group, self.offsets = topic, group, list(offsets)
 
@@ -254,7 +259,7 @@ class DecodeFailed(FlintError):
         self, topic: str, partition: int, offset: int | None, expected: str, why: str
     ) -> None:
         place = f"{topic!r}" + (f" partition {partition}" if partition else "")
-        super().__init__(f"{place} offset {offset} does not decode as {expected}: {why}")
+        super().__init__(f"{place} offset {offset} cannot be decoded as {expected}: {why}")
         self.topic, self.partition, self.offset = topic, partition, offset
         self.expected = expected
 
@@ -306,7 +311,7 @@ class Corrupt(FlintError):
     first_offset: int | None = None
     next_offset: int | None = None
     is_proven: bool = True
-    """By a checksum; else the disk could not read them, and may be able to another time."""
+    """Proven by a checksum. Otherwise the disk could not read them, and a retry may succeed."""
 
 
 class UnsupportedFormat(Corrupt):
@@ -318,8 +323,8 @@ class StorageFull(FlintError):
 
     def __init__(self, file: str, cause: str) -> None:
         super().__init__(
-            f"no room on the disk for {file}: {cause}; "
-            "free some space or move the data directory to a larger disk"
+            f"no space left on the disk for {file}: {cause}; free some space, or move the "
+            "data directory to a larger disk"
         )
         self.file, self.cause = file, cause
 
@@ -329,8 +334,8 @@ class StorageFailed(FlintError):
 
     def __init__(self, operation: str, file: str, cause: str) -> None:
         super().__init__(
-            f"the disk failed to {operation} {file}: {cause}; "
-            "check the disk and its permissions, then start again: what is on it is recovered"
+            f"the disk failed to {operation} {file}: {cause}; check the disk and its "
+            "permissions, then restart: stored data is recovered"
         )
         self.operation, self.file, self.cause = operation, file, cause
 
@@ -340,8 +345,9 @@ class BrokerFailed(FlintError):
 
     def __init__(self, where: str, cause: str) -> None:
         super().__init__(
-            f"the broker has stopped because of a fault in it, while {where}: {cause}; "
-            "start it again: what was acknowledged is kept. Report the fault with its log"
+            f"the broker stopped because of an internal error while {where}: {cause}; "
+            "restart it: acknowledged messages are kept. Report this error with the "
+            "broker's log"
         )
         self.where, self.cause = where, cause
 
@@ -387,7 +393,8 @@ class TooMuchUncommitted(ProposalRefused):
 
     def __init__(self, uncommitted_bytes: int, uncommitted_bytes_max: int) -> None:
         super().__init__(
-            f"{uncommitted_bytes} uncommitted bytes would pass the limit of {uncommitted_bytes_max}"
+            f"{uncommitted_bytes} uncommitted bytes would exceed the limit of "
+            f"{uncommitted_bytes_max}"
         )
         self.uncommitted_bytes = uncommitted_bytes
         self.uncommitted_bytes_max = uncommitted_bytes_max
@@ -409,7 +416,7 @@ class LogCompacted(FlintError):
     """The entry was compacted away; only the snapshot still contains it."""
 
     def __init__(self, index: int, first_index: int) -> None:
-        super().__init__(f"entry {index} is compacted; the log begins at {first_index}")
+        super().__init__(f"entry {index} is compacted; the log starts at {first_index}")
         self.index, self.first_index = index, first_index
 
 

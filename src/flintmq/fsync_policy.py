@@ -29,7 +29,7 @@ class FsyncPolicy:
     @classmethod
     def parse(cls, text: str) -> FsyncPolicy:
         if not isinstance(text, str):
-            raise InvalidRequest(f"fsync policy {text!r} is unknown; use {_ALLOWED}")
+            raise InvalidRequest(f"unknown fsync policy {text!r}; use {_ALLOWED}")
         kind, colon, number = text.partition(":")
         if kind in ("always", "never") and not colon:
             return cls("always" if kind == "always" else "never")
@@ -38,10 +38,10 @@ class FsyncPolicy:
                 return cls("every_n" if kind == "every_n" else "interval", int(number))
             what = "records" if kind == "every_n" else "milliseconds"
             raise InvalidRequest(
-                f"fsync policy {text!r}: {kind} needs a number of {what} above 0 and up to "
-                f"{NUMBER_MAX:,}, as {kind}:100"
+                f"fsync policy {text!r}: {kind} needs a number of {what} from 1 to "
+                f"{NUMBER_MAX:,}, for example {kind}:100"
             )
-        raise InvalidRequest(f"fsync policy {text!r} is unknown; use {_ALLOWED}")
+        raise InvalidRequest(f"unknown fsync policy {text!r}; use {_ALLOWED}")
 
     @property
     def acknowledges_after_sync(self) -> bool:

@@ -16,13 +16,13 @@ Order = Literal["priority", "key", "log"]
 Kind = Literal["queue", "cursor"]
 
 LEASE_SECONDS = 30.0
-"""How long a message is leased unless told otherwise."""
+"""Default duration of a lease."""
 
 LEASE_SECONDS_MAX = 12 * 3600.0
-"""The longest lease that can be asked for in one step; it may be extended."""
+"""The longest lease per request; it may be extended."""
 
 TAKE_MAX = 65_536
-"""How many messages one take or poll returns at most."""
+"""Maximum messages of one take or poll."""
 
 PRIORITIES = PRIORITY_MAX + 1
 
@@ -107,7 +107,7 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_order(order: str) -> Order:
     if order not in get_args(Order):
-        raise InvalidRequest(f"order is one of {', '.join(get_args(Order))}, not {order!r}")
+        raise InvalidRequest(f"order must be one of {', '.join(get_args(Order))}, not {order!r}")
     return order  # type: ignore[return-value]
 
 

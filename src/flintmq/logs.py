@@ -43,19 +43,19 @@ LEVELS = {
 }
 
 LIMIT_SECONDS = 10.0
-"""How often a limited event is told for one key."""
+"""How often a limited event is logged for one key."""
 
 KEYS_MAX = 1024
-"""How many keys a limiter tells apart; a flood from as many addresses must not fill the memory."""
+"""How many keys a limiter tracks; a flood from many addresses must not fill the memory."""
 
 LINES_MAX = 4096
-"""How many lines wait for a slow reader before further ones are dropped."""
+"""How many lines wait for a slow reader before further lines are dropped."""
 
 TEXT_CHARACTERS_MAX = 2048
-"""How much of a text or a value is shown."""
+"""Maximum length of a text or value that is shown."""
 
 CLOSE_SECONDS = 2.0
-"""How long the end waits for a reader that takes nothing."""
+"""How long the end waits for a reader that reads nothing."""
 
 _EVENT = "flint_event"
 _FIELDS = "flint_fields"
@@ -372,7 +372,7 @@ class QueueingHandler(logging.Handler):
         try:
             line = self.format(record)
         except Exception as error:  # a value that cannot be shown must not harm who logs it
-            line = f"a line of {record.name} could not be formatted: {type(error).__name__}"
+            line = f"a log line of {record.name} cannot be formatted: {type(error).__name__}"
         with self._changed:
             if self._is_closing or len(self._lines) >= self._lines_max:
                 self._dropped += 1
@@ -416,7 +416,7 @@ class QueueingHandler(logging.Handler):
                 __name__,
                 logging.WARNING,
                 "log_lines_dropped",
-                f"{count} lines of this log were dropped: they are read too slowly",
+                f"{count} log lines were dropped: stderr is read too slowly",
                 count=count,
             )
         )
@@ -431,7 +431,7 @@ class QueueingHandler(logging.Handler):
                     one.logger,
                     one.level,
                     one.name,
-                    f"{one.count} more of this were left out",
+                    f"{one.count} more lines like this were left out",
                     key=one.key,
                     left_out=one.count,
                 )
@@ -504,7 +504,13 @@ class Logs:
 
 def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if isinstance(error, Exception):
-        event(_log, logging.CRITICAL, "crashed", "the process ends by a fault", exc_info=error)
+        event(
+            _log,
+            logging.CRITICAL,
+            "crashed",
+            "the process ends because of an unhandled error",
+            exc_info=error,
+        )
     else:
         sys.__excepthook__(kind, error, trace)
 
@@ -516,7 +522,7 @@ def _thread_crashed(told: threading.ExceptHookArgs) -> None:
             _log,
             logging.CRITICAL,
             "thread_crashed",
-            "a thread ended by a fault; please report it",
+            "a thread ended because of an unhandled error; please report it",
             exc_info=told.exc_value,
             thread=name,
         )
@@ -536,7 +542,7 @@ def configure(
     does, a library does not.
     """
     if format not in FORMATS:
-        raise InvalidRequest(f"a log format is {' or '.join(FORMATS)}, not {format!r}")
+        raise InvalidRequest(f"log format must be {' or '.join(FORMATS)}, not {format!r}")
     stream = sys.stderr if stream is None else stream
     handler: logging.Handler
     if stream is None:  # the process was started without one
@@ -561,7 +567,7 @@ def configure(
 def level_number(text: str) -> int:
     number = LEVELS.get(text.lower())
     if number is None:
-        raise InvalidRequest(f"a log level is {', '.join(LEVELS)}, not {text!r}")
+        raise InvalidRequest(f"log level must be {', '.join(LEVELS)}, not {text!r}")
     return number
 
 

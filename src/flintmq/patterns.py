@@ -29,13 +29,13 @@ EMPTY = "%"
 def check_name(name: str, what: str = "topic") -> str:
     """`name` if a topic, group or reader may be called so; an error that says why not."""
     if not isinstance(name, str):
-        raise InvalidRequest(f"a {what} name is a str, not {type(name).__name__}")
+        raise InvalidRequest(f"a {what} name must be a str, not {type(name).__name__}")
     if not name:
-        raise InvalidRequest(f"a {what} name has at least one character")
+        raise InvalidRequest(f"a {what} name must have at least one character")
     if not name.isascii() or not name.isprintable() or _FORBIDDEN.intersection(name):
         _check_characters(name, what)
     if len(name) > NAME_BYTES_MAX // 4 and len(name.encode()) > NAME_BYTES_MAX:
-        raise InvalidRequest(f"a {what} name has at most {NAME_BYTES_MAX:,} bytes of UTF-8")
+        raise InvalidRequest(f"a {what} name can have at most {NAME_BYTES_MAX:,} bytes of UTF-8")
     return name
 
 
@@ -80,25 +80,26 @@ def _check_characters(name: str, what: str) -> None:
     for character in _ESCAPED.sub("", name):
         if _is_forbidden(character):
             raise InvalidRequest(
-                f"{what} name {name!r} holds {character!r}; names are UTF-8 without control "
-                "characters, '*', '>', '%' and '/' (but for %XX, which stands for another byte)"
+                f"{what} name {name!r} contains {character!r}; names are UTF-8 without "
+                "control characters, '*', '>', '%' and '/' (except %XX, which stands for "
+                "another byte)"
             )
 
 
 def check_pattern(pattern: str) -> str:
     """`pattern` if it can match names; `*` and `>` stand alone between dots, `>` comes last."""
     if not isinstance(pattern, str) or not pattern:
-        raise InvalidRequest(f"a topic pattern is a non-empty str, not {pattern!r}")
+        raise InvalidRequest(f"a topic pattern must be a non-empty str, not {pattern!r}")
     words = pattern.split(".")
     for word in words:
         if word not in ("*", ">") and word:
             if "*" in word or ">" in word:
                 raise InvalidRequest(
-                    f"pattern {pattern!r}: '*' and '>' stand for whole words, not for parts of one"
+                    f"pattern {pattern!r}: '*' and '>' match whole words, not parts of a word"
                 )
             check_name(word)
     if ">" in words[:-1]:
-        raise InvalidRequest(f"pattern {pattern!r}: '>' stands for the rest, so it comes last")
+        raise InvalidRequest(f"pattern {pattern!r}: '>' matches the rest, so it must come last")
     return pattern
 
 

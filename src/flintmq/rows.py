@@ -98,7 +98,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False, repr_omit_default
         """
         decoder = self._origin.decoder
         if decoder is None:
-            raise InvalidRequest("this message has no connection to decode it by")
+            raise InvalidRequest("this message has no connection to decode its value with")
         return decoder.decode_row(self._source, self._row, self._origin, type)
 
     def unpacked(self) -> bytes:
@@ -107,7 +107,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False, repr_omit_default
         """
         decoder = self._origin.decoder
         if decoder is None:
-            raise InvalidRequest("this message has no connection to unpack it by")
+            raise InvalidRequest("this message has no connection to decompress its value with")
         return decoder.unpack_row(self._source, self._row, self._origin)
 
     @property
@@ -265,12 +265,14 @@ class RowsOf(Sequence[M]):
         error in its place, or `skip` it. The others are not affected.
         """
         if on_error not in get_args(OnError):
-            raise InvalidRequest(f"on_error is one of {', '.join(get_args(OnError))}")
+            raise InvalidRequest(f"on_error must be one of {', '.join(get_args(OnError))}")
         decoded: list[Any] = []
         for run in self._runs:
             decoder = run.origin.decoder
             if decoder is None:
-                raise InvalidRequest("these messages have no connection to decode them by")
+                raise InvalidRequest(
+                    "these messages have no connection to decode their values with"
+                )
             values = _values_of(run)
             decoded += decoder.decode_rows(
                 run.source, run.rows(), values, run.origin, type, on_error

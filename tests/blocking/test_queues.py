@@ -123,7 +123,7 @@ def test_a_dead_subscription_raises_out_of_run(mq: BlockingClient) -> None:
 def test_async_handlers_are_refused(mq: BlockingClient) -> None:
     async def handle(message: Any) -> None: ...
 
-    with pytest.raises(InvalidRequest, match="a handler is a plain function"):
+    with pytest.raises(InvalidRequest, match="a handler must be a plain function"):
         mq.subscribe("jobs", "workers").run(handle)
 
 

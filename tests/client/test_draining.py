@@ -72,7 +72,7 @@ async def test_after_the_grace_time_handlers_are_cancelled_and_their_messages_gi
     await clock.advance(0.1)
     await closing
     await run
-    assert "2 messages still in work after 10 seconds" in caplog.text
+    assert "2 messages still being processed after 10 seconds" in caplog.text
     again = await mq.poll("jobs", "workers")
     assert [message.delivery_count for message in again] == [1, 1, 1, 1]
     await mq.close()
@@ -313,7 +313,7 @@ async def test_a_value_that_cannot_be_decoded_is_a_dead_letter_at_once_with_one_
     assert value == b"{"
     assert reason.startswith("DecodeFailed: ")
     (line,) = [record for record in caplog.records if record.name == "flintmq.client"]
-    assert "jobs offset 0 goes to the dead letters of group 'workers'" in line.getMessage()
+    assert "jobs offset 0 becomes a dead letter of group 'workers'" in line.getMessage()
     assert line.exc_info is None
 
 
@@ -355,7 +355,7 @@ async def test_decoding_is_tried_again_where_that_is_asked_for(clock: ManualCloc
 async def test_what_is_no_exception_class_is_refused(mq: flintmq.Client) -> None:
     async with mq, mq.subscribe("jobs", "workers") as subscription:
         message = await subscription.read()
-        with pytest.raises(flintmq.InvalidRequest, match="dead_on is an exception class"):
+        with pytest.raises(flintmq.InvalidRequest, match="dead_on must be an exception class"):
             message.process(dead_on="ValueError")  # type: ignore[arg-type]
 
 

@@ -129,7 +129,7 @@ async def test_auto_ack_settles_what_is_returned_and_no_more(
         batch = await mq.poll(topic, "workers", max=3, ack="auto")
         assert len(batch) == 3
         await batch.ack()
-        with pytest.raises(InvalidRequest, match="acked before it was handed out"):
+        with pytest.raises(InvalidRequest, match="acked before delivery"):
             await batch[0].nack()
         assert len(await mq.poll(topic, "workers")) == 1
 
@@ -176,12 +176,12 @@ async def test_a_topic_deleted_under_a_poll_that_waits_raises(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"max": 0}, "max is a whole number from 1 to 65,536"),
-        ({"max": 65_537}, "max is a whole number from 1 to 65,536"),
-        ({"lease": 0}, "lease is more than 0 seconds"),
-        ({"wait": -1}, "wait is 0 or more seconds"),
-        ({"ack": None}, "ack is 'manual' or 'auto', not None"),
-        ({"order": "fifo"}, "order is one of priority, key, log"),
+        ({"max": 0}, "max must be a whole number from 1 to 65,536"),
+        ({"max": 65_537}, "max must be a whole number from 1 to 65,536"),
+        ({"lease": 0}, "lease must be more than 0 seconds"),
+        ({"wait": -1}, "wait must be 0 or more seconds"),
+        ({"ack": None}, "ack must be 'manual' or 'auto', not None"),
+        ({"order": "fifo"}, "order must be one of priority, key, log"),
     ],
 )
 async def test_wrong_options_are_refused_with_what_is_allowed(

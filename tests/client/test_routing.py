@@ -227,7 +227,7 @@ def test_a_function_that_raises_is_named_with_its_error() -> None:
 def test_a_function_that_gives_no_partition_is_an_error_that_says_what_it_gave(gives: Any) -> None:
     route: Callable[..., Any] = lambda key, value, count: gives  # noqa: E731
 
-    with pytest.raises(RoutingFailed, match=rf"gave {gives!r}, not a partition from 0 to 1"):
+    with pytest.raises(RoutingFailed, match=rf"returned {gives!r}, not a partition from 0 to 1"):
         spread(["a"], 2, route)
 
 

@@ -344,7 +344,7 @@ async def test_limits_hold_at_once_for_those_who_are_connected(tmp_path: Path) -
         told.change(max_streams=1, max_connections=1)
         with pytest.raises(flintmq.QueueFull, match="open"):
             await mq.reader("bills")
-        with pytest.raises(flintmq.Disconnected, match="connections is full"):
+        with pytest.raises(flintmq.Disconnected, match="connection table is full"):
             await flintmq.connect(told.url)
 
         told.change(max_streams=2, max_connections=2)

@@ -31,7 +31,7 @@ from ..tls.throw_away import Authority, Pair
 _OBJECTS = "objects are passed by reference, inside one process"
 _NOWAIT = "what is there right now is what has come; the first look only asks for it"
 _TURNS = "it speaks of what happens within one turn of the loop, at the broker"
-_FUNCTION = "a function cannot travel; over the network a filter is an expression"
+_FUNCTION = "a function cannot travel; over the network a filter must be an expression"
 NOT_OF_NETWORKS = {
     "test_objects.py": _OBJECTS,
     "test_read_nowait_returns_none_when_there_is_nothing": _NOWAIT,

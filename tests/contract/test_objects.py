@@ -127,7 +127,7 @@ async def test_a_type_is_compared_with_the_class_of_an_object(objects: flintmq.C
     assert failed.value.expected == "object"
     assert rows.decode(Order, on_error="skip") == [order]
     for wanted in (OrderDict, list[int]):
-        with pytest.raises(flintmq.DecodeFailed, match="no class"):
+        with pytest.raises(flintmq.DecodeFailed, match="not a class"):
             rows[0].decode(wanted)
 
 

@@ -387,5 +387,5 @@ async def test_rows_that_are_encoded_already_are_published_as_they_are(
     first, second = await _all(mq)
     assert (first.value, first.key, first.headers) == (b"\x00 not JSON", "k", {"a": "b"})
     assert (second.value, second.content_type, first.priority) == (b"plain", "text/plain", 3)
-    with pytest.raises(flintmq.InvalidRequest, match="says all there is"):
+    with pytest.raises(flintmq.InvalidRequest, match="carries all options"):
         await mq.publish_batch("orders", rows, key="other")

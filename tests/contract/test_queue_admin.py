@@ -388,5 +388,5 @@ async def test_partitions_that_are_added_to_a_paused_group_are_paused(mq: flintm
 
 async def test_a_name_of_the_other_kind_says_what_to_do(mq: flintmq.Client) -> None:
     async with mq.reader("orders", name="r"):
-        with pytest.raises(flintmq.GroupExists, match="share their names: use another one"):
+        with pytest.raises(flintmq.GroupExists, match="share one namespace: use another name"):
             await polled(mq, "r")

@@ -269,7 +269,7 @@ async def test_the_same_name_on_another_topic_is_another_group(mq: flintmq.Clien
 
 @pytest.mark.parametrize("order", ["random", "", "PRIORITY"])
 async def test_orders_nobody_knows_are_refused(mq: flintmq.Client, order: str) -> None:
-    with pytest.raises(flintmq.InvalidRequest, match="order is one of"):
+    with pytest.raises(flintmq.InvalidRequest, match="order must be one of"):
         await mq.poll("orders", "g", order=order)  # type: ignore[arg-type]
 
 

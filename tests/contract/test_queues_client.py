@@ -289,7 +289,7 @@ async def test_auto_ack_of_a_poll_settles_what_it_returns(
 
     assert batch.values == [b"0", b"1"]
     assert (await mq.poll("jobs", "workers")).values == [b"2"]
-    with pytest.raises(InvalidRequest, match="acked before it was handed out"):
+    with pytest.raises(InvalidRequest, match="acked before delivery"):
         await batch[0].nack()
 
 
@@ -533,13 +533,13 @@ async def test_a_message_is_due_at_a_time(mq: flintmq.Client, clock: ManualClock
 
 
 async def test_a_delay_and_a_time_together_are_refused(mq: flintmq.Client) -> None:
-    with pytest.raises(InvalidRequest, match="name one of them"):
+    with pytest.raises(InvalidRequest, match="pass only one of them"):
         await mq.publish("jobs", b"x", delay=1, at=1)
-    with pytest.raises(InvalidRequest, match="name one of them"):
+    with pytest.raises(InvalidRequest, match="pass only one of them"):
         await mq.publish_batch("jobs", [b"x"], delay=1, at=[1])
-    with pytest.raises(InvalidRequest, match="at is a datetime or seconds since 1970"):
+    with pytest.raises(InvalidRequest, match="at must be a datetime or seconds since 1970"):
         await mq.publish("jobs", b"x", at="noon")  # type: ignore[arg-type]
-    with pytest.raises(InvalidRequest, match="at is at most"):
+    with pytest.raises(InvalidRequest, match="at must be at most"):
         await mq.publish("jobs", b"x", at=1e15)
 
 

@@ -327,7 +327,7 @@ async def test_a_batch_with_one_bad_message_hands_out_the_others(mq: flintmq.Cli
     await mq.publish_batch("orders", values, content_type="application/json")
     rows = await _all(mq)
 
-    with pytest.raises(flintmq.DecodeFailed, match="'orders' offset 1 does not decode as json"):
+    with pytest.raises(flintmq.DecodeFailed, match="'orders' offset 1 cannot be decoded as json"):
         rows.decode()
     zero, error, two = rows.decode(on_error="return")
     assert (zero, two) == (0, 2)

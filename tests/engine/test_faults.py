@@ -73,7 +73,7 @@ def all_verbs(broker: Broker) -> list[Coroutine[Any, Any, Any]]:
 async def check_stopped(life: Life) -> None:
     for outcome in await life.do(*all_verbs(life.broker)):
         assert isinstance(outcome, BrokerFailed), outcome
-        assert "start it again" in str(outcome)
+        assert "restart it" in str(outcome)
 
 
 async def test_what_cannot_be_applied_stops_the_broker_and_everybody_hears_of_it(

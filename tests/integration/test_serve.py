@@ -330,7 +330,7 @@ async def test_limits_come_from_options_and_from_the_environment(serve: Serve) -
     async with flintmq.connect(broker.url) as mq, flintmq.connect(broker.url):
         with pytest.raises(flintmq.MessageTooLarge, match="100,000"):
             await mq.publish("orders", bytes(200_000))
-        with pytest.raises(flintmq.Disconnected, match="connections is full"):
+        with pytest.raises(flintmq.Disconnected, match="connection table is full"):
             await flintmq.connect(broker.url)
         assert mq._broker.link._ping_seconds == 0.4  # type: ignore[attr-defined]
     async with raw(broker.address) as silent:

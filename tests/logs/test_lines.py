@@ -139,7 +139,7 @@ def test_a_value_that_cannot_be_shown_does_no_harm(opened: Callable[..., Told]) 
     told = opened()
     event(log, logging.INFO, "x", "y", bad=Bad())
 
-    assert told() == ["a line of flintmq.tests.lines could not be formatted: RuntimeError"]
+    assert told() == ["a log line of flintmq.tests.lines cannot be formatted: RuntimeError"]
 
 
 def test_long_values_are_cut(opened: Callable[..., Told]) -> None:
@@ -166,9 +166,9 @@ def test_levels_by_module_can_be_changed_and_taken_back(opened: Callable[..., To
 
 def test_a_level_or_format_that_does_not_exist_is_refused() -> None:
     handlers = logging.getLogger().handlers[:]
-    with pytest.raises(InvalidRequest, match="a log level is debug"):
+    with pytest.raises(InvalidRequest, match="log level must be debug"):
         configure(level="loud", stream=io.StringIO())
-    with pytest.raises(InvalidRequest, match="a log format is console"):
+    with pytest.raises(InvalidRequest, match="log format must be console"):
         configure(format="xml", stream=io.StringIO())  # type: ignore[arg-type]
     assert logging.getLogger().handlers == handlers
 

@@ -128,7 +128,7 @@ async def test_a_fault_of_the_broker_is_heard_and_not_waited_for_for_ever(
     """A request that was received and never answered would not be sent again after a resume."""
     monkeypatch.setitem(HANDLERS, Op.WAIT_BEYOND, ())
 
-    with pytest.raises(FlintError, match="the server failed: ValueError"):
+    with pytest.raises(FlintError, match="internal error of the broker: ValueError"):
         await far.broker.wait_beyond({"a": 0}, 0)
 
     await far.mq.publish("a", b"x")

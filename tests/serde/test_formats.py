@@ -206,7 +206,7 @@ def test_times_decimals_and_ids_come_back_by_type() -> None:
 
 @pytest.mark.parametrize("format", [JsonFormat(), MsgpackFormat()])
 def test_what_has_no_form_is_an_error_that_names_its_type(format: Format) -> None:
-    with pytest.raises(TypeError, match="object has no"):
+    with pytest.raises(TypeError, match="object cannot be encoded"):
         format.encode({"deep": [object()]})
 
 
@@ -237,7 +237,7 @@ def test_raw_and_text_give_nothing_but_what_they_are() -> None:
     assert RawFormat().decode(b"x", bytes) == b"x"
     assert TextFormat().decode(b"x", str) == "x"
     for format in (RawFormat(), TextFormat()):
-        with pytest.raises(TypeError, match="decode to"):
+        with pytest.raises(TypeError, match="decoded to"):
             format.decode(b"x", int)
     with pytest.raises(UnicodeDecodeError):
         TextFormat().decode(b"\xff", None)
@@ -302,7 +302,7 @@ def test_what_is_not_of_the_schema_is_not_written(value: Any) -> None:
 
 
 def test_bytes_left_over_behind_an_avro_value_are_an_error() -> None:
-    with pytest.raises(ValueError, match="left over"):
+    with pytest.raises(ValueError, match="extra bytes"):
         avro().decode(avro().encode(PLAIN_ORDER) + b"x", None)
 
 

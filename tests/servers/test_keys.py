@@ -39,7 +39,8 @@ async def test_a_right_key_comes_in_and_everything_else_does_not(keyed: KeyedSer
         with pytest.raises(flintmq.NotAuthenticated) as caught:
             await keyed.connect(key)
         assert str(caught.value) == (
-            "the key is missing, or not one of this broker's; keys are made with `flintmq key add`"
+            "the API key is missing or not valid for this broker; "
+            "create keys with `flintmq key add`"
         )
     assert keyed.gate.counters.ok == 1
     assert dict(keyed.gate.counters.failed) == {
@@ -56,7 +57,7 @@ async def test_the_environment_may_bring_the_key_and_only_to_brokers_far_away(
     monkeypatch.setenv("FLINTMQ_API_KEY", "\u2603")
     async with flintmq.connect("memory://") as mq:
         await mq.publish("orders", b"x")
-    with pytest.raises(flintmq.InvalidRequest, match="api_key is no key") as caught:
+    with pytest.raises(flintmq.InvalidRequest, match="api_key is not a valid key") as caught:
         flintmq.connect(keyed.url)
     assert "\u2603" not in str(caught.value)
 
@@ -105,7 +106,7 @@ async def test_a_first_key_that_cannot_be_read_closes_the_gate_all_the_same(
         server.look()
         with pytest.raises(flintmq.NotAuthenticated):
             await mq.publish("orders", b"x")
-        assert "nobody comes in meanwhile" in caplog.text
+        assert "all clients are rejected" in caplog.text
 
         os.unlink(server.ring.path)
         key = server.add("admin", publish=">")

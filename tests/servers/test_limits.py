@@ -82,7 +82,7 @@ class TestSlowLoris:
             assert not await _drip(loris, whole[5:10])
             jump(monkeypatch, 200)
             assert await _drip(loris, whole[10:])
-        assert "no whole frame came from it" in caplog.text
+        assert "no complete frame arrived" in caplog.text
         await _is_well(url)
 
     async def test_who_only_pings_stays(
@@ -110,9 +110,9 @@ class TestConnections:
             await a.open()
             await b.open()
             for _ in range(20):
-                with pytest.raises(flintmq.Disconnected, match=r"connections is full \(2\)"):
+                with pytest.raises(flintmq.Disconnected, match=r"connection table is full \(2\)"):
                     await flintmq.connect(url)
-            assert caplog.text.count("turned away") == 1
+            assert caplog.text.count("are rejected") == 1
             assert len(server.connections) == 2
         await until(lambda: not server.connections, "they are kept")
         await _is_well(url)

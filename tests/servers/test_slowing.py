@@ -112,7 +112,7 @@ async def test_many_refused_logins_are_one_line(
             await keyed.connect("nonsense")
 
     [record] = caplog.records
-    assert "127.0.0.1 was refused: malformed key" in record.getMessage()
+    assert "127.0.0.1 failed: malformed key" in record.getMessage()
     assert keyed.gate.counters.failed["malformed"] == 20
 
 

@@ -11,7 +11,7 @@ OF_A_SOURCE = """\
   File "/site-packages/pyspark/sql/streaming/python_streaming_source_runner.py", line 267, in main
     initial_offset_func(reader, outfile)
              ^^^^^^^^^^^^^^^^^^^^^^
-flintmq.errors.TopicNotFound: topic 'nothere' does not exist; create_topic makes it
+flintmq.errors.TopicNotFound: topic 'nothere' does not exist; create it with create_topic
  SQLSTATE: 38000"""  # noqa: E501
 
 OF_A_FUNCTION = """\
@@ -38,7 +38,7 @@ pyspark.errors.exceptions.captured.SparkRuntimeException: [USER_RAISED_EXCEPTION
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (OF_A_SOURCE, "topic 'nothere' does not exist; create_topic makes it"),
+        (OF_A_SOURCE, "topic 'nothere' does not exist; create it with create_topic"),
         (OF_A_FUNCTION, "ZeroDivisionError: division by zero"),
         (
             OF_ANALYSIS,

@@ -51,7 +51,7 @@ def test_exactly_one_of_topics_and_a_pattern_is_said() -> None:
 
 
 def test_a_pattern_is_ours_and_a_regular_expression_is_told_so() -> None:
-    with pytest.raises(InvalidRequest, match="stand for whole words"):
+    with pytest.raises(InvalidRequest, match="match whole words"):
         read_options({"servers": "h:1", "subscribePattern": "orders.*x"}, streams=False)
 
 

@@ -60,8 +60,8 @@ def test_a_certificate_that_cannot_be_trusted_is_named_with_its_remedy(
 
     async def story() -> None:
         assert "has expired; renew it" in await hears(ca.expired())
-        assert "not for '127.0.0.1'" in await hears(ca.pair("broker.example"))
-        assert "not for 'localhost'" in await hears(ca.pair("broker.example"), "localhost")
+        assert "not valid for '127.0.0.1'" in await hears(ca.pair("broker.example"))
+        assert "not valid for 'localhost'" in await hears(ca.pair("broker.example"), "localhost")
         assert "tls_ca" in await hears(ca.pair(), ca_file=other.file)
 
     run(story())
@@ -106,19 +106,19 @@ def test_each_scheme_on_the_other_port_hears_one_clear_sentence(
             assert isinstance(error, flintmq.TlsFailed)
             assert str(error) == (
                 f"no connection to flint://127.0.0.1:{secure}: "
-                "this port speaks TLS; connect with flints:// instead of flint://"
+                "this port uses TLS; connect with flints:// instead of flint://"
             )
             error = await failure(f"flints://127.0.0.1:{plain}", tls_ca=ca.file)
             assert isinstance(error, flintmq.TlsFailed)
-            assert "does not speak TLS on this port; connect with flint://" in str(error)
+            assert "does not use TLS on this port; connect with flint://" in str(error)
             for _ in range(5):
                 await failure(f"flint://127.0.0.1:{secure}")
                 await failure(f"flints://127.0.0.1:{plain}", tls_ca=ca.file)
 
     run(story())
     lines = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len([line for line in lines if "it does not speak TLS" in line]) == 1
-    assert len([line for line in lines if "it speaks TLS, and we do not" in line]) == 1
+    assert len([line for line in lines if "it does not use TLS" in line]) == 1
+    assert len([line for line in lines if "it uses TLS, but this port does not" in line]) == 1
     assert len(lines) == 2
 
 
@@ -152,7 +152,7 @@ def test_a_handshake_that_never_ends_holds_its_place_for_a_bounded_time(
             await eventually(lambda: len(server.connections) == 3)
             url = f"flints://127.0.0.1:{port}"
             full = await failure(url, tls_ca=ca.file)
-            assert "connections is full" in str(full)
+            assert "connection table is full" in str(full)
             now = asyncio.get_running_loop().time()
             for connection in list(server.connections):
                 assert connection._deadline is not None

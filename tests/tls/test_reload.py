@@ -148,7 +148,8 @@ def test_a_pair_that_is_half_written_is_looked_at_again_before_anybody_is_woken(
     pair.cert.unlink()
     assert secured.certificate.serial == secured.certificate.serial == other.serial
     assert [record.levelno for record in caplog.records] == [logging.ERROR], "said once"
-    assert "cannot be read: No such file" in caplog.text
+    assert "cannot read " in caplog.text
+    assert "No such file" in caplog.text
     ca.pair(over=pair)
     assert secured.certificate.serial == pair.serial
 
@@ -216,13 +217,15 @@ async def test_a_clients_own_certificate_is_read_again_when_it_has_changed(ca: A
 def test_what_a_broker_cannot_start_with_is_named(ca: Authority, tmp_path: Path) -> None:
     pair, other = ca.pair(), ca.pair()
     nowhere = tmp_path / "nowhere"
-    with pytest.raises(flintmq.InvalidRequest, match=r"nowhere .*cannot be read: No such file"):
+    with pytest.raises(flintmq.InvalidRequest, match=r"cannot read .*nowhere .*: No such file"):
         ServerTls(nowhere, pair.key)
-    with pytest.raises(flintmq.InvalidRequest, match=r"nowhere .*cannot be read: No such file"):
+    with pytest.raises(flintmq.InvalidRequest, match=r"cannot read .*nowhere .*: No such file"):
         ServerTls(pair.cert, nowhere)
     with pytest.raises(flintmq.InvalidRequest, match="does not belong to the certificate"):
         ServerTls(pair.cert, other.key)
-    with pytest.raises(flintmq.InvalidRequest, match="no certificate and private key in PEM form"):
+    with pytest.raises(
+        flintmq.InvalidRequest, match="not a certificate and private key in PEM format"
+    ):
         ServerTls(pair.key, pair.key)
     with pytest.raises(flintmq.InvalidRequest, match=r"nowhere \(tls_client_ca\)"):
         ServerTls(pair.cert, pair.key, nowhere)
@@ -254,7 +257,7 @@ def test_an_operator_is_warned_of_dates_and_of_keys_that_others_can_read(
 
     good.key.chmod(0o640)
     tls(good)
-    assert f"{good.key} can be read by other users (mode 640); chmod 600 it" in caplog.text
+    assert f"{good.key} can be read by other users (mode 640); run chmod 600 on it" in caplog.text
     tls(ca.expired())
     assert "expired on 2021-03-04 00:00 UTC" in caplog.text
     now = datetime.now(UTC)

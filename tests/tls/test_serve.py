@@ -114,7 +114,7 @@ async def test_commands_show_a_certificate_where_the_broker_asks_for_one(
     try:
         code, said = await check()
         assert code
-        assert "asks for a client certificate" in said
+        assert "requires a client certificate" in said
         code, said = await check("--tls-cert", str(ours.cert), "--tls-key", str(ours.key))
         assert code == 0, said
         assert await broker.end(signal.SIGTERM) == 0

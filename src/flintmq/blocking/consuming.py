@@ -151,7 +151,7 @@ class BlockingConsumer(Iterator[M], Generic[Inner, M, R]):
         """
         if not self._is_open and self._thread.ended is None and not self._has_ended():
             raise InvalidRequest(
-                f"the {self._inner._what} is not open: use `with` or call `open()` first"
+                f"the {self._inner._what} is not open: use `with`, or call `open()` first"
             )
         return self._thread.wait_for_taken(take, self._put_back)
 

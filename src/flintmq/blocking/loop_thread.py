@@ -179,8 +179,8 @@ class LoopThread:
             raise self._why_ended()
         if get_ident() == self._thread.ident:
             raise InvalidRequest(
-                "a blocking call inside a filter or hook of the same connection would wait for "
-                "itself for ever: hand the work to another thread, or open another connection"
+                "a blocking call inside a filter or hook of the same connection would "
+                "deadlock: run it in another thread, or open another connection"
             )
 
     def _wait(self, call: Call[T]) -> T:
@@ -366,8 +366,8 @@ class LoopThread:
         """This is a forked child: the thread is not here."""
         if self.ended is None:
             self.ended = Closed(
-                f"in this forked process the connection of its parent ({os.getppid()}) cannot be "
-                "used: connect again in the child; here it"
+                f"the connection of the parent process ({os.getppid()}) cannot be used "
+                "after a fork: connect again in the child; here it"
             )
 
 

@@ -67,7 +67,7 @@ class Gathering(Publisher):
             raise QueueFull(
                 f"the publisher of {self.topic!r}",
                 BUFFER_BYTES_MAX,
-                "`publisher.flush()` now and then, so that the broker can keep up",
+                "call `publisher.flush()` now and then, so that the broker can keep up",
             )
         if self._broker.known_options(self.topic) is not self._options:
             self._take_options()
@@ -203,7 +203,9 @@ class BlockingPublisher:
             self._thread.check_usable()
         gathering, me = self._gathering, get_ident()
         if gathering.holder == me:
-            raise InvalidRequest("send inside a hook of the same publisher: use another one")
+            raise InvalidRequest(
+                "send was called inside a hook of the same publisher: use another publisher"
+            )
         with self._lock:
             gathering.holder = me
             try:

@@ -68,7 +68,9 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
         retrying = Retrying.checked(retries, backoff, backoff_max, jitter, dead_on, retry_on)
         check_concurrency(concurrency)
         if not callable(handler) or iscoroutinefunction(handler):
-            raise InvalidRequest(f"a handler is a plain function of a message, not {handler!r}")
+            raise InvalidRequest(
+                f"a handler must be a plain function that takes a message, not {handler!r}"
+            )
 
         def from_here(message: Delivery) -> BlockingDelivery:
             """In the loop: the message as a handler's thread may look at it."""

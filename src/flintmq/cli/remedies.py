@@ -26,8 +26,8 @@ def told(error: FlintError) -> str:
         make = f"`{_typed('topic add', error.topic)}` creates it"
         text = f"topic {error.topic!r} does not exist; `flintmq topic ls` lists topics, {make}"
     elif isinstance(error, TopicExists):
-        change = f"`{_typed('topic edit', error.topic)}` changes its options"
-        text = text.replace("configure_topic changes options", change)
+        change = f"change options with `{_typed('topic edit', error.topic)}`"
+        text = text.replace("change options with configure_topic", change)
     elif isinstance(error, GroupNotFound):
         known = f"`{_typed('group ls', error.topic)}` lists its groups"
         text = f"topic {error.topic!r} has no group {error.group!r}; {known}"

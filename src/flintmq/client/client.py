@@ -255,7 +255,9 @@ class Client(QueueVerbs):
         now_ms = self.clock.now_ms()
         if isinstance(values, BatchBuilder):
             if any((*row_options.values(), format, compression, *rest)):
-                raise InvalidRequest("a BatchBuilder says all there is to say of its messages")
+                raise InvalidRequest(
+                    "a BatchBuilder carries all options: set them when you add messages to it"
+                )
             rows = values
         elif isinstance(format, list) or isinstance(compression, list):
             items = value_list(values)
@@ -446,7 +448,9 @@ class Client(QueueVerbs):
             else:
                 plan = self._encoder.plan(topic, options, UNSAID)
                 if plan is None:
-                    raise InvalidRequest(f"topic {topic!r} passes objects; they cannot be staged")
+                    raise InvalidRequest(
+                        f"topic {topic!r} passes objects by reference; they cannot be staged"
+                    )
                 built = self._encoder.many(values, plan, {}, now_ms)
             if built.row_count:
                 rows += self._sender.routed(topic, built, options, None)
@@ -540,10 +544,10 @@ class Client(QueueVerbs):
         gets QueueFull) or `block` (the publisher waits).
         """
         if type(capacity) is not int or capacity < 1:
-            raise InvalidRequest(f"capacity is a whole number of at least 1, not {capacity!r}")
+            raise InvalidRequest(f"capacity must be a whole number of at least 1, not {capacity!r}")
         if overflow not in get_args(Overflow):
             raise InvalidRequest(
-                f"overflow is one of {', '.join(get_args(Overflow))}, not {overflow!r}"
+                f"overflow must be one of {', '.join(get_args(Overflow))}, not {overflow!r}"
             )
         return Feed(
             self,
@@ -702,7 +706,9 @@ class Client(QueueVerbs):
         if settings.format != "object":
             self._codec.checked(settings)
         elif settings != Settings(format="object"):
-            raise InvalidRequest("format='object' passes references: nothing else applies to it")
+            raise InvalidRequest(
+                "format='object' passes references: no other value option can be combined with it"
+            )
         return options
 
     def _check_open(self) -> None:
@@ -738,7 +744,7 @@ def batch_pairs(batches: Batches) -> list[tuple[str, Iterable[Value] | BatchBuil
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise InvalidRequest(
-                "batches is a dict of lists of values by topic, or a list of (topic, values) "
-                f"pairs; not one with {pair!r}"
+                "batches must be a dict of lists of values by topic, or a list of (topic, "
+                f"values) pairs; not one with {pair!r}"
             )
     return [(topic, values) for topic, values in pairs]

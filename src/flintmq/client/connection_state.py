@@ -70,7 +70,7 @@ def _failed(callback: object, error: BaseException) -> None:
         _log,
         logging.ERROR,
         "callback_failed",
-        f"a callback for the connection raised {type(error).__name__}: {error}",
+        f"a connection callback raised {type(error).__name__}: {error}",
         exc_info=error,
         callback=repr(callback),
     )

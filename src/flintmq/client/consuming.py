@@ -57,7 +57,7 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
             if self._closed:
                 raise Closed(f"the {self._what}")
             raise InvalidRequest(
-                f"the {self._what} is not open: use `async with` or `await` it first"
+                f"the {self._what} is not open: use `async with`, or `await` it first"
             )
         return api
 
@@ -209,5 +209,5 @@ AnyConsumer = Consumer[Any, Any, Any]
 
 def _checked_max(max: int) -> int:
     if type(max) is not int or max < 1:
-        raise InvalidRequest(f"max is a whole number of at least 1, not {max!r}")
+        raise InvalidRequest(f"max must be a whole number of at least 1, not {max!r}")
     return max

@@ -37,8 +37,8 @@ _PAST: dict[Fate, str] = {
     "ack": "acked",
     "nack": "nacked",
     "reject": "rejected",
-    "release": "given back",
-    "auto": "acked before it was handed out (ack='auto')",
+    "release": "released",
+    "auto": "acked before delivery (ack='auto')",
 }
 
 Settle = Callable[[MemberApi, list[Lease]], Awaitable[None]]
@@ -266,7 +266,7 @@ def nacking(delay: Seconds) -> Settle:
 
 def rejecting(reason: str) -> Settle:
     if not isinstance(reason, str):
-        raise InvalidRequest(f"a reason is a str, not {reason!r}")
+        raise InvalidRequest(f"a reason must be a str, not {reason!r}")
     reason = reason.encode(errors="replace").decode()  # of an error about an odd file name, say
     return lambda member, leases: member.reject(leases, reason)
 
@@ -278,7 +278,7 @@ def releasing(member: MemberApi, leases: list[Lease]) -> Awaitable[None]:
 def checked_delay(delay: Seconds) -> float:
     checked = seconds(delay, "delay")
     if checked > SECONDS_MAX:
-        raise InvalidRequest(f"delay is at most {SECONDS_MAX:,} seconds")
+        raise InvalidRequest(f"delay must be at most {SECONDS_MAX:,} seconds")
     return checked
 
 
@@ -286,8 +286,8 @@ def checked_lease(lease: Seconds, name: str = "lease") -> float:
     checked = seconds(lease, name, positive=True)
     if checked > LEASE_SECONDS_MAX:
         raise InvalidRequest(
-            f"{name} is at most {LEASE_SECONDS_MAX:,.0f} seconds at a time, not {checked:g}; "
-            "a lease can be extended"
+            f"{name} must be at most {LEASE_SECONDS_MAX:,.0f} seconds at a time, not "
+            f"{checked:g}; extend the lease instead"
         )
     return checked
 
@@ -408,11 +408,11 @@ class Retrying(NamedTuple):
     ) -> Retrying:
         if retries is not None and (type(retries) is not int or retries < 0):
             raise InvalidRequest(
-                f"retries is a whole number of at least 0, or None for as many as max_deliveries "
-                f"allows; not {retries!r}"
+                "retries must be a whole number of at least 0, or None for as many as "
+                f"max_deliveries allows; not {retries!r}"
             )
         if isinstance(jitter, bool) or not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
-            raise InvalidRequest(f"jitter is a part from 0 to 1, not {jitter!r}")
+            raise InvalidRequest(f"jitter must be a fraction from 0 to 1, not {jitter!r}")
         return cls(
             retries,
             seconds(backoff, "backoff"),
@@ -442,7 +442,9 @@ class Retrying(NamedTuple):
 def _checked_errors(errors: Errors, name: str) -> Errors:
     kinds = errors if isinstance(errors, tuple) else (errors,)
     if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
-        raise InvalidRequest(f"{name} is an exception class, or a tuple of them; not {errors!r}")
+        raise InvalidRequest(
+            f"{name} must be an exception class, or a tuple of them; not {errors!r}"
+        )
     return errors
 
 
@@ -489,7 +491,7 @@ class Process:
                 log,
                 logging.WARNING,
                 "message_rejected",
-                f"{message.topic} offset {message.offset} goes to the dead letters of group "
+                f"{message.topic} offset {message.offset} becomes a dead letter of group "
                 f"{message.group!r}: {reason_of(error)}",
                 topic=message.topic,
                 offset=message.offset,
@@ -605,13 +607,13 @@ async def settle_messages(messages: Messages, fate: Fate, settle: Settle) -> Non
     if isinstance(messages, Granted):
         messages = [messages]
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise InvalidRequest(f"{fate} takes messages of a queue, not {messages!r}")
+        raise InvalidRequest(f"{fate} takes messages of a queue group, not {messages!r}")
     offsets: dict[int, tuple[Grip, set[int]]] = {}
     losses: list[LeaseLost] = []
     for message in messages:
         if not isinstance(message, Granted):
             raise InvalidRequest(
-                f"{message!r} is no message of a queue: subscribe or poll gives those"
+                f"{message!r} is not a message of a queue group: use subscribe or poll"
             )
         offset = message._source.base_offset + message._row
         grip = message._grip

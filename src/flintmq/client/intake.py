@@ -505,9 +505,9 @@ class Intake:
                 log,
                 logging.WARNING,
                 "lease_ends",
-                f"{held.topic} offset {offsets}: the lease of group {self._group!r} ends, since "
-                f"it was renewed for lease_max={self._lease_max:g} seconds; the message goes to "
-                "another unless it is settled first",
+                f"{held.topic} offset {offsets}: the lease of group {self._group!r} is not "
+                f"renewed any more, after lease_max={self._lease_max:g} seconds; the "
+                "message will be delivered again unless it is settled first",
                 topic=held.topic,
                 group=self._group,
                 count=len(out),

@@ -49,8 +49,8 @@ class Membership:
         count = partitions_of(self.topic, self._broker.known_options(self.topic))
         if count is not None and isinstance(self._start, int):
             raise InvalidRequest(
-                f"start={self._start}: each partition has offsets of its own; "
-                "start otherwise, then reset_group(topic, group, {partition: offset})"
+                f"start={self._start}: each partition has its own offsets; use another "
+                "start, then reset_group(topic, group, {partition: offset})"
             )
         self._known = count or 0
         return count

@@ -161,7 +161,7 @@ class PartitionedReader:
             return
         if isinstance(to, int) and len(self._order) > 1:
             raise InvalidRequest(
-                f"seek({to}): each partition has offsets of its own; seek({{partition: offset}})"
+                f"seek({to}): each partition has its own offsets; use seek({{partition: offset}})"
             )
         for reader in self._order:
             await reader.seek(to)
@@ -174,7 +174,7 @@ class PartitionedReader:
             return await self._reader(partition).commit(offset, is_own=is_own)
         if offset is not None and len(self._order) > 1:
             raise InvalidRequest(
-                f"commit({offset}): each partition has offsets of its own; commit a message"
+                f"commit({offset}): each partition has its own offsets; commit a message instead"
             )
         return sum([await reader.commit(offset, is_own=is_own) for reader in self._order])
 
@@ -193,7 +193,8 @@ class PartitionedReader:
         reader = self._readers.get(partition)
         if reader is None:
             raise InvalidRequest(
-                f"partition {partition} is not read here; these are: {sorted(self._readers)}"
+                f"partition {partition} is not read by this reader; it reads "
+                f"{sorted(self._readers)}"
             )
         return reader
 

@@ -230,7 +230,7 @@ class Poller:
                     log,
                     logging.DEBUG,
                     "leave_failed",
-                    f"leaving a group: {error}",
+                    f"leaving a group failed: {error}",
                     topic=self._topic,
                     group=self._group,
                 )
@@ -375,7 +375,7 @@ class Poller:
                 log,
                 logging.DEBUG,
                 "give_back_failed",
-                f"giving back what was polled: {error}",
+                f"releasing polled messages failed: {error}",
                 topic=self._topic,
                 group=self._group,
             )

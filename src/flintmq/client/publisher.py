@@ -222,7 +222,7 @@ class Publisher:
             raise QueueFull(
                 f"the publisher of {self.topic!r}",
                 BUFFER_BYTES_MAX,
-                "`await publisher.flush()` now and then, so that the broker can keep up",
+                "call `await publisher.flush()` now and then, so that the broker can keep up",
             )
         if self._broker.known_options(self.topic) is not self._options:
             self._take_options()

@@ -93,7 +93,7 @@ class QueueVerbs:
         self._check_open()
         if prefetch is not None and (type(prefetch) is not int or not 1 <= prefetch <= TAKE_MAX):
             raise InvalidRequest(
-                f"prefetch is a whole number from 1 to {TAKE_MAX:,}, not {prefetch!r}"
+                f"prefetch must be a whole number from 1 to {TAKE_MAX:,}, not {prefetch!r}"
             )
         return Subscription(
             self,
@@ -207,7 +207,7 @@ class QueueVerbs:
     ) -> list[DeadLetter]:
         """The messages a group gave up on, oldest first; those whose id is `first` or above."""
         if type(first) is not int or not 0 <= first < 2**63:
-            raise InvalidRequest(f"first is the id of a dead letter, not {first!r}")
+            raise InvalidRequest(f"first must be the id of a dead letter, not {first!r}")
         rows = await self._broker.dead_letters(topic, group, _checked_max(max), first)
         return dead_letters(rows, self._broker)
 
@@ -265,18 +265,18 @@ def checked_filter(filter: str | Filter | None) -> Filter | None:
         return filter
     if not callable(filter) or iscoroutinefunction(filter):
         raise InvalidRequest(
-            f"filter is an expression or a plain function of a message, not {filter!r}"
+            f"filter must be an expression or a plain function of a message, not {filter!r}"
         )
     return filter
 
 
 def _is_auto(ack: Any) -> bool:
     if ack not in ("manual", "auto"):
-        raise InvalidRequest(f"ack is 'manual' or 'auto', not {ack!r}")
+        raise InvalidRequest(f"ack must be 'manual' or 'auto', not {ack!r}")
     return bool(ack == "auto")
 
 
 def _checked_max(max: int) -> int:
     if type(max) is not int or not 1 <= max <= TAKE_MAX:
-        raise InvalidRequest(f"max is a whole number from 1 to {TAKE_MAX:,}, not {max!r}")
+        raise InvalidRequest(f"max must be a whole number from 1 to {TAKE_MAX:,}, not {max!r}")
     return max

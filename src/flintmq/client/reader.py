@@ -49,8 +49,8 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
             return await self._open_plain(self.topic, self._start)
         if isinstance(self._start, int):
             raise InvalidRequest(
-                f"start={self._start}: each partition has offsets of its own; "
-                "start otherwise, then seek({partition: offset})"
+                f"start={self._start}: each partition has its own offsets; "
+                "use another start, then seek({partition: offset})"
             )
         wanted = self._wanted(count)
         if isinstance(self._broker, ReadsRows):
@@ -87,7 +87,9 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
             return list(range(count))
         wanted = self._partitions
         if not isinstance(wanted, Sequence) or not wanted or isinstance(wanted, str | bytes):
-            raise InvalidRequest(f"partitions is a list of at least one number, not {wanted!r}")
+            raise InvalidRequest(
+                f"partitions must be a list of at least one number, not {wanted!r}"
+            )
         if not all(type(number) is int and 0 <= number < count for number in wanted):
             raise InvalidRequest(
                 f"partitions={list(wanted)}: topic {self.topic!r} has {count}, 0 to {count - 1}"
@@ -147,7 +149,9 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
             or offset.topic != base
             or (partition and offset.partition != int(partition))
         ):
-            raise InvalidRequest(f"{offset!r} was not read from {self.topic!r}: commit what was")
+            raise InvalidRequest(
+                f"{offset!r} was not read from {self.topic!r}: commit only messages that were read"
+            )
         return await self._api.commit(offset.offset + 1, offset.partition, is_own=True)
 
     async def position(self) -> int:

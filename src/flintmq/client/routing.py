@@ -43,7 +43,8 @@ class Router:
         if isinstance(route, int) and not isinstance(route, bool):
             if not 0 <= route < partitions:
                 raise InvalidRequest(
-                    f"partition {route} of {topic!r}: it has {partitions}, 0 to {partitions - 1}"
+                    f"partition {route} of {topic!r} does not exist: it has {partitions}, "
+                    f"0 to {partitions - 1}"
                 )
             return {route: rows}
         if isinstance(route, list):
@@ -52,7 +53,7 @@ class Router:
             return _split(rows, self._called(topic, rows, partitions, route))
         if route not in (None, "round_robin"):
             raise InvalidRequest(
-                f"partition is a number, 'round_robin' or a function, not {route!r}"
+                f"partition must be a number, 'round_robin' or a function, not {route!r}"
             )
         if route == "round_robin" or not rows.has_keys:
             return {self._next(topic, partitions): rows}
@@ -76,8 +77,8 @@ class Router:
         for partition in route:
             if type(partition) is not int or not 0 <= partition < partitions:
                 raise InvalidRequest(
-                    f"partition {partition!r} of {topic!r}: it has {partitions}, "
-                    f"0 to {partitions - 1}"
+                    f"partition {partition!r} of {topic!r} does not exist: it has "
+                    f"{partitions}, 0 to {partitions - 1}"
                 )
         return route
 
@@ -105,7 +106,7 @@ class Router:
                 or not 0 <= partition < partitions
             ):
                 raise RoutingFailed(
-                    topic, f"gave {partition!r}, not a partition from 0 to {partitions - 1}"
+                    topic, f"returned {partition!r}, not a partition from 0 to {partitions - 1}"
                 )
             wanted.append(partition)
         return wanted

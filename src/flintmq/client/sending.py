@@ -84,8 +84,8 @@ class Sender:
         routed = self.routed(topic, rows, options, route)
         if identity is not None and len(routed) > 1:
             raise InvalidRequest(
-                "a batch with a producer and sequence goes to one partition: name it, or publish "
-                "the messages of each key by themselves"
+                "a batch with a producer and sequence must go to one partition: pass "
+                "partition=..., or publish the messages of each key separately"
             )
         for name, part in routed:
             if batch_compression != "none":
@@ -123,13 +123,15 @@ def publish_identity(producer: str | None, sequence: int | None, qos: int) -> Id
         or any("\ud800" <= character <= "\udfff" for character in producer)
     ):
         raise InvalidRequest(
-            f"producer is a str of 1 to {PRODUCER_BYTES_MAX:,} bytes of UTF-8, and comes with a "
-            f"sequence; not {str(producer)[:60]!r}"
+            f"producer must be a str of 1 to {PRODUCER_BYTES_MAX:,} bytes of UTF-8, "
+            f"together with a sequence; not {str(producer)[:60]!r}"
         )
     if type(sequence) is not int or not 0 <= sequence < 2**64:
-        raise InvalidRequest(f"sequence is a whole number from 0 to 2**64 - 1, not {sequence!r}")
+        raise InvalidRequest(
+            f"sequence must be a whole number from 0 to 2**64 - 1, not {sequence!r}"
+        )
     if qos == 0:
-        raise InvalidRequest("producer and sequence are for what is stored: qos=1")
+        raise InvalidRequest("producer and sequence need stored messages: use qos=1")
     return Identity(producer, sequence)
 
 

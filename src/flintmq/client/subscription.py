@@ -26,10 +26,10 @@ from .sigterm import on_sigterm
 from .turns import Turns
 
 PREFETCH = 16
-"""How many messages a subscription holds unsettled at most, unless told otherwise."""
+"""Default maximum of unsettled messages per subscription."""
 
 LEASE_MAX_SECONDS = 3600.0
-"""How long a subscription renews the leases of a message, unless told otherwise."""
+"""Default time for which a subscription renews the leases of a message."""
 
 GRACE_SECONDS = 8.0
 """How long work on messages may go on once a subscription is closed: within the ten seconds that
@@ -118,7 +118,7 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
             log,
             logging.INFO,
             "draining",
-            f"SIGTERM: the {self._what} takes no new messages; work in progress has "
+            f"SIGTERM: the {self._what} takes no new messages; running handlers have "
             f"{self._grace:g} seconds",
             topic=self.topic,
             group=self.group,
@@ -153,8 +153,8 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
     def _check_manual(self) -> None:
         if self._auto:
             raise InvalidRequest(
-                "with ack='auto' a message is settled before it is handed out, which has to be "
-                "waited for: use read or read_batch"
+                "with ack='auto' a message is settled before delivery, which needs to "
+                "wait: use read or read_batch"
             )
 
     # --- the handler form
@@ -182,7 +182,9 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         retrying = Retrying.checked(retries, backoff, backoff_max, jitter, dead_on, retry_on)
         check_concurrency(concurrency)
         if not callable(handler):
-            raise InvalidRequest(f"a handler is a function of a message, not {handler!r}")
+            raise InvalidRequest(
+                f"a handler must be a function that takes a message, not {handler!r}"
+            )
         if _is_async(handler):
             await self._run(cast(HandlerCall, handler), concurrency, retrying)
             return
@@ -282,8 +284,9 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
             log,
             logging.WARNING,
             "grace_is_over",
-            f"the {self._what} ends with {count} {'message' if count == 1 else 'messages'} still "
-            f"in work after {self._grace:g} seconds; what is not settled goes back to the group",
+            f"the {self._what} ends with {count} {'message' if count == 1 else 'messages'} "
+            f"still being processed after {self._grace:g} seconds; unsettled messages are "
+            "returned to the group",
             topic=self.topic,
             group=self.group,
             count=count,
@@ -335,5 +338,7 @@ def in_threads(
 
 def check_concurrency(concurrency: int) -> int:
     if type(concurrency) is not int or concurrency < 1:
-        raise InvalidRequest(f"concurrency is a whole number of at least 1, not {concurrency!r}")
+        raise InvalidRequest(
+            f"concurrency must be a whole number of at least 1, not {concurrency!r}"
+        )
     return concurrency

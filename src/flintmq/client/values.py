@@ -14,7 +14,7 @@ from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
 from ..serde.formats import schema_text
 
 Value = Any
-"""Bytes, str, or any object the format in force can write down."""
+"""Bytes, str, or any object that the format can encode."""
 
 
 When = datetime | float
@@ -48,7 +48,7 @@ def call_settings(
     named = {"format": format, "compression": compression, "magic_header": magic_header}
     for name, value in named.items():
         if value is not None and not isinstance(value, str):
-            raise InvalidRequest(f"{name} is a str, not {value!r}")
+            raise InvalidRequest(f"{name} must be a str, not {value!r}")
     settings = Settings(
         format,
         compression,
@@ -201,30 +201,30 @@ def _deliver_at_time(at: When, now_ms: int) -> int:
         try:
             at = at.timestamp()
         except (ValueError, OverflowError, OSError):
-            raise InvalidRequest(f"{at!r} is no time this machine can count") from None
+            raise InvalidRequest(f"{at!r} is out of range for a time on this machine") from None
     if isinstance(at, bool) or not isinstance(at, int | float) or not isfinite(at):
-        raise InvalidRequest(f"at is a datetime or seconds since 1970, not {at!r}")
+        raise InvalidRequest(f"at must be a datetime or seconds since 1970, not {at!r}")
     due = -int(-at * 1000 // 1)  # never early
     if due - now_ms > SECONDS_MAX * 1000:
-        raise InvalidRequest(f"at is at most {SECONDS_MAX:,} seconds from now, not {at!r}")
+        raise InvalidRequest(f"at must be at most {SECONDS_MAX:,} seconds from now, not {at!r}")
     return max(1, due)
 
 
 def _check_one_time(delay: object) -> None:
     if delay is not None:
-        raise InvalidRequest("delay and at both say when a message is due: name one of them")
+        raise InvalidRequest("delay and at both set the delivery time: pass only one of them")
 
 
 def _check_objects(topic: str, topic_format: str | None, settings: Settings) -> None:
     if topic_format != "object":
         raise InvalidRequest(
-            "format='object' is a matter of the whole topic: "
-            f"create_topic({topic!r}, format='object')"
+            f"format='object' is an option of the whole topic: create_topic({topic!r}, "
+            "format='object')"
         )
     if settings.format not in (None, "object") or settings._replace(format=None) != UNSAID:
         raise InvalidRequest(
-            f"topic {topic!r} passes objects by reference: no other format, compression, hooks or "
-            "header apply"
+            f"topic {topic!r} passes objects by reference: no other format, compression, "
+            "hooks or header can be used"
         )
 
 
@@ -237,7 +237,8 @@ def value_list(values: Iterable[Value]) -> list[Value]:
         values, Iterable
     ):
         raise InvalidRequest(
-            f"publish_batch takes a list of values, not one {type(values).__name__}; see publish"
+            f"publish_batch takes a list of values, not one {type(values).__name__}; use "
+            "publish for a single value"
         )
     return list(values)
 
@@ -284,14 +285,18 @@ def _checked_column(name: str, option: Any, count: int, now_ms: int) -> list[Any
 
 def check_qos(qos: int) -> int:
     if qos not in (0, 1):
-        raise InvalidRequest(f"qos is 0 (live feeds only, not stored) or 1 (stored), not {qos!r}")
+        raise InvalidRequest(
+            f"qos must be 0 (live feeds only, not stored) or 1 (stored), not {qos!r}"
+        )
     return qos
 
 
 def _milliseconds(duration: Seconds, name: str, *, positive: bool = False) -> int:
     length = seconds(duration, name, positive=positive)
     if length > SECONDS_MAX:
-        raise InvalidRequest(f"{name} is at most {SECONDS_MAX:,} seconds; leave it out for ever")
+        raise InvalidRequest(
+            f"{name} must be at most {SECONDS_MAX:,} seconds; leave it out for no limit"
+        )
     return max(1, round(length * 1000)) if length else 0
 
 
@@ -301,16 +306,16 @@ def _checked_text(item: str | bytes, name: str) -> str | bytes:
         return item
     if isinstance(item, bytes):
         return item
-    raise InvalidRequest(f"a {name} is str or bytes, not {type(item).__name__}")
+    raise InvalidRequest(f"a {name} must be str or bytes, not {type(item).__name__}")
 
 
 def _checked_headers(headers: Mapping[str, HeaderValue]) -> dict[str, HeaderValue]:
     if not isinstance(headers, Mapping):
-        raise InvalidRequest(f"headers are a dict of str to str or bytes, not {headers!r}")
+        raise InvalidRequest(f"headers must be a dict of str to str or bytes, not {headers!r}")
     checked: dict[str, HeaderValue] = {}
     for name, value in headers.items():
         if not isinstance(name, str):
-            raise InvalidRequest(f"a header name is str, not {name!r}")
+            raise InvalidRequest(f"a header name must be str, not {name!r}")
         _utf8(name, "header name")
         checked[name] = _checked_text(value, f"value of header {name!r}")
     return checked
@@ -321,7 +326,7 @@ def _checked_content_type(content_type: str | None) -> str | None:
         return None
     if not isinstance(content_type, str) or len(content_type) > CONTENT_TYPE_LENGTH_MAX:
         raise InvalidRequest(
-            f"content_type is a str of at most {CONTENT_TYPE_LENGTH_MAX} characters, "
+            f"content_type must be a str of at most {CONTENT_TYPE_LENGTH_MAX} characters, "
             f"not {str(content_type)[:60]!r}"
         )
     _utf8(content_type, "content_type")

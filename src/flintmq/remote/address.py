@@ -18,12 +18,13 @@ def parse_addresses(url: str) -> list[Address]:
     if "@" in hosts:
         # Not repeated: it holds a key, or what somebody took for one.
         raise InvalidRequest(
-            "a broker's URL holds no key: it would end in process lists and logs; give it as "
-            "api_key=..., or in the environment as FLINTMQ_API_KEY"
+            "a broker URL must not contain the key, because URLs end up in process lists "
+            "and logs; pass it as api_key=..., or set FLINTMQ_API_KEY"
         )
     if not hosts or "/" in hosts or "?" in hosts:
         raise InvalidRequest(
-            f"a broker's URL is {scheme}://host:port, or several hosts with commas; not {url!r}"
+            f"a broker URL must be {scheme}://host:port, or several hosts separated by "
+            f"commas; not {url!r}"
         )
     return [_address(host, url) for host in hosts.split(",")]
 

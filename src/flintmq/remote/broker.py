@@ -88,8 +88,8 @@ def _filter_text(filter: Filter | None) -> str | None:
     text = getattr(filter, "text", None)
     if not isinstance(text, str):
         raise InvalidRequest(
-            "a function cannot travel to the broker: give the filter as an expression, such as "
-            "'headers.region == \"eu\"'"
+            "a function cannot be sent to a remote broker: pass the filter as an "
+            "expression, for example 'headers.region == \"eu\"'"
         )
     return text
 
@@ -136,7 +136,7 @@ class RemoteBroker:
         tls: ClientTls | None = None,
     ) -> None:
         if on_full not in get_args(OnFull):
-            raise InvalidRequest(f"on_full is one of {', '.join(get_args(OnFull))}")
+            raise InvalidRequest(f"on_full must be one of {', '.join(get_args(OnFull))}")
         self.clock: Clock = clock or SystemClock()
         self._decoder = decoder
         self._timeout, self._auto_create = timeout, auto_create
@@ -261,7 +261,7 @@ class RemoteBroker:
         try:
             return encode(control)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidRequest(f"this cannot be sent to a broker: {error}") from None
+            raise InvalidRequest(f"this cannot be sent to a remote broker: {error}") from None
 
     def before_asking(self) -> None:
         """What was published before something is asked is sent before it."""
@@ -352,7 +352,7 @@ class RemoteBroker:
                 if OPERATIONS[op].may_repeat:
                     continue
                 raise OutcomeUnknown(
-                    f"the connection to {self.link.name} was lost while it was asked"
+                    f"the connection to {self.link.name} was lost during the request"
                 ) from None
             if kind is Rows:
                 taken = msgspec.msgpack.decode(frame.control, type=Taken)
@@ -364,14 +364,14 @@ class RemoteBroker:
             raise Closed("the broker")
         if not self._opened:
             raise InvalidRequest(
-                "this connection is not open: use `async with` or `await` it first"
+                "this connection is not open: use `async with`, or `await` it first"
             )
 
     # --- what is known here
 
     def known_options(self, topic: str) -> TopicOptions | None:
         if not isinstance(topic, str):
-            raise InvalidRequest(f"a topic name is a str, not {topic!r}")
+            raise InvalidRequest(f"a topic name must be a str, not {topic!r}")
         if not self._options:
             return None
         return self._options.get(topic.partition("/")[0])
@@ -416,7 +416,7 @@ class RemoteBroker:
     # --- publishing
 
     def on_topic_changed(self, callback: Callable[[str, TopicOptions | None], None]) -> None:
-        raise InvalidRequest("a broker far away tells its clients only what they have to know")
+        raise InvalidRequest("a remote broker does not provide this to clients")
 
     def may_gather(self, topic: str) -> bool:
         return not self._is_careful(topic)
@@ -490,7 +490,7 @@ class RemoteBroker:
     abort = _asks(BrokerApi.abort)
 
     def writer_topics(self, writer: str) -> list[str]:
-        raise InvalidRequest("a broker far away checks by itself who may write as whom")
+        raise InvalidRequest("a remote broker checks permissions itself")
 
     # --- topics
 
@@ -661,7 +661,7 @@ def _end_of_life(run: Run, row: int, ttl_ms: int | None) -> float:
 
 def _sealed(rows: BatchBuilder) -> RecordBatch:
     if rows.columns & OBJECTS:
-        raise InvalidRequest("objects are passed by reference; they cannot travel")
+        raise InvalidRequest("objects are passed by reference and cannot be sent over a network")
     return rows.seal()
 
 

@@ -165,8 +165,8 @@ class Connection(asyncio.Protocol):
 
     def _why_closed(self) -> str:
         if self._tls is not None and not self._tls.is_open:
-            return "it closed the connection in the middle of the TLS handshake"
-        return "it closed the connection"
+            return "the broker closed the connection during the TLS handshake"
+        return "the broker closed the connection"
 
     # --- the link's side
 
@@ -213,10 +213,10 @@ class Connection(asyncio.Protocol):
 def _why_no_tls(data: bytes) -> str:
     if MAGIC.startswith(data[:4]):
         return (
-            "the broker does not speak TLS on this port; connect with flint:// instead of "
-            "flints://, or give the broker tls_cert and tls_key"
+            "the broker does not use TLS on this port; connect with flint:// instead of "
+            "flints://, or set tls_cert and tls_key on the broker"
         )
-    return "what answers on this port does not speak TLS; is it the port of a broker?"
+    return "the server on this port does not use TLS; check that it is the port of a broker"
 
 
 async def connect(address: Address, tls: ClientTls | None = None) -> Connection:
@@ -226,5 +226,5 @@ async def connect(address: Address, tls: ClientTls | None = None) -> Connection:
     try:
         _, connection = await loop.create_connection(lambda: Connection(address, pipe), host, port)
     except ValueError as error:  # from the codec of names, or of a NUL in one
-        raise InvalidRequest(f"{host!r} is no name of a host: {error}") from None
+        raise InvalidRequest(f"{host!r} is not a valid host name: {error}") from None
     return connection

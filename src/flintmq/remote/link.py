@@ -336,12 +336,12 @@ class Link:
             self._goodbye.set_result(None)
         if self._is_closing:
             return
-        self._lost_because = str(error) if error else "the connection was closed by the broker"
+        self._lost_because = str(error) if error else "the broker closed the connection"
         event(
             _log,
             logging.INFO,
             "broker_lost",
-            f"the connection to {self.name} is lost: {self._lost_because}",
+            f"the connection to {self.name} was lost: {self._lost_because}",
         )
         if self._watching is not None:
             self._watching.cancel()
@@ -379,7 +379,7 @@ class Link:
                         is_hopeless = is_hopeless and isinstance(error, TlsFailed)
                     else:
                         self.reconnects += 1
-                        event(_log, logging.INFO, "broker_back", f"connected to {self.name} again")
+                        event(_log, logging.INFO, "broker_back", f"reconnected to {self.name}")
                         self._on_changed(None)
                         return
                 if is_hopeless:

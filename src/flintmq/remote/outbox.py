@@ -233,9 +233,11 @@ class Outbox:
     ) -> PendingReceipt:
         """Put rows on their way; their place behind earlier ones to the topic is decided."""
         if type(topic) is not str:
-            raise InvalidRequest(f"a topic name is a str, not {topic!r}")
+            raise InvalidRequest(f"a topic name must be a str, not {topic!r}")
         if rows.columns & OBJECTS:
-            raise InvalidRequest("objects are passed by reference; they cannot travel")
+            raise InvalidRequest(
+                "objects are passed by reference and cannot be sent over a network"
+            )
         count = rows.row_count
         if (
             isinstance(rows, BatchBuilder)

@@ -34,7 +34,7 @@ class ClientTls:
         self, ca: Path | None, certificate: Path | None, key: Path | None, verify: bool
     ) -> None:
         if key is not None and certificate is None:
-            raise InvalidRequest("tls_key is the key of a certificate: give tls_cert too")
+            raise InvalidRequest("tls_key needs tls_cert too")
         self._ca, self._certificate, self._verify = ca, certificate, verify
         self._key = key if key is not None else certificate
         self._files = [path for path in (ca, certificate, self._key) if path is not None]
@@ -45,7 +45,7 @@ class ClientTls:
                 _log,
                 logging.WARNING,
                 "tls_not_checked",
-                "the broker's certificate is not checked: anybody could pose as it",
+                "the broker's certificate is not verified: any server could impersonate the broker",
             )
 
     @classmethod
@@ -61,7 +61,7 @@ class ClientTls:
         """What the call says goes before what the environment says."""
         said = environment.get(VERIFY, "").strip().lower()
         if said not in ("", "0", "1", "true", "false", "yes", "no"):
-            raise InvalidRequest(f"{VERIFY} is true or false, not {said!r}")
+            raise InvalidRequest(f"{VERIFY} must be true or false, not {said!r}")
         if cert is None and key is None:
             cert, key = environment.get(CERT) or None, environment.get(KEY) or None
         if ca is None:
@@ -101,5 +101,5 @@ def _path(value: File | None, name: str) -> Path | None:
     if value is None:
         return None
     if not isinstance(value, str | os.PathLike):
-        raise InvalidRequest(f"{name} is the path of a file, not {value!r}")
+        raise InvalidRequest(f"{name} must be the path of a file, not {value!r}")
     return Path(value)

@@ -109,7 +109,7 @@ class Codec:
     ) -> None:
         if type(decoded_bytes_max) is not int or decoded_bytes_max < 1:
             raise InvalidRequest(
-                f"decoded_bytes_max is a whole number of at least 1, not {decoded_bytes_max!r}"
+                f"decoded_bytes_max must be a whole number of at least 1, not {decoded_bytes_max!r}"
             )
         self._decoded_bytes_max = decoded_bytes_max
         self._filtered_bytes_max = filtered_bytes_max
@@ -136,17 +136,19 @@ class Codec:
         """Add a format of your own: `encode` gives bytes, `decode` gets them back."""
         _check_name(name, "format")
         if name in self._formats or name in ("avro", "object"):
-            raise InvalidRequest(f"format {name!r} is there already; choose another name")
+            raise InvalidRequest(f"format {name!r} is already registered; choose another name")
         _check_callable(encode, decode, "format")
         if media_type is None:
             media_type = f"application/x-{name}".lower()
         if not isinstance(media_type, str) or not _MEDIA_TYPE.fullmatch(media_type):
-            raise InvalidRequest(f"a media type is like 'application/x-mine', not {media_type!r}")
+            raise InvalidRequest(
+                f"a media type must look like 'application/x-mine', not {media_type!r}"
+            )
         media_type = media_type.lower()
         if media_type in self._by_media_type:
             raise InvalidRequest(
-                f"media type {media_type!r} is that of {self._by_media_type[media_type]!r}; "
-                "give another one"
+                f"media type {media_type!r} is already used by "
+                f"{self._by_media_type[media_type]!r}; use another one"
             )
         self._add_format(CustomFormat(name, encode, decode, media_type))
         self._plans.clear()
@@ -157,7 +159,7 @@ class Codec:
         """Add a step before or after compression: bytes to bytes, and back."""
         _check_name(name, "hook")
         if name in self._hooks:
-            raise InvalidRequest(f"hook {name!r} is there already; choose another name")
+            raise InvalidRequest(f"hook {name!r} is already registered; choose another name")
         _check_callable(encode, decode, "hook")
         self._hooks[name] = Hook(name, encode, decode)
 
@@ -202,19 +204,19 @@ class Codec:
     def format(self, name: str, schema: str | None) -> Format:
         if name == "avro":
             if schema is None:
-                raise InvalidRequest("format 'avro' needs a schema: schema={...} beside it")
+                raise InvalidRequest("format 'avro' needs a schema: pass schema={...}")
             return self._avro(schema_text(schema))
         format = self._formats.get(name)
         if format is None:
             known = ", ".join([*self._formats, "avro", "object"])
-            raise InvalidRequest(f"unknown format {name!r}; known are {known}")
+            raise InvalidRequest(f"unknown format {name!r}; known: {known}")
         return format
 
     def hooks(self, names: Sequence[str]) -> list[Hook]:
         for name in names:
             if name not in self._hooks:
                 known = ", ".join(self._hooks) or "none"
-                raise InvalidRequest(f"unknown hook {name!r}; registered are: {known}")
+                raise InvalidRequest(f"unknown hook {name!r}; registered: {known}")
         return [self._hooks[name] for name in names]
 
     def format_of_media_type(self, media_type: str) -> str | None:
@@ -277,8 +279,8 @@ class Codec:
         known = self._schemas.get(fingerprint)
         if known is None:
             raise InvalidRequest(
-                f"its Avro schema {fingerprint or '(none named)'} is not known here; "
-                "register_schema(...) makes it so"
+                f"its Avro schema {fingerprint or '(none named)'} is unknown here; "
+                "register it with register_schema(...)"
             )
         return known
 
@@ -421,7 +423,7 @@ class EncodePlan:
         if settings.format is not None:
             self._format = codec.format(settings.format, settings.schema)
         if settings.schema is not None and settings.format != "avro":
-            raise InvalidRequest("schema goes with format='avro' only")
+            raise InvalidRequest("schema can only be used with format='avro'")
         self._compression: Compression | None = None
         if settings.compression not in (None, "none"):
             self._compression = parse_compression(settings.compression)
@@ -430,7 +432,7 @@ class EncodePlan:
         self._header = "none" if settings.magic_header is None else settings.magic_header
         if self._header not in HEADERS:
             raise InvalidRequest(
-                f"magic_header is one of {', '.join(HEADERS)}, not {settings.magic_header!r}"
+                f"magic_header must be one of {', '.join(HEADERS)}, not {settings.magic_header!r}"
             )
         if self._format is not None:
             compression = "none" if self._compression is None else self._compression.name
@@ -492,8 +494,8 @@ class EncodePlan:
         if said != ContentType(said.media_type) and not (format.name == "raw" and self.is_bare):
             # Bytes that are passed on as they are may come with what they said of themselves.
             raise InvalidRequest(
-                f"content_type {given!r}: pre, encoding, post, header, schema and format are "
-                "written by FlintMQ itself, by what it does with the value"
+                f"content_type {given!r}: the parameters pre, encoding, post, header, "
+                "schema and format are reserved for FlintMQ"
             )
         implied = self.codec.format_of_media_type(said.media_type) or "raw"
         if given is not None and format.name == "raw":
@@ -526,7 +528,7 @@ def _object_of(value: Any, source: RowSource, row: int, origin: Origin, wanted: 
             return value
         why = f"it is a {type(value).__name__}, not a {getattr(wanted, '__name__', wanted)}"
     except TypeError:
-        why = f"{wanted!r} is no class that an object could be of"
+        why = f"{wanted!r} is not a class"
     offset = source.base_offset + row if source.base_offset >= 0 else None
     raise DecodeFailed(origin.topic, origin.partition, offset, "object", why)
 
@@ -539,5 +541,5 @@ def _check_callable(encode: Any, decode: Any, what: str) -> None:
 def _check_name(name: str, what: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidRequest(
-            f"a {what} name is letters, digits, '_', '.' and '-' after a letter; not {name!r}"
+            f"a {what} name must be letters, digits, '_', '.' and '-' after a letter; not {name!r}"
         )

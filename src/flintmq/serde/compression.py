@@ -42,8 +42,8 @@ def parse_compression(text: str) -> Compression:
     name, separator, level_text = text.partition(":") if isinstance(text, str) else ("", "", "")
     if name not in COMPRESSIONS or (name == "none" and separator):
         raise InvalidRequest(
-            f"compression is one of {', '.join(COMPRESSIONS)}, with a level as in 'zstd:9'; "
-            f"not {text!r}"
+            f"compression must be one of {', '.join(COMPRESSIONS)}, with a level as in "
+            f"'zstd:9'; not {text!r}"
         )
     if name == "none":
         return Compression("none", bytes)

@@ -40,14 +40,14 @@ def _jsonable(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is not None:
         return dump(mode="json")
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    raise TypeError(f"{type(value).__name__} cannot be encoded as JSON")
 
 
 def _packable(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is not None:
         return dump()
-    raise TypeError(f"{type(value).__name__} has no MessagePack form")
+    raise TypeError(f"{type(value).__name__} cannot be encoded as MessagePack")
 
 
 def _validated(type: Any, value: Any) -> Any:
@@ -56,7 +56,7 @@ def _validated(type: Any, value: Any) -> Any:
         return value
     if hasattr(type, "model_validate"):
         return type.model_validate(value)
-    raise TypeError(f"{type!r} is no type that can be decoded to")
+    raise TypeError(f"cannot decode to the type {type!r}")
 
 
 @lru_cache(maxsize=256)
@@ -126,7 +126,7 @@ class JsonFormat:
                 self._decode(data)
             except msgspec.DecodeError:
                 raise ValueError(
-                    "bytes must hold encoded JSON here; publish other bytes with format='raw'"
+                    "bytes must contain encoded JSON here; publish other bytes with format='raw'"
                 ) from None
             return data
         return self._encode(value)
@@ -181,7 +181,7 @@ class RawFormat:
 
     def decode(self, data: bytes, type: Any) -> Any:
         if type not in (None, bytes):
-            raise TypeError(f"raw bytes do not decode to {type!r}")
+            raise TypeError(f"raw bytes cannot be decoded to {type!r}")
         return data
 
 
@@ -198,7 +198,7 @@ class TextFormat:
 
     def decode(self, data: bytes, type: Any) -> Any:
         if type not in (None, str):
-            raise TypeError(f"text does not decode to {type!r}")
+            raise TypeError(f"text cannot be decoded to {type!r}")
         return data.decode()
 
 
@@ -246,7 +246,7 @@ class AvroFormat:
         buffer = io.BytesIO(data)
         value = self._read(buffer, self._parsed, None)
         if buffer.read(1):
-            raise ValueError("bytes are left over behind the Avro value")
+            raise ValueError("extra bytes after the Avro value")
         return _converted(value, type)
 
 
@@ -303,7 +303,9 @@ def schema_text(schema: Any) -> str:
         parsed = json.loads(schema) if isinstance(schema, str) else schema
         return json.dumps(parsed, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError) as error:
-        raise InvalidRequest(f"schema is an Avro schema as JSON text or a dict: {error}") from None
+        raise InvalidRequest(
+            f"schema must be an Avro schema as JSON text or a dict: {error}"
+        ) from None
 
 
 def schema_fingerprint(schema: str) -> str:

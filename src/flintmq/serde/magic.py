@@ -69,8 +69,8 @@ def check_header(kind: str, format: str, compression: str) -> None:
         return
     if format not in _TMQ_FORMATS or compression not in _TMQ_COMPRESSIONS:
         raise BadHeader(
-            f"a tmq header knows json and msgpack with gzip, zstd or none; "
-            f"not {format} with {compression}"
+            f"a tmq header supports json and msgpack with gzip, zstd or none; not {format} "
+            f"with {compression}"
         )
 
 
@@ -95,12 +95,12 @@ def _detect_flint(data: bytes) -> Detected | None:
         return None
     start = _FLINT_HEADER.size + _CHECKSUM.size
     if len(data) < start:
-        raise BadHeader("it begins like a flint header and ends before one does")
+        raise BadHeader("it starts like a flint header but is too short")
     _, version, code, compression, name_length, _ = _FLINT_HEADER.unpack_from(data)
     if version != VERSION:
         raise BadHeader(f"its flint header has version {version}; this FlintMQ reads {VERSION}")
     if len(data) < start + name_length:
-        raise BadHeader("it ends within the name in its flint header")
+        raise BadHeader("it ends inside the name in its flint header")
     name, body = data[start : start + name_length], data[start + name_length :]
     (checksum,) = _CHECKSUM.unpack_from(data, _FLINT_HEADER.size)
     if crc32c(body, crc32c(data[: _FLINT_HEADER.size] + name)) != checksum:
@@ -118,7 +118,9 @@ def _detect_flint(data: bytes) -> Detected | None:
 def _add_tmq(format: str, compression: str, body: bytes) -> bytes:
     if format == "raw" and compression == "none":
         if body.startswith(TMQ):
-            raise BadHeader("raw bytes that begin with 'TMQ' cannot be told from a tmq header")
+            raise BadHeader(
+                "raw bytes that start with 'TMQ' cannot be distinguished from a tmq header"
+            )
         return body
     check_header("tmq", format, compression)
     codes = _TMQ_FORMATS[format], _TMQ_COMPRESSIONS[compression]
@@ -130,7 +132,7 @@ def _detect_tmq(data: bytes) -> Detected | None:
         return None
     _, version, format, compression = _TMQ_HEADER.unpack_from(data)
     if version != VERSION:
-        raise BadHeader(f"its tmq header has version {version}; only 1 is known")
+        raise BadHeader(f"its tmq header has version {version}; only 1 is supported")
     if format == 0:
         raise BadHeader(
             "its tmq header says bincode, which only Rust can decode; use json or msgpack"

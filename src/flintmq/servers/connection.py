@@ -127,11 +127,11 @@ class Connection(Peer):
 
     def _refuse_plain(self, data: bytes) -> None:
         """Somebody speaks to us without TLS. Our own clients understand the answer."""
-        self._complain("it does not speak TLS")
+        self._complain("it does not use TLS")
         if not MAGIC.startswith(data[:4]):
             self.abort()
             return
-        why = "this port speaks TLS; connect with flints:// instead of flint://"
+        why = "this port uses TLS; connect with flints:// instead of flint://"
         fault = fault_of(TlsFailed("the broker", why))
         answer, _ = server_hello(Hello(VERSION, VERSION, 0))
         self._see_off(b"".join([answer, *encode_frame(Op.ERROR, 0, encode(fault))]))
@@ -143,7 +143,7 @@ class Connection(Peer):
             logging.WARNING,
             "tls_refused",
             why,
-            f"{self.peer} is turned away: {why}",
+            f"{self.peer} was rejected: {why}",
             peer=self.peer,
         )
 
@@ -183,7 +183,7 @@ class Connection(Peer):
                 elif frame.op == Op.OPEN:
                     self._server.open_session(self, frame)
                 else:
-                    raise MalformedFrame("the first frame of a connection is OPEN")
+                    raise MalformedFrame("the first frame of a connection must be OPEN")
             if self._server.looking:  # deliveries go first, then our replies
                 self._loop.call_soon(self.flush)
             else:
@@ -196,7 +196,7 @@ class Connection(Peer):
                 logging.ERROR,
                 "connection_failed",
                 type(error).__name__,
-                "a connection failed by a fault of the broker; please report it",
+                "a connection failed because of an internal error; please report it",
                 exc_info=error,
                 peer=self.peer,
             )
@@ -206,7 +206,7 @@ class Connection(Peer):
         assert self._hello is not None
         whole = self._hello + data
         if self._is_plain and whole[0] == HANDSHAKE:
-            self._complain("it speaks TLS, and we do not")
+            self._complain("it uses TLS, but this port does not")
             self._see_off(other_hello())
             return b""
         if len(whole) < HELLO_BYTES:
@@ -302,7 +302,7 @@ class Connection(Peer):
             logging.INFO,
             "client_disconnected",
             self.peer.rpartition(":")[0],
-            f"{self.peer} is disconnected: {error}",
+            f"{self.peer} was disconnected: {error}",
             peer=self.peer,
             error=type(error).__name__,
         )

@@ -26,8 +26,8 @@ OPEN_LOOK_SECONDS = 10.0
 """How often it is looked for a first key while clients are connected and nobody has done so: most
 brokers without keys never get one, and should sleep."""
 
-REFUSED = "the key is missing, or not one of this broker's"
-"""The same for every reason: whether there is such a key, or was, is not said."""
+REFUSED = "the API key is missing or not valid for this broker"
+"""The same text for every reason: it does not reveal whether the key exists or existed."""
 
 
 REASONS = ("missing", "malformed", "unknown", "wrong", "expired")
@@ -111,7 +111,7 @@ class KeyGate:
             logging.WARNING,
             "login_refused",
             address,
-            f"a login from {address} was refused: {found.reason} key {found.id}".rstrip(),
+            f"login from {address} failed: {found.reason} key {found.id}".rstrip(),
             reason=found.reason,
             address=address,
             key_id=found.id,
@@ -134,13 +134,13 @@ class KeyGate:
         if not access.key:
             if self.is_closed:
                 self.counters.ended += 1
-                raise NotAuthenticated("this broker asks for a key now")
+                raise NotAuthenticated("this broker now requires an API key")
             return access
         now = self.ring.now(access.key)
         if isinstance(now, Wrong):
             self.counters.ended += 1
-            what = "has expired" if now.reason == "expired" else "was removed"
-            raise NotAuthenticated(f"the key {what}")
+            what = "has expired" if now.reason == "expired" else "was revoked"
+            raise NotAuthenticated(f"the API key {what}")
         return now
 
     def refresh(self) -> None:

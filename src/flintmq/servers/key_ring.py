@@ -14,7 +14,7 @@ from ..storage.key_file import Key, KeyFile, Stamp, is_secret_of, parse_key
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""The file is looked at no more often than this, however often somebody asks."""
+"""Minimum interval between two checks of the file."""
 
 CREDENTIAL_MAX = 256
 
@@ -45,7 +45,7 @@ class KeyRing:
         self._complained_of: object = None
         self._used_at_ms: dict[str, int] = {}
         self.is_there = False
-        """Whether there is a file of keys, or was: without one nobody is asked."""
+        """Whether there is, or was, a keys file: without one, no key is required."""
 
     @property
     def path(self) -> str:
@@ -67,7 +67,7 @@ class KeyRing:
                     _log,
                     logging.WARNING,
                     "keys_readable_by_others",
-                    f"{self.path} can be read by other users of this machine: chmod 600 it",
+                    f"{self.path} can be read by other users of this machine; run chmod 600 on it",
                     file=self.path,
                 )
 
@@ -86,7 +86,7 @@ class KeyRing:
             if stamp == self._stamp:
                 return False
             if stamp is None:
-                self._complain("is gone", stamp)
+                self._complain("was deleted", stamp)
                 return False
             keys = self._file.read()
         except FlintError as error:
@@ -121,7 +121,11 @@ class KeyRing:
                 logging.ERROR,
                 "keys_not_read",
                 f"{self.path} {what}; "
-                + ("the keys stay as they were" if self.is_there else "nobody comes in meanwhile"),
+                + (
+                    "the previous keys stay valid"
+                    if self.is_there
+                    else "all clients are rejected until it can be read"
+                ),
                 file=self.path,
             )
 

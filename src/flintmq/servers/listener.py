@@ -106,10 +106,10 @@ class Listener(Generic[C]):
         except OSError as error:
             raise Disconnected(
                 f"{host}:{port}",
-                f"cannot listen there for {self.clients}: {error.strerror or error}",
+                f"cannot listen for {self.clients}: {error.strerror or error}",
             ) from error
         except ValueError as error:  # from the codec of names, or of a NUL in one
-            raise InvalidRequest(f"{host!r} is no name of a host: {error}") from None
+            raise InvalidRequest(f"{host!r} is not a valid host name: {error}") from None
         self._servers.append(server)
         address = server.sockets[0].getsockname()
         return str(address[0]), int(address[1])
@@ -130,8 +130,8 @@ class Listener(Generic[C]):
                 logging.WARNING,
                 "connection_turned_away",
                 self.clients,
-                f"{self.clients} are turned away: there are too many connections; close some, or "
-                "raise max_connections",
+                f"{self.clients} are rejected: too many connections; close some, or raise "
+                "max_connections",
                 peer=connection.peer,
                 connections=self.places.taken,
             )
@@ -173,8 +173,8 @@ class Listener(Generic[C]):
                 logging.INFO,
                 "client_disconnected",
                 connection.peer.rpartition(":")[0],
-                f"{connection.peer} is disconnected: its machine has not acknowledged what was "
-                f"sent to it for {GONE_SECONDS:g} s",
+                f"{connection.peer} was disconnected: its machine acknowledged no data for "
+                f"{GONE_SECONDS:g} s",
                 peer=connection.peer,
             )
             connection.abort()

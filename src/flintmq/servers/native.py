@@ -97,9 +97,11 @@ class NativeServer(Listener[Connection]):
         else:
             self._turned_away.add(connection)
         if self.is_draining:
-            return Draining("the broker is about to stop")
+            return Draining("the broker is stopping")
         return QueueFull(
-            "the broker's connections", self.limits.connections, "close some, or raise the limit"
+            "the broker's connection table",
+            self.limits.connections,
+            "close some connections, or raise max_connections",
         )
 
     def shake_hands_later(self, connection: Connection) -> None:
@@ -152,7 +154,7 @@ class NativeServer(Listener[Connection]):
                 connection.refuse(
                     Disconnected(
                         connection.peer,
-                        f"no whole frame came from it for {silent:.0f} s; it should ping",
+                        f"no complete frame arrived for {silent:.0f} s; clients must ping",
                     )
                 )
         self._sweep_later()
@@ -243,7 +245,7 @@ class NativeServer(Listener[Connection]):
                 _log,
                 logging.INFO,
                 "session_not_kept",
-                "a session is not kept for its client to come back: too many are",
+                "a session is not kept for its disconnected client: too many are waiting",
                 client=oldest.client,
                 away=len(self._away),
             )
@@ -323,7 +325,7 @@ def credential_in(wanted: Open) -> str | None:
         case ["key", str(key)]:
             return key
         case _:
-            raise InvalidRequest('auth is nil or ["key", the key]')
+            raise InvalidRequest('auth must be nil or ["key", the key]')
 
 
 def known_topic(name: str, options: TopicOptions) -> KnownTopic | None:

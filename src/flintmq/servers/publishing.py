@@ -73,7 +73,7 @@ class Publishes:
         limit = self._session.server.limits.in_flight_bytes
         if self._in_line_bytes and self._in_line_bytes + size > 2 * limit:
             raise QueueFull(
-                "what this connection has in line",
+                "the publish queue of this connection",
                 limit,
                 "wait for receipts before publishing more",
             )
@@ -81,12 +81,12 @@ class Publishes:
     def _publish(self, id: int, wanted: Publish, batch: RecordBatch, size: int) -> None:
         broker = self._session.server.broker
         if self._session.server.is_draining:
-            raise Draining("the broker is about to stop; publish again once it is back")
+            raise Draining("the broker is stopping; publish again after the restart")
         topic, counts = wanted.topic, wanted.counts
         if type(topic) is not str:
-            raise InvalidRequest(f"a topic name is a str, not {topic!r}")
+            raise InvalidRequest(f"a topic name must be a str, not {topic!r}")
         if wanted.qos not in (0, 1):
-            raise InvalidRequest(f"qos is 0 or 1, not {wanted.qos!r}")
+            raise InvalidRequest(f"qos must be 0 or 1, not {wanted.qos!r}")
         if counts is not None and len(counts) > 1:
             if sum(counts) != batch.row_count or min(counts) < 1:
                 raise InvalidRequest(f"{batch.row_count} rows are not made of {counts}")
@@ -248,16 +248,17 @@ def checked_batch(buffer: memoryview) -> RecordBatch:
     batch = RecordBatch.decode(buffer if is_alone else bytes(buffer), raw_bytes_max=RAW_BYTES_MAX)
     columns = batch.columns
     if columns & TIMES:
-        raise InvalidRequest("the times of messages are the broker's to give")
+        raise InvalidRequest("clients cannot set the timestamp of messages")
     if columns & PRIORITY and max(batch.control_column(PRIORITY)) > PRIORITY_MAX:
-        raise InvalidRequest(f"priority is 0 to {PRIORITY_MAX} (7 goes first)")
+        raise InvalidRequest(f"priority must be 0 to {PRIORITY_MAX} (7 is delivered first)")
     lowest = -_DURATION_MAX if columns & RELATIVE else 0
     for column in (EXPIRY, DELIVER_AT):
         if columns & column:
             times = batch.control_column(column).cast("q")
             if min(times) < lowest or max(times) > _TIME_MAX:
                 raise InvalidRequest(
-                    f"a time is milliseconds since 1970, a duration at most {SECONDS_MAX:,} seconds"
+                    "a time must be milliseconds since 1970, a duration at most "
+                    f"{SECONDS_MAX:,} seconds"
                 )
     if not batch.compression:
         batch.size(0, batch.row_count)  # walks every column

@@ -138,11 +138,11 @@ async def backup(session: Session, c: Name, frame: Frame) -> None:
 
 def _check_place(directory: Any, root: Path | None) -> None:
     if type(directory) is not str or not os.path.isabs(directory) or "\0" in directory:
-        raise InvalidRequest("a backup goes to an absolute path of the broker's machine")
+        raise InvalidRequest("a backup needs an absolute path on the broker's machine")
     if root is not None:
         inside, wanted = os.path.realpath(root), os.path.realpath(directory)
         if inside == wanted or os.path.commonpath((inside, wanted)) != inside:
-            raise InvalidRequest("backups of this broker go into a directory below its backup_dir")
+            raise InvalidRequest("a backup must be below the broker's backup_dir")
 
 
 # --- readers and feeds
@@ -215,9 +215,9 @@ async def _open_row(
 async def open_feed(session: Session, c: OpenFeed, frame: Frame) -> StreamOpened:
     session.check_streams()
     if c.capacity < 1:
-        raise InvalidRequest(f"capacity is a whole number of at least 1, not {c.capacity!r}")
+        raise InvalidRequest(f"capacity must be a whole number of at least 1, not {c.capacity!r}")
     if c.overflow not in ("drop_oldest", "drop_new", "block", "reject"):
-        raise InvalidRequest(f"overflow {c.overflow!r} is not known")
+        raise InvalidRequest(f"unknown overflow {c.overflow!r}")
     api = await session.server.broker.open_feed(
         c.pattern,
         capacity=c.capacity,
@@ -350,7 +350,7 @@ async def fetch_range(session: Session, c: FetchRange, frame: Frame) -> WithBatc
 
 async def _fetched(session: Session, c: FetchRange) -> Fetched:
     if c.max_rows < 1:
-        raise InvalidRequest(f"max_rows is at least 1, not {c.max_rows}")
+        raise InvalidRequest(f"max_rows must be at least 1, not {c.max_rows}")
     filter = _filter(c.filter)
     await session.room()
     limits = session.server.limits
@@ -419,7 +419,7 @@ async def join_group(session: Session, c: JoinGroup, frame: Frame) -> Joined:
 
 async def take_leased(session: Session, c: TakeLeased, frame: Frame) -> Any:
     if c.max_rows < 1:
-        raise InvalidRequest(f"max_rows is at least 1, not {c.max_rows}")
+        raise InvalidRequest(f"max_rows must be at least 1, not {c.max_rows}")
     member = _member(session, c.stream)
     while True:
         await session.room()
@@ -462,7 +462,7 @@ async def settle(session: Session, c: Settle, frame: Frame) -> None:
     elif c.how == "release":
         await api.release(leases)
     else:
-        raise InvalidRequest(f"to settle is ack, nack, reject, extend or release, not {c.how!r}")
+        raise InvalidRequest(f"settle must be ack, nack, reject, extend or release, not {c.how!r}")
 
 
 def _some_of(session: Session, rows: Rows) -> WithBatches:

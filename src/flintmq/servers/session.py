@@ -200,7 +200,7 @@ class Session:
                     _log,
                     logging.INFO,
                     "session_end_failed",
-                    f"closing what a client held: {error}",
+                    f"releasing what a client held failed: {error}",
                     client=self.client,
                 )
         self.streams.clear()
@@ -238,11 +238,11 @@ class Session:
             logging.ERROR,
             "request_failed",
             type(error).__name__,
-            "a request failed by a fault of the broker; please report it",
+            "a request failed because of an internal error; please report it",
             exc_info=error,
             client=self.client,
         )
-        return Fault("FlintError", f"the server failed: {type(error).__name__}: {error}")
+        return Fault("FlintError", f"internal error of the broker: {type(error).__name__}: {error}")
 
     def is_full(self) -> bool:
         """Whether replies should wait: the client reads slower than we write, or is away."""
@@ -301,9 +301,9 @@ class Session:
             self._acknowledge(frame.received)
         if self.kept_bytes > self.server.limits.unacknowledged_bytes:
             raise QueueFull(
-                "what this client has not acknowledged",
+                "the reply buffer of this client",
                 self.server.limits.unacknowledged_bytes,
-                "count the frames that are received, or do not ask to resume",
+                "acknowledge received frames, or do not ask to resume",
             )
         op = frame.op
         if op == Op.PUBLISH:
@@ -344,9 +344,9 @@ class Session:
         """Carry a request out in a task of its own."""
         handler = requests.HANDLERS.get(frame.op)
         if handler is None:
-            raise InvalidRequest(f"operation {frame.op} is not known here")
+            raise InvalidRequest(f"unknown operation {frame.op}")
         if frame.id in self._tasks or frame.id in self._takes:
-            raise MalformedFrame(f"request {frame.id} is under way already")
+            raise MalformedFrame(f"request {frame.id} is already pending")
         self.check_requests()
         operation, work = handler
         control = self.control(frame, operation.request)
@@ -362,7 +362,7 @@ class Session:
     def check_requests(self) -> None:
         if len(self._tasks) + len(self._takes) >= self.server.limits.requests:
             raise QueueFull(
-                "the requests of this connection",
+                "the request queue of this connection",
                 self.server.limits.requests,
                 "wait for replies before asking for more",
             )
@@ -401,7 +401,7 @@ class Session:
         OPERATIONS[Op.TAKE].rule.check(self, wanted)
         stream = self.stream(wanted.stream)
         if not isinstance(stream, Stream):
-            raise InvalidRequest("a member of a group takes under a lease: TAKE_LEASED")
+            raise InvalidRequest("a group member must use TAKE_LEASED")
         self.check_requests()
         self._takes[frame.id] = stream
         try:
@@ -446,7 +446,9 @@ class Session:
     def check_streams(self) -> None:
         if len(self.streams) >= self.server.limits.streams:
             raise QueueFull(
-                "what this connection holds open", self.server.limits.streams, "close some"
+                "the stream table of this connection",
+                self.server.limits.streams,
+                "close some streams",
             )
 
     def reads(self, topic: str, name: str) -> bool:

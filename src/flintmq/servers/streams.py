@@ -66,9 +66,9 @@ class Stream:
 
     def take(self, request: int, max_rows: int, timeout: float | None) -> None:
         if self._waiting is not None:
-            raise InvalidRequest("one take at a time waits for a stream; cancel the first")
+            raise InvalidRequest("only one take at a time can wait on a stream; cancel the first")
         if max_rows < 1:
-            raise InvalidRequest(f"max_rows is at least 1, not {max_rows}")
+            raise InvalidRequest(f"max_rows must be at least 1, not {max_rows}")
         self._waiting = (request, max_rows)
         self._at_once = timeout is not None and timeout <= 0
         self._serve()

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 SOON_SECONDS = 14 * 86_400.0
-"""So long before a certificate expires it is warned of, once a day."""
+"""How long before a certificate expires a warning is logged, once a day."""
 DAY_SECONDS = 86_400.0
 NAMES = "tls_cert, tls_key"
 
@@ -133,7 +133,7 @@ class ServerTls:
             _log,
             logging.INFO,
             "tls_certificate",
-            f"new TLS certificate from {self._certificate_file}, valid until "
+            f"loaded a new TLS certificate from {self._certificate_file}, valid until "
             f"{day(self._certificate.not_after)}",
             serial=f"{self._certificate.serial:x}",
         )
@@ -145,7 +145,7 @@ class ServerTls:
             _log,
             logging.ERROR,
             "tls_reload_failed",
-            "the TLS certificate stays the one before (valid until "
+            "keeping the previous TLS certificate (valid until "
             f"{day(self._certificate.not_after)}): {error}",
         )
 
@@ -188,7 +188,7 @@ class ServerTls:
                 logging.WARNING,
                 "tls_key_readable",
                 f"the private key {self._key_file} can be read by other users (mode "
-                f"{stat.S_IMODE(mode):o}); chmod 600 it",
+                f"{stat.S_IMODE(mode):o}); run chmod 600 on it",
             )
 
     def _warn_of_dates(self) -> None:
@@ -199,10 +199,10 @@ class ServerTls:
         self._warn_at = now + DAY_SECONDS
         until = day(self._certificate.not_after)
         if left <= 0:
-            why = f"expired on {until}: clients refuse it; renew it"
+            why = f"expired on {until}: clients reject it; renew it"
         elif self._certificate.not_before > now:
             since = day(self._certificate.not_before)
-            why = f"is not valid before {since}: clients refuse it until then"
+            why = f"is not valid before {since}: clients reject it until then"
         else:
             why = f"expires on {until}, in {left / DAY_SECONDS:.1f} days; renew it in time"
         event(

@@ -28,7 +28,7 @@ class Certificate(NamedTuple):
         start = text.find(PEM_BEGIN)
         end = text.find(PEM_END, start)
         if start < 0 or end < 0:
-            raise ValueError(f"there is no {PEM_BEGIN} in it")
+            raise ValueError(f"it contains no {PEM_BEGIN}")
         return cls.of_der(ssl.PEM_cert_to_DER_cert(text[start : end + len(PEM_END)]))
 
     @classmethod
@@ -51,13 +51,13 @@ class Certificate(NamedTuple):
 def _element(data: memoryview, expected: int | None = None) -> tuple[int, memoryview, memoryview]:
     """Kind and content of the first element, and what comes behind it."""
     if len(data) < 2 or (expected is not None and data[0] != expected):
-        raise ValueError("this is no certificate")
+        raise ValueError("not a certificate")
     length, start = data[1], 2
     if length & 0x80:
         start += length & 0x7F
         length = int.from_bytes(data[2:start])
     if start + length > len(data):
-        raise ValueError("the certificate is cut off")
+        raise ValueError("the certificate is truncated")
     return data[0], data[start : start + length], data[start + length :]
 
 

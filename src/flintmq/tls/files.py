@@ -18,8 +18,8 @@ def load_pair(context: ssl.SSLContext, certificate: Path, key: Path, *, names: s
 
     def ask() -> str:  # else OpenSSL would ask on the terminal, and wait
         raise InvalidRequest(
-            f"{key} ({names}): the private key has a password; store it without one, readable for "
-            "this user alone"
+            f"{key} ({names}): the private key has a password; store it without one, "
+            "readable by this user only"
         )
 
     try:
@@ -29,8 +29,8 @@ def load_pair(context: ssl.SSLContext, certificate: Path, key: Path, *, names: s
             why = f"the private key {key} does not belong to the certificate {certificate}"
         else:
             why = (
-                f"{certificate} and {key} are no certificate and private key in PEM form "
-                f"({error.reason or error})"
+                f"{certificate} and {key} are not a certificate and private key in PEM "
+                f"format ({error.reason or error})"
             )
         raise InvalidRequest(f"{why} ({names})") from None
     except OSError as error:
@@ -47,7 +47,7 @@ def load_authorities(context: ssl.SSLContext, path: Path, *, name: str) -> None:
         context.load_verify_locations(cafile=path)
     except ssl.SSLError as error:
         raise InvalidRequest(
-            f"{path} ({name}) has no certificates in PEM form ({error.reason or error})"
+            f"{path} ({name}) contains no certificates in PEM format ({error.reason or error})"
         ) from None
     except OSError as error:
         raise unreadable(path, name, error) from None
@@ -61,7 +61,7 @@ def read_text(path: Path, name: str) -> str:
 
 
 def unreadable(path: Path, name: str, error: OSError) -> InvalidRequest:
-    return InvalidRequest(f"{path} ({name}) cannot be read: {error.strerror or error}")
+    return InvalidRequest(f"cannot read {path} ({name}): {error.strerror or error}")
 
 
 def stamp_of(paths: list[Path]) -> Stamp:

@@ -48,7 +48,9 @@ def parse_hello(data: bytes) -> Hello:
     """What the other side said. Raises as soon as what is there cannot be a hello."""
     if data[:4] != MAGIC[: len(data)]:
         hint = ": that is HTTP, which has another port" if data[:4] in HTTP else ""
-        raise MalformedFrame(f"a FlintMQ connection begins with {MAGIC!r}, not {data[:4]!r}{hint}")
+        raise MalformedFrame(
+            f"a FlintMQ connection must start with {MAGIC!r}, not {data[:4]!r}{hint}"
+        )
     _, version_min, version_max, _, features = HELLO.unpack(data)
     return Hello(version_min, version_max, features)
 
@@ -68,6 +70,6 @@ def other_hello() -> bytes:
 def check_server_hello(answer: Hello) -> None:
     if answer.version_min != VERSION:
         raise UnsupportedFormat(
-            f"this client speaks version {VERSION} of the protocol, the server up to version "
-            f"{answer.version_max}; update the older of the two"
+            f"this client uses protocol version {VERSION}, the server supports up to "
+            f"version {answer.version_max}; update the older of the two"
         )

@@ -54,7 +54,7 @@ class Rule(NamedTuple):
 
 def _checked(name: Any) -> str:
     if type(name) is not str:
-        raise InvalidRequest(f"a topic name is a str, not {type(name).__name__}")
+        raise InvalidRequest(f"a topic name must be a str, not {type(name).__name__}")
     return name
 
 

@@ -113,7 +113,7 @@ def _pieces(run: Run) -> Iterator[tuple[RowSource, int, int, Sequence[int] | Non
 
 def _cut(source: RowSource, start: int, stop: int) -> RecordBatch:
     if source.columns & OBJECTS:
-        raise InvalidRequest("objects are passed by reference; they cannot travel over a network")
+        raise InvalidRequest("objects are passed by reference and cannot be sent over a network")
     if isinstance(source, RecordBatch):
         return slice_batch(source, start, stop)
     base = source.base_offset

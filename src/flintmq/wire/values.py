@@ -28,13 +28,13 @@ def start_fields(start: Any) -> Any:
         try:
             return [TIME, -int(-start.timestamp() * 1000 // 1)]
         except (ValueError, OverflowError, OSError):
-            raise InvalidRequest(f"{start!r} is no time this machine can count") from None
+            raise InvalidRequest(f"{start!r} is out of range for a time on this machine") from None
     if isinstance(start, Mapping):
         return dict(start)
     if start is None or isinstance(start, str | int | float):
         return start
     raise InvalidRequest(
-        f"start is 'earliest', 'latest', 'committed', an offset or a datetime, not {start!r}"
+        f"start must be 'earliest', 'latest', 'committed', an offset or a datetime, not {start!r}"
     )
 
 

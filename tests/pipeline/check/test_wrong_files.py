@@ -81,17 +81,18 @@ def test_the_files_without_the_mistakes_are_right(
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("none.toml", None, "none.toml: cannot be read: No such file or directory"),
+        ("none.toml", None, "none.toml: cannot read the file: No such file or directory"),
         (
             "x.json",
             b"{}",
             "x.json: a pipeline file ends in .toml, .yaml, .yml, not '.json'",
         ),
         ("x.toml", b"name = '\xff'", "x.toml:1: is not UTF-8"),
-        ("x.yaml", b"- a", "x.yaml:1: is not a table of settings: write key: value"),
+        ("x.yaml", b"- a", "x.yaml:1: not a table of settings; write key: value"),
         ("x.yaml", b"a: [1\nb: 2", "x.yaml:2:2: expected ',' or ']', but got ':', while parsing a "
-         "flow sequence that begins on line 1"),
-        ("x.toml", b"#" * 1024 * 1025, "x.toml: is over 1,048,576 bytes: no pipeline file"),
+         "flow sequence that starts on line 1"),
+        ("x.toml", b"#" * 1024 * 1025,
+         "x.toml: is larger than 1,048,576 bytes: not a pipeline file"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_read_is_told_in_one_line(

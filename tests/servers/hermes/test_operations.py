@@ -562,7 +562,7 @@ async def test_what_only_this_broker_refuses_is_internal_and_says_why(
         ("produce", "parts", "", "partitioned"),
         ("poll", "parts", "g", "partitioned"),
         ("produce", "small", "", "is full"),
-        ("produce", "dropping", "", "drops what is new"),
+        ("produce", "dropping", "", "drops new messages"),
         ("produce", long, "", "65,535 bytes"),
         ("create_topic", long, "", "65,535 bytes"),
         ("poll", "small", long, "65,535 bytes"),

@@ -128,7 +128,7 @@ async def test_a_port_that_is_taken_ends_the_start_before_anything_is_opened(
         Config(data_dir=tmp_path / "second", listen=("127.0.0.1", 0), http=first.http_address)
     )
 
-    with pytest.raises(Disconnected, match="cannot listen there for HTTP"):
+    with pytest.raises(Disconnected, match="cannot listen for HTTP"):
         await second.run(lambda _: None)
 
     first.stop()

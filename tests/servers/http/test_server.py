@@ -317,7 +317,7 @@ async def test_a_place_that_is_taken_is_named(start: Start) -> None:
     host, port = running.address
     other = HttpServer(running.state)
 
-    with pytest.raises(Disconnected, match=f"{host}:{port}.*cannot listen there for HTTP"):
+    with pytest.raises(Disconnected, match=f"{host}:{port}.*cannot listen for HTTP"):
         await other.start(host, port)
     with pytest.raises((Disconnected, InvalidRequest), match="invalid"):
         await other.start("no.such.host.invalid", 0)

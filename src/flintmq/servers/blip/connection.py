@@ -251,7 +251,7 @@ class Connection(Peer):
                 logging.ERROR,
                 "connection_failed",
                 type(error).__name__,
-                "a connection failed by a fault of the broker; please report it",
+                "a connection failed because of an internal error; please report it",
                 exc_info=error,
                 peer=self.peer,
             )
@@ -271,7 +271,7 @@ class Connection(Peer):
             logging.INFO,
             "client_disconnected",
             self.host,
-            f"{self.peer} is disconnected: {error}",
+            f"{self.peer} was disconnected: {error}",
             peer=self.peer,
             error=type(error).__name__,
         )

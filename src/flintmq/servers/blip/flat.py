@@ -68,7 +68,7 @@ class FlatSession:
     def receive(self, command: Command) -> Awaitable[None] | None:
         topic = command.topic
         if not 1 <= len(topic) <= TOPIC_BYTES_MAX or FORBIDDEN.intersection(topic):
-            raise MalformedFrame(f"{topic[:TOPIC_BYTES_MAX]!r} is no topic")
+            raise MalformedFrame(f"{topic[:TOPIC_BYTES_MAX]!r} is not a valid topic")
         name = self._server.name_of(topic)
         assert name is not None, "texts of buffers are UTF-8"
         if command.action == Action.PUB:
@@ -156,7 +156,7 @@ class FlatSession:
                 logging.INFO,
                 "client_disconnected",
                 self._connection.host,
-                f"{self._connection.peer} is disconnected: {error}",
+                f"{self._connection.peer} was disconnected: {error}",
                 peer=self._connection.peer,
             )
             self._connection.close()

@@ -137,7 +137,7 @@ class Acks:
                 logging.WARNING,
                 "blip_ack_failed",
                 type(error).__name__,
-                f"messages were acknowledged, and that could not be kept: {error}",
+                f"acknowledgements could not be stored: {error}",
             )
 
     async def settled(self) -> None:

@@ -22,15 +22,17 @@ class BlipCollector:
         "flintmq_blip_refusals_total", "counter", "NACKs sent to BlipMQ clients.", ("code",)
     )
     malformed = Family(
-        "flintmq_blip_malformed_total", "counter", "Connections ended for what they sent."
+        "flintmq_blip_malformed_total",
+        "counter",
+        "BlipMQ connections closed because of what they sent.",
     )
     dropped = Family(
         "flintmq_blip_subscriptions_dropped_total", "counter",
-        "Polled subscriptions that nobody polled any more.",
+        "Polled subscriptions deleted because they were not polled any more.",
     )  # fmt: skip
     not_taken = Family(
         "flintmq_blip_publishes_dropped_total", "counter",
-        "Publishes of QoS 0 that the broker would not take.",
+        "QoS 0 publishes that the broker rejected.",
     )  # fmt: skip
 
     topics = Family("topics", "gauge", "BlipMQ: topics.")
@@ -41,17 +43,17 @@ class BlipCollector:
     delivered = Family(
         "messages_delivered_total", "counter", "BlipMQ: messages sent to its clients."
     )
-    in_flight = Family("messages_inflight", "gauge", "BlipMQ: sent and not acknowledged.")
+    in_flight = Family("messages_inflight", "gauge", "BlipMQ: messages sent and not acknowledged.")
     expiring = Family(
-        "subscriber_expiration_heap_size", "gauge", "BlipMQ: always 0, expiry needs no heap here."
+        "subscriber_expiration_heap_size", "gauge", "BlipMQ: always 0; expiry needs no heap here."
     )
     retrying = Family(
         "subscriber_retry_heap_size", "gauge", "BlipMQ: messages that may be sent again."
     )
-    appends = Family("wal_appends_total", "counter", "BlipMQ: messages of QoS 1 stored.")
-    stored_bytes = Family("wal_bytes_total", "counter", "BlipMQ: bytes of those.")
+    appends = Family("wal_appends_total", "counter", "BlipMQ: QoS 1 messages stored.")
+    stored_bytes = Family("wal_bytes_total", "counter", "BlipMQ: bytes of QoS 1 messages stored.")
     push_dropped = Family(
-        "blipmq_push_dropped_total", "counter", "BlipMQ: dropped by live queues that were full."
+        "blipmq_push_dropped_total", "counter", "BlipMQ: messages dropped by full live queues."
     )
     _plain = (
         topics, subscribers, published, delivered, in_flight, expiring, retrying, appends,
@@ -64,11 +66,12 @@ class BlipCollector:
     first_published = Family("blipmq_published", "gauge", "BlipMQ 1: messages published.")
     first_enqueued = Family("blipmq_enqueued", "gauge", "BlipMQ 1: messages sent.")
     first_full = Family(
-        "blipmq_dropped_sub_queue_full", "gauge", "BlipMQ 1: dropped by live queues that were full."
+        "blipmq_dropped_sub_queue_full", "gauge", "BlipMQ 1: messages dropped by full live queues."
     )
     first_ttl = Family(
         "blipmq_dropped_ttl", "gauge",
-        "BlipMQ 1: always 0 here; flintmq_topic_dropped_messages_total counts what has expired.",
+        "BlipMQ 1: always 0 here; see flintmq_topic_dropped_messages_total for expired "
+        "messages.",
     )  # fmt: skip
     first_bytes = Family("blipmq_flush_bytes", "gauge", "BlipMQ 1: bytes sent to its clients.")
     first_batches = Family("blipmq_flush_batches", "gauge", "BlipMQ 1: writes to its clients.")

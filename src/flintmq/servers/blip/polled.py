@@ -218,8 +218,8 @@ class PolledBoard:
                 _log,
                 logging.INFO,
                 "blip_subscription_adopted",
-                f"subscription {found.id} of {name!r}, whose client is gone, is taken over by a "
-                "new one",
+                f"subscription {found.id} of {name!r}, whose client disconnected, was "
+                "taken over by a new client",
                 subscription=str(found.id),
                 topic=name,
             )
@@ -306,7 +306,7 @@ class PolledBoard:
             _log,
             logging.INFO,
             "blip_subscription_dropped",
-            f"subscription {one.id} of {one.name!r} is dropped: nobody has polled it for "
+            f"subscription {one.id} of {one.name!r} was deleted: it was not polled for "
             f"{self._server.options.subscription_seconds:g} s",
             subscription=str(one.id),
             topic=one.name,
@@ -323,7 +323,7 @@ class PolledBoard:
                 _log,
                 logging.WARNING,
                 "blip_subscription_not_dropped",
-                f"the group of subscription {one.id} cannot be deleted: {error}",
+                f"cannot delete the group of subscription {one.id}: {error}",
                 subscription=str(one.id),
                 topic=one.name,
             )

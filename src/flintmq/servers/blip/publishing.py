@@ -127,7 +127,7 @@ class Publishes:
         server = self._server
         try:
             if server.is_draining:
-                raise ShuttingDown("the broker is about to stop")
+                raise ShuttingDown("the broker is stopping")
             receipt = server.broker.publish_nowait(topic, some.rows, qos=qos, auto_create=True)
         except FlintError as error:
             self._connection.session_refuses(some.ids, qos, error)

@@ -117,7 +117,7 @@ class PushedSubscription:
             logging.INFO,
             "client_disconnected",
             self.connection.host,
-            f"{self.connection.peer} is disconnected: its subscription of {self.name!r} has "
+            f"{self.connection.peer} was disconnected: its subscription to {self.name!r} "
             f"ended: {error}",
             peer=self.connection.peer,
         )

@@ -120,8 +120,8 @@ async def open_reader(broker: BrokerApi, topic: str, start: int) -> ReaderApi:
 def _start_of_row(topic: str, offset: int) -> Start:
     if offset:
         raise InvalidRequest(
-            f"{topic!r} has partitions, and each has offsets of its own: begin at 0, which is the "
-            "earliest of all, or with what comes next"
+            f"{topic!r} has partitions, and each has its own offsets: start at 0, which is "
+            "the earliest in all of them, or with new messages"
         )
     return "earliest"
 

@@ -31,4 +31,4 @@ def key_in(file: Path | None) -> str | None:
     try:
         return file.read_text().strip() or None
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"hermes_key_file {file} cannot be read: {error}") from None
+        raise InvalidRequest(f"cannot read hermes_key_file {file}: {error}") from None

@@ -35,8 +35,8 @@ SEE_OFF_SECONDS = 0.1
 on their side answers with a reset, which comes at once."""
 NO_KEY = rules.failed(
     FlintError(
-        "this broker asks for keys, and HermesMQ's protocol has none: the operator names one for "
-        "it by hermes_key_file"
+        "this broker requires keys, which HermesMQ's protocol cannot send: set "
+        "hermes_key_file on the broker"
     )
 )
 
@@ -220,8 +220,7 @@ class HermesConnection(Peer):
         if length is not None and length > rules.PAYLOAD_BYTES_MAX:
             return rules.too_large(length)
         return rules.bad_request(
-            f"a request of {body.length} bytes; those that can be carried out have at most "
-            f"{hermes.KEPT_BYTES_MAX}"
+            f"a request of {body.length} bytes; the maximum is {hermes.KEPT_BYTES_MAX}"
         )
 
     async def _write_replies(self) -> None:
@@ -262,7 +261,7 @@ class HermesConnection(Peer):
                 logging.ERROR,
                 "hermes_request_failed",
                 type(error).__name__,
-                "a request of a HermesMQ client failed by a fault of the broker; please report it",
+                "a HermesMQ request failed because of an internal error; please report it",
                 exc_info=error,
             )
             return rules.failed(error)

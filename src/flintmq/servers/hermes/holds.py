@@ -180,7 +180,7 @@ class Hold:
                 logging.ERROR,
                 "hermes_settle_failed",
                 type(error).__name__,
-                "settling failed by a fault of the broker; please report it",
+                "settling messages failed because of an internal error; please report it",
                 exc_info=error,
             )
             reply = rules.failed(error)

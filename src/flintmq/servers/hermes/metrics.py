@@ -18,14 +18,14 @@ def _gauge(name: str, help: str) -> Family:
 
 class HermesCollector:
     term = _gauge("raft_term", "The term; 1 of a single node.")
-    is_leader = _gauge("raft_is_leader", "1 where this node leads, else 0.")
-    leader = _gauge("raft_current_leader", "The number of the node that leads, 0 if there is none.")
-    last_index = _gauge("raft_last_log_index", "The last command that was proposed.")
-    applied = _gauge("raft_last_applied", "The last command that was applied.")
+    is_leader = _gauge("raft_is_leader", "1 if this node is the leader, else 0.")
+    leader = _gauge("raft_current_leader", "Node id of the leader, 0 if there is none.")
+    last_index = _gauge("raft_last_log_index", "Index of the last proposed command.")
+    applied = _gauge("raft_last_applied", "Index of the last applied command.")
     quorum = _gauge("raft_millis_since_quorum_ack", "0: a single node is its own quorum.")
-    topics = _gauge("topics", "Topics there are.")
-    messages = _gauge("messages", "Messages that not every group of their topic is done with.")
-    in_flight = _gauge("in_flight", "Messages that are leased.")
+    topics = _gauge("topics", "Number of topics.")
+    messages = _gauge("messages", "Messages that some group of their topic has not settled.")
+    in_flight = _gauge("in_flight", "Messages leased to consumers.")
     families = (term, is_leader, leader, last_index, applied, quorum, topics, messages, in_flight)
 
     def __init__(self, server: HermesServer) -> None:

@@ -277,7 +277,9 @@ class Requests:
     async def _committed(self, topic: str, group: str, offset: int) -> bytes:
         server = self._connection.server
         if not isinstance(server.broker, SettlesBefore):
-            raise InvalidRequest("this broker cannot commit a position of a queue; ack messages")
+            raise InvalidRequest(
+                "this broker cannot commit a position of a queue group; ack messages instead"
+            )
         with contextlib.suppress(TopicNotFound):  # it was deleted: there is nothing to be done with
             hold = await server.hold(topic, group)
             try:

@@ -111,7 +111,7 @@ def _media_type(content_type: str) -> str:
 
 def produced(receipt: Receipt) -> bytes:
     if receipt.offset is None:
-        return hermes.error("internal", "the topic is full and drops what is new (overflow)")
+        return hermes.error("internal", "the topic is full and drops new messages (overflow)")
     return hermes.produced(receipt.offset)
 
 
@@ -131,7 +131,7 @@ def failed(error: BaseException) -> bytes:
         return NOT_LEADER
     if isinstance(error, FlintError):
         return hermes.error("internal", str(error))
-    return hermes.error("internal", "a fault of the broker; its log says more")
+    return hermes.error("internal", "internal error of the broker; see its log")
 
 
 def rate_limited(seconds: float) -> bytes:

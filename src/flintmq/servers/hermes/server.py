@@ -121,8 +121,8 @@ class HermesServer(Listener[HermesConnection]):
                 _log,
                 logging.WARNING,
                 "hermes_without_key",
-                "this broker asks for keys, and HermesMQ's clients have none: they are refused "
-                "until hermes_key_file names a file with a key for them",
+                "this broker requires keys, which HermesMQ clients cannot send: they are "
+                "rejected until hermes_key_file names a file with a key for them",
             )
         return address
 
@@ -312,13 +312,13 @@ class HermesServer(Listener[HermesConnection]):
         ids = {node.id for node in nodes}
         if self.node_id not in ids:
             return hermes.error(
-                "bootstrap_failed", f"this is node {self.node_id}, and not in the list"
+                "bootstrap_failed", f"this is node {self.node_id}, which is not in the list"
             )
         if len(ids) > 1:
             return hermes.error(
                 "bootstrap_failed",
-                f"this is node {self.node_id} alone: HermesMQ's bootstrap makes no cluster of "
-                "FlintMQ; name this node only, or see `flintmq serve --help`",
+                f"this is node {self.node_id} alone: HermesMQ's bootstrap cannot form a "
+                "FlintMQ cluster; name only this node, or see `flintmq serve --help`",
             )
         self._is_bootstrapped = True
         return hermes.OK
@@ -404,7 +404,7 @@ async def _told(work: Any) -> None:
             logging.ERROR,
             "hermes_fault",
             type(error).__name__,
-            "a fault of the front end for HermesMQ; please report it",
+            "internal error in the HermesMQ front end; please report it",
             exc_info=error,
         )
 

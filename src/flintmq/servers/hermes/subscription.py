@@ -50,7 +50,11 @@ class Subscription:
             self._refuse(rules.NOT_LEADER)
         elif not self.is_allowed(server.access):
             self._refuse(
-                rules.failed(FlintError(f"the key of this front end may not consume {self._topic}"))
+                rules.failed(
+                    FlintError(
+                        f"the key of this front end has no permission to consume {self._topic}"
+                    )
+                )
             )
         elif self._task is None:
             self._task = server.run(self._run())

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from ...errors import FlintError
 from .faults import HttpRefusal, status_of
 
-NO_PAGE = "there is no such page; there are /health, /ready, /metrics, /openapi.json and /api/v1"
+NO_PAGE = "not found; available are /health, /ready, /metrics, /openapi.json and /api/v1"
 _KINDS = {403: "PermissionDenied", 404: "NotFound", 405: "MethodNotAllowed"}
 
 
@@ -52,7 +52,7 @@ def problem_of(error: Exception) -> JsonResponse:
                 headers["retry-after"] = "1"
             return problem(status, type(error).__name__, str(error), headers)
         case _:
-            return problem(500, "InternalError", "a fault of the broker's; its log says more")
+            return problem(500, "InternalError", "internal error of the broker; see its log")
 
 
 def too_large(limit: int) -> HttpRefusal:
@@ -60,6 +60,6 @@ def too_large(limit: int) -> HttpRefusal:
     return HttpRefusal(
         413,
         "RequestTooLarge",
-        f"the body of a request is at most {limit:,} bytes",
+        f"a request body can have at most {limit:,} bytes",
         connection="close",
     )

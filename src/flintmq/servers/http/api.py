@@ -50,55 +50,55 @@ _GROUP = "/topics/{topic}/groups/{group}"
 
 # fmt: off
 ROUTES: tuple[ApiRoute, ...] = (
-    ApiRoute("GET", "/overview", "The broker at a glance: version, uptime, totals.",
+    ApiRoute("GET", "/overview", "Overview of the broker: version, uptime, totals.",
              BROKER, models.Overview, handlers.overview),
-    ApiRoute("GET", "/config", "The settings in force, without secrets.",
+    ApiRoute("GET", "/config", "The settings in effect, without secrets.",
              BROKER, models.Config, handlers.config),
-    ApiRoute("GET", "/keys", "The keys, without secrets.",
+    ApiRoute("GET", "/keys", "The API keys, without secrets.",
              BROKER, models.Keys, handlers.keys),
-    ApiRoute("GET", "/connections", "Who is connected, page by page.",
+    ApiRoute("GET", "/connections", "Client connections, paginated.",
              BROKER, models.Connections, handlers.connections, query=models.PageQuery),
-    ApiRoute("DELETE", "/connections/{connection}", "Close a connection. Its client may come back.",
+    ApiRoute("DELETE", "/connections/{connection}", "Close a connection. Its client may reconnect.",
              BROKER, models.Done, handlers.close_connection),
 
-    ApiRoute("GET", "/topics", "Topics by pattern, page by page, with figures if asked for.",
+    ApiRoute("GET", "/topics", "Topics by pattern, paginated, optionally with statistics.",
              ANY_KEY, models.Topics, handlers.topics, query=models.TopicsQuery),
-    ApiRoute("GET", _TOPIC, "A topic: options, figures, partitions, groups.",
+    ApiRoute("GET", _TOPIC, "A topic: options, statistics, partitions, groups.",
              SEE, models.TopicPage, handlers.topic),
-    ApiRoute("PUT", _TOPIC, "Make a topic. One that is there with these options is fine.",
+    ApiRoute("PUT", _TOPIC, "Create a topic. Succeeds if it already exists with these options.",
              SETS, models.Topic, handlers.create_topic, body=models.TopicChanges),
     ApiRoute("PATCH", _TOPIC, "Change options of a topic.",
              SETS, models.Topic, handlers.configure_topic, body=models.TopicChanges),
-    ApiRoute("DELETE", _TOPIC, "Delete a topic and what it holds.",
+    ApiRoute("DELETE", _TOPIC, "Delete a topic and its messages.",
              ADMINISTER, models.Done, handlers.delete_topic),
-    ApiRoute("POST", f"{_TOPIC}/purge", "Drop messages: all, or those before an offset.",
+    ApiRoute("POST", f"{_TOPIC}/purge", "Delete messages: all, or those before an offset.",
              ADMINISTER, models.Purged, handlers.purge_topic, body=models.Purge),
-    ApiRoute("GET", f"{_TOPIC}/messages", "Look at messages by offset. Nothing is consumed.",
+    ApiRoute("GET", f"{_TOPIC}/messages", "Read messages by offset, without consuming them.",
              CONSUME, models.Messages, handlers.messages, query=models.MessagesQuery),
     ApiRoute("POST", f"{_TOPIC}/messages", "Publish a message.",
              PUBLISH, models.Receipt, handlers.publish, body=models.Publish),
 
     ApiRoute("GET", f"{_TOPIC}/groups", "The groups of a topic.",
              LOOK, models.Groups, handlers.groups),
-    ApiRoute("GET", _GROUP, "A group's figures.",
+    ApiRoute("GET", _GROUP, "Statistics of a group.",
              LOOK, models.GroupPage, handlers.group),
-    ApiRoute("DELETE", _GROUP, "Forget a group and all it has settled.",
+    ApiRoute("DELETE", _GROUP, "Delete a group and its progress.",
              ADMINISTER, models.Done, handlers.delete_group),
-    ApiRoute("POST", f"{_GROUP}/pause", "Have a group hand out nothing until it is resumed.",
+    ApiRoute("POST", f"{_GROUP}/pause", "Pause a group: it gets no messages until resumed.",
              ADMINISTER, models.Done, handlers.pause_group),
-    ApiRoute("POST", f"{_GROUP}/resume", "Have a paused group go on.",
+    ApiRoute("POST", f"{_GROUP}/resume", "Resume a paused group.",
              ADMINISTER, models.Done, handlers.resume_group),
-    ApiRoute("POST", f"{_GROUP}/reset", "Have a group go on from another place.",
+    ApiRoute("POST", f"{_GROUP}/reset", "Move a group to another position.",
              ADMINISTER, models.Done, handlers.reset_group, body=models.Reset),
-    ApiRoute("GET", f"{_GROUP}/next", "What would be handed out next. Nothing is leased.",
+    ApiRoute("GET", f"{_GROUP}/next", "Messages the group would receive next. Nothing is leased.",
              CONSUME, models.Peeked, handlers.next_messages, query=models.PeekQuery),
-    ApiRoute("GET", f"{_GROUP}/in-flight", "What is out under leases: since when, who has it.",
+    ApiRoute("GET", f"{_GROUP}/in-flight", "Leased messages: since when, to which consumer.",
              LOOK, models.AllInFlight, handlers.in_flight, query=models.LimitQuery),
-    ApiRoute("GET", f"{_GROUP}/dead-letters", "What a group gave up on, page by page.",
+    ApiRoute("GET", f"{_GROUP}/dead-letters", "Dead letters of a group, paginated.",
              CONSUME, models.DeadLetters, handlers.dead_letters, query=models.DeadLettersQuery),
-    ApiRoute("POST", f"{_GROUP}/dead-letters/redrive", "Put dead letters back for their group.",
+    ApiRoute("POST", f"{_GROUP}/dead-letters/redrive", "Return dead letters to their group.",
              ADMINISTER, models.Count, handlers.redrive, body=models.Which),
-    ApiRoute("POST", f"{_GROUP}/dead-letters/discard", "Let dead letters go for good.",
+    ApiRoute("POST", f"{_GROUP}/dead-letters/discard", "Delete dead letters.",
              ADMINISTER, models.Count, handlers.discard, body=models.Which),
 )
 # fmt: on
@@ -145,13 +145,11 @@ class Api:
                 raise HttpRefusal(
                     405,
                     "MethodNotAllowed",
-                    f"{request.method} is not known here; {allowed} is",
+                    f"{request.method} is not allowed here; use {allowed}",
                     Allow=allowed,
                 )
             return route, path
-        raise HttpRefusal(
-            404, "NotFound", f"there is no such page below {PREFIX}; see /openapi.json"
-        )
+        raise HttpRefusal(404, "NotFound", f"not found below {PREFIX}; see /openapi.json")
 
 
 def api_routes(state: HttpState) -> list[BaseRoute]:
@@ -195,7 +193,7 @@ def path_words(scope: Scope) -> tuple[str, ...]:
     try:
         return tuple(unquote_to_bytes(word).decode() for word in raw.removeprefix(b"/").split(b"/"))
     except UnicodeDecodeError:
-        raise InvalidRequest("the path is not UTF-8, percent-encoded") from None
+        raise InvalidRequest("the path must be percent-encoded UTF-8") from None
 
 
 def _match(template: tuple[str, ...], words: tuple[str, ...]) -> dict[str, str] | None:
@@ -221,7 +219,7 @@ def _check_content_type(request: Request) -> None:
         raise HttpRefusal(
             415,
             "UnsupportedMediaType",
-            "requests that change something have `Content-Type: application/json`",
+            "requests that change something need `Content-Type: application/json`",
         )
 
 
@@ -230,7 +228,7 @@ async def _body(request: Request, kind: Any) -> Any:
     try:
         return msgspec.json.decode(given or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequest(f"the body: {error}") from None
+        raise InvalidRequest(f"invalid body: {error}") from None
 
 
 def _query(request: Request, kind: Any) -> Any:
@@ -242,4 +240,4 @@ def _query(request: Request, kind: Any) -> Any:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"the query: {error}") from None
+        raise InvalidRequest(f"invalid query: {error}") from None

@@ -37,23 +37,32 @@ class ProcessCollector:
     """The process: what it is, since when, and what it takes of the machine."""
 
     info = Family(
-        "flintmq_build_info", "gauge", "Always 1; the labels say what runs.", ("version", "python")
+        "flintmq_build_info",
+        "gauge",
+        "Always 1; the labels describe the build.",
+        ("version", "python"),
     )
-    start = Family("flintmq_start_time_seconds", "gauge", "When the broker began, since 1970.")
-    uptime = Family("flintmq_uptime_seconds", "gauge", "How long the broker runs.")
-    ready = Family("flintmq_ready", "gauge", "1 where /ready says yes, else 0.")
+    start = Family(
+        "flintmq_start_time_seconds", "gauge", "Start time of the broker, in seconds since 1970."
+    )
+    uptime = Family("flintmq_uptime_seconds", "gauge", "Time since the broker started.")
+    ready = Family("flintmq_ready", "gauge", "1 if /ready succeeds, else 0.")
     failed = Family(
-        "flintmq_disk_failed", "gauge", "1 once the disk has failed: the broker stops, look at it."
+        "flintmq_disk_failed",
+        "gauge",
+        "1 after the disk has failed: the broker stops; check the disk.",
     )
     memory = Family(
-        "flintmq_process_resident_memory_bytes", "gauge", "Memory that the process takes."
+        "flintmq_process_resident_memory_bytes", "gauge", "Resident memory of the process."
     )
-    files = Family("flintmq_process_open_fds", "gauge", "File descriptors in use.")
-    files_max = Family("flintmq_process_max_fds", "gauge", "File descriptors that may be in use.")
+    files = Family("flintmq_process_open_fds", "gauge", "Open file descriptors.")
+    files_max = Family(
+        "flintmq_process_max_fds", "gauge", "Maximum number of open file descriptors."
+    )
     cpu = Family(
         "flintmq_process_cpu_seconds_total",
         "counter",
-        "Processor time of the process, all threads.",
+        "CPU time of the process, all threads.",
     )
     families = (info, start, uptime, ready, failed, memory, files, files_max, cpu)
 
@@ -98,40 +107,38 @@ def process_figures() -> tuple[int | None, int | None, float | None]:
 class ConnectionCollector:
     """Who is connected, by protocol, and who was let in."""
 
-    connections = Family(
-        "flintmq_connections", "gauge", "Connections that are open.", ("protocol",)
-    )
+    connections = Family("flintmq_connections", "gauge", "Open connections.", ("protocol",))
     accepted = Family(
-        "flintmq_connections_accepted_total", "counter", "Connections taken in.", ("protocol",)
+        "flintmq_connections_accepted_total", "counter", "Accepted connections.", ("protocol",)
     )
     refused = Family(
         "flintmq_connections_refused_total",
         "counter",
-        "Connections turned away, or closed to make room.",
+        "Connections rejected, or closed to make room.",
         ("protocol",),
     )
     received = Family(
-        "flintmq_received_bytes_total", "counter", "Bytes that clients have sent.", ("protocol",)
+        "flintmq_received_bytes_total", "counter", "Bytes received from clients.", ("protocol",)
     )
     sent = Family("flintmq_sent_bytes_total", "counter", "Bytes sent to clients.", ("protocol",))
     sessions = Family(
-        "flintmq_sessions", "gauge", "Sessions: connected, or waiting for their client to resume."
+        "flintmq_sessions",
+        "gauge",
+        "Sessions: connected, or waiting for their client to reconnect.",
     )
-    logins = Family("flintmq_logins_total", "counter", "Clients let in by their key.")
+    logins = Family("flintmq_logins_total", "counter", "Successful logins with a key.")
     failed_logins = Family(
         "flintmq_failed_logins_total",
         "counter",
-        "Logins refused, by reason: missing, malformed, unknown, wrong, expired.",
+        "Failed logins, by reason: missing, malformed, unknown, wrong, expired.",
         ("reason",),
     )
     certificate = Family(
         "flintmq_tls_certificate_expiry_timestamp_seconds",
         "gauge",
-        "When the certificate expires that clients are shown now, since 1970.",
+        "Expiry time of the current TLS certificate, in seconds since 1970.",
     )
-    handshakes = Family(
-        "flintmq_tls_handshakes_failed_total", "counter", "TLS handshakes that came to nothing."
-    )
+    handshakes = Family("flintmq_tls_handshakes_failed_total", "counter", "Failed TLS handshakes.")
     families = (
         connections, accepted, refused, received, sent, sessions, logins, failed_logins,
         certificate, handshakes,
@@ -165,23 +172,21 @@ class ConnectionCollector:
 class LoopCollector:
     """The turns of the event loop: while one goes on, everybody waits."""
 
-    turns = Family(
-        "flintmq_loop_turn_seconds", "histogram", "How long turns of the event loop take."
-    )
+    turns = Family("flintmq_loop_turn_seconds", "histogram", "Duration of event loop turns.")
     cpu = Family(
         "flintmq_loop_turn_cpu_seconds",
         "histogram",
-        "The same, without the time they waited for the disk or for other processes.",
+        "Duration of event loop turns, without waiting for the disk or other processes.",
     )
     longest = Family(
         "flintmq_loop_longest_turn_seconds",
         "gauge",
-        "The longest turn of the event loop since the start.",
+        "Longest event loop turn since the start.",
     )
     overruns = Family(
         "flintmq_loop_overruns_total",
         "counter",
-        "Turns of the event loop of more than 20 ms, by the function that held them up.",
+        "Event loop turns longer than 20 ms, by the function that caused them.",
         ("what",),
     )
     families = (turns, cpu, longest, overruns)
@@ -206,25 +211,27 @@ class HttpCollector:
     requests = Family(
         "flintmq_http_requests_total",
         "counter",
-        "Requests answered; code 0 are those whose client left first.",
+        "HTTP requests answered; code 0 means the client disconnected first.",
         ("page", "code"),
     )
-    cpu = Family(
-        "flintmq_http_cpu_seconds_total", "counter", "Time of the event loop that HTTP has taken."
-    )
+    cpu = Family("flintmq_http_cpu_seconds_total", "counter", "Event loop time spent on HTTP.")
     share = Family(
-        "flintmq_http_cpu_share_max", "gauge", "The share of the event loop's time HTTP may take."
+        "flintmq_http_cpu_share_max", "gauge", "Maximum share of event loop time for HTTP."
     )
     held = Family(
         "flintmq_http_held_total",
         "counter",
-        "How often HTTP had to wait to leave messages in peace.",
+        "How often HTTP had to wait for its share of event loop time.",
     )
     held_seconds = Family(
-        "flintmq_http_held_seconds_total", "counter", "How long pieces of work have waited in line."
+        "flintmq_http_held_seconds_total",
+        "counter",
+        "How long HTTP work has waited for its share of event loop time.",
     )
     too_slow = Family(
-        "flintmq_http_too_slow_total", "counter", "Connections closed as their request never came."
+        "flintmq_http_too_slow_total",
+        "counter",
+        "HTTP connections closed because no request arrived.",
     )
     families = (requests, cpu, share, held, held_seconds, too_slow)
 
@@ -264,42 +271,44 @@ class HttpFigures(Protocol):
 class JournalCollector:
     """The disk: how long a sync takes, how much waits."""
 
-    syncs = Family(
-        "flintmq_journal_sync_seconds", "histogram", "How long the disk takes for a sync."
-    )
+    syncs = Family("flintmq_journal_sync_seconds", "histogram", "Duration of disk syncs.")
     written = Family(
         "flintmq_journal_written_bytes_total", "counter", "Bytes written to the journal."
     )
     frames = Family(
-        "flintmq_journal_writes_total", "counter", "Writes to the journal; each has many publishes."
+        "flintmq_journal_writes_total",
+        "counter",
+        "Writes to the journal; each contains many publishes.",
     )
     waiting = Family(
-        "flintmq_journal_waiting_bytes", "gauge", "What is decided and not yet safe on the disk."
+        "flintmq_journal_waiting_bytes", "gauge", "Bytes waiting to be synced to disk."
     )
     unflushed = Family(
-        "flintmq_journal_unflushed_bytes", "gauge", "What the next checkpoint has to write."
+        "flintmq_journal_unflushed_bytes", "gauge", "Bytes that the next checkpoint has to write."
     )
-    checkpoints = Family("flintmq_checkpoint_seconds", "histogram", "How long checkpoints take.")
+    checkpoints = Family("flintmq_checkpoint_seconds", "histogram", "Duration of checkpoints.")
     failures = Family(
-        "flintmq_checkpoint_failures_total", "counter", "Checkpoints that found the disk full."
+        "flintmq_checkpoint_failures_total",
+        "counter",
+        "Checkpoints that failed because the disk was full.",
     )
     full = Family(
-        "flintmq_disk_full", "gauge", "1 while the disk is full and publishes are refused."
+        "flintmq_disk_full", "gauge", "1 while the disk is full and publishes are rejected."
     )
     damaged = Family(
         "flintmq_damaged_messages",
         "gauge",
-        "Messages that are known to be damaged on the disk. Whoever reads them gets an error.",
+        "Messages known to be damaged on disk. Reading them fails with an error.",
     )
     scrubbed = Family(
         "flintmq_scrub_read_bytes_total",
         "counter",
-        "Bytes of sealed segments that were read to look for damage.",
+        "Bytes of sealed segments checked for damage.",
     )
     passes = Family(
         "flintmq_scrub_passes_total",
         "counter",
-        "How often all sealed segments were looked through for damage.",
+        "How often all sealed segments were checked for damage.",
     )
     families = (
         *(syncs, written, frames, waiting, unflushed, checkpoints, failures, full),
@@ -335,7 +344,7 @@ class TopicCollector:
     """Topics and groups, as far as there may be series; the rest as one."""
 
     topics = Family("flintmq_topics", "gauge", "Topics; one with partitions counts once.")
-    feeds = Family("flintmq_feeds", "gauge", "Live subscriptions that are open.")
+    feeds = Family("flintmq_feeds", "gauge", "Open live subscriptions.")
 
     published = Family(
         "flintmq_topic_published_messages_total", "counter", "Messages published.", _T
@@ -346,90 +355,92 @@ class TopicCollector:
     delivered = Family(
         "flintmq_topic_delivered_messages_total",
         "counter",
-        "Messages handed to readers, groups and live subscriptions; to each of them counts.",
+        "Messages delivered to readers, groups and live subscriptions, counted once for each.",
         _T,
     )
-    messages = Family("flintmq_topic_messages", "gauge", "Messages that the topic holds.", _T)
-    size = Family("flintmq_topic_size_bytes", "gauge", "Bytes of the messages it holds.", _T)
+    messages = Family("flintmq_topic_messages", "gauge", "Messages stored in the topic.", _T)
+    size = Family("flintmq_topic_size_bytes", "gauge", "Bytes of messages stored in the topic.", _T)
     first = Family(
-        "flintmq_topic_first_offset", "gauge", "The oldest offset it holds; partitions summed.", _T
+        "flintmq_topic_first_offset", "gauge", "Oldest stored offset; summed over partitions.", _T
     )
     next = Family(
         "flintmq_topic_next_offset",
         "gauge",
-        "The offset of the next message; partitions summed.",
+        "Offset of the next message; summed over partitions.",
         _T,
     )
-    readers = Family("flintmq_topic_readers", "gauge", "Readers that are open.", _T)
+    readers = Family("flintmq_topic_readers", "gauge", "Open readers.", _T)
     publishers = Family(
-        "flintmq_topic_publishers_waiting", "gauge", "Publishes that wait for room right now.", _T
+        "flintmq_topic_publishers_waiting", "gauge", "Publishes waiting for space right now.", _T
     )
     dropped = Family(
         "flintmq_topic_dropped_messages_total",
         "counter",
-        "Messages the topic let go, by reason: count, bytes, age, expired, overflow, read, feed, "
-        "damaged.",
+        "Messages removed from the topic, by reason: count, bytes, age, expired, overflow, "
+        "read, feed, damaged.",
         ("topic", "reason"),
     )
     broken = Family(
         "flintmq_topic_damaged_messages",
         "gauge",
-        "Messages that are known to be damaged on the disk; only of topics that have some.",
+        "Messages known to be damaged on disk; only for topics that have some.",
         _T,
     )
     held = Family(
         "flintmq_topic_publishes_held_total",
         "counter",
-        "Publishes that had to wait, by what for: topic, feed, disk.",
+        "Publishes that had to wait, by cause: topic, feed, disk.",
         ("topic", "by"),
     )
     seconds = Family(
         "flintmq_topic_publish_seconds",
         "histogram",
-        "From taking a batch in to its receipt, of durable topics.",
+        "Time from receiving a batch to its acknowledgement, for durable topics.",
         _T,
     )
 
-    lag = Family("flintmq_group_lag_messages", "gauge", "Messages that are not settled yet.", _G)
+    lag = Family("flintmq_group_lag_messages", "gauge", "Lag: messages not settled yet.", _G)
     pending = Family(
-        "flintmq_group_pending_messages", "gauge", "Of those, ready to be handed out.", _G
+        "flintmq_group_pending_messages", "gauge", "Messages ready to be delivered.", _G
     )
-    in_flight = Family("flintmq_group_in_flight_messages", "gauge", "Of those, under leases.", _G)
+    in_flight = Family(
+        "flintmq_group_in_flight_messages", "gauge", "Messages leased to consumers.", _G
+    )
     delayed = Family(
-        "flintmq_group_delayed_messages", "gauge", "Of those, waiting for their time.", _G
+        "flintmq_group_delayed_messages", "gauge", "Messages waiting for their delivery time.", _G
     )
     oldest = Family(
         "flintmq_group_oldest_age_seconds",
         "gauge",
-        "Age of the oldest message that is not settled; 0 where there is none.",
+        "Age of the oldest unsettled message; 0 if there is none.",
         _G,
     )
-    members = Family("flintmq_group_members", "gauge", "Members, or readers of that name.", _G)
-    waiting = Family(
-        "flintmq_group_waiting_members", "gauge", "Members that wait for messages.", _G
+    members = Family(
+        "flintmq_group_members", "gauge", "Members of the group, or readers with that name.", _G
     )
-    paused = Family("flintmq_group_paused", "gauge", "1 where it is paused.", _G)
+    waiting = Family("flintmq_group_waiting_members", "gauge", "Members waiting for messages.", _G)
+    paused = Family("flintmq_group_paused", "gauge", "1 if the group is paused.", _G)
     group_delivered = Family(
-        "flintmq_group_delivered_messages_total", "counter", "Messages handed to members.", _G
+        "flintmq_group_delivered_messages_total", "counter", "Messages delivered to members.", _G
     )
     redelivered = Family(
         "flintmq_group_redelivered_messages_total",
         "counter",
-        "Of those, not for the first time.",
+        "Messages delivered again.",
         _G,
     )
     acked = Family(
         "flintmq_group_acked_messages_total",
         "counter",
-        "Messages that members have acknowledged.",
+        "Messages acknowledged by members.",
         _G,
     )
     nacked = Family(
-        "flintmq_group_nacked_messages_total", "counter", "Messages that members gave back.", _G
+        "flintmq_group_nacked_messages_total", "counter", "Messages returned by members (nack).", _G
     )
-    expired = Family("flintmq_group_expired_leases_total", "counter", "Leases that ran out.", _G)
+    expired = Family("flintmq_group_expired_leases_total", "counter", "Expired leases.", _G)
     dead = Family(
-        "flintmq_group_dead_letters_total", "counter", "Messages moved to the dead letters.", _G
+        "flintmq_group_dead_letters_total", "counter", "Messages that became dead letters.", _G
     )
     group_dropped = Family(
         "flintmq_group_dropped_messages_total",
@@ -443,12 +454,12 @@ class TopicCollector:
     topics_left_out = Family(
         "flintmq_metrics_topics_left_out",
         "gauge",
-        'Topics over metrics_max_series, summed up as topic="*".',
+        'Topics beyond metrics_max_series, summed up as topic="*".',
     )
     groups_left_out = Family(
         "flintmq_metrics_groups_left_out",
         "gauge",
-        'Groups over metrics_max_series, summed up as topic="*", group="*".',
+        'Groups beyond metrics_max_series, summed up as topic="*", group="*".',
     )
 
     families = (

@@ -102,12 +102,14 @@ class HttpConnection(HttpToolsProtocol):
                 self.cycle.keep_alive = False
             return
         except httptools.HttpParserError as error:
-            event(_log, logging.DEBUG, "http_not_understood", f"this is no HTTP: {error}")
-            self.send_400_response("this is no HTTP request that can be understood")
+            event(_log, logging.DEBUG, "http_not_understood", f"not an HTTP request: {error}")
+            self.send_400_response("not a valid HTTP request")
             return
         if self._phase == "headers" and self._header_bytes > self._http.limits.header_bytes:
             limit = self._http.limits.header_bytes
-            self._refuse(431, "HeadersTooLarge", f"headers are at most {limit:,} bytes together")
+            self._refuse(
+                431, "HeadersTooLarge", f"headers can have at most {limit:,} bytes together"
+            )
             return
         if self._input:
             self._enter_line()
@@ -170,7 +172,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._phase == "idle":
             self.transport.close()
         else:
-            self._refuse(408, "TooSlow", f"{why}: the connection is closed")
+            self._refuse(408, "TooSlow", f"{why}: the connection was closed")
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "NoHttp", msg)

@@ -164,7 +164,7 @@ class Desk:
     def check_taking(self) -> None:
         native = self.state.native
         if native is not None and native.is_draining:
-            raise Draining("the broker is about to stop")
+            raise Draining("the broker is stopping")
 
 
 Handler = Callable[[Desk, Call], Awaitable[Any]]
@@ -207,7 +207,7 @@ async def close_connection(desk: Desk, call: Call) -> models.Done:
         if one.number == number:
             one.close()
             return models.Done()
-    raise HttpRefusal(404, "NotFound", f"there is no connection {number}")
+    raise HttpRefusal(404, "NotFound", f"connection {number} does not exist")
 
 
 # --- topics
@@ -342,7 +342,7 @@ async def publish(desk: Desk, call: Call) -> models.Receipt:
 async def _value(desk: Desk, topic: str, body: models.Publish) -> tuple[Any, str | None]:
     given = [body.text is not None, body.base64 is not None, body.json is not msgspec.UNSET]
     if sum(given) != 1:
-        raise InvalidRequest("a message has one value: `text`, `base64` or `json`")
+        raise InvalidRequest("a message needs exactly one value: `text`, `base64` or `json`")
     if body.text is not None:
         return body.text, None
     if body.base64 is not None:
@@ -389,7 +389,7 @@ async def reset_group(desk: Desk, call: Call) -> models.Done:
 def _place(body: models.Reset) -> Start | Mapping[int, int]:
     given = [body.to, body.offset, body.time, body.offsets]
     if sum(one is not None for one in given) != 1:
-        raise InvalidRequest("a group goes on at one of `to`, `offset`, `time` and `offsets`")
+        raise InvalidRequest("pass one of `to`, `offset`, `time` and `offsets`")
     if body.to is not None:
         return body.to
     if body.offset is not None:
@@ -398,7 +398,7 @@ def _place(body: models.Reset) -> Start | Mapping[int, int]:
         try:
             return datetime.fromtimestamp(body.time, UTC)
         except (ValueError, OverflowError, OSError):
-            raise InvalidRequest(f"time is seconds since 1970, not {body.time!r}") from None
+            raise InvalidRequest(f"time must be seconds since 1970, not {body.time!r}") from None
     assert body.offsets is not None
     return {
         _number(partition, "a partition"): _number(offset, "an offset")
@@ -449,7 +449,7 @@ async def discard(desk: Desk, call: Call) -> models.Count:
 
 def _which(body: models.Which) -> tuple[list[int] | None, Any]:
     if sum((body.ids is not None, body.filter is not None, body.all)) != 1:
-        raise InvalidRequest("name the dead letters by one of `ids`, `filter` and `all`")
+        raise InvalidRequest("pass one of `ids`, `filter` and `all`")
     ids = None if body.ids is None else [_number(one, "an id") for one in body.ids]
     return ids, None if body.filter is None else compile_filter(body.filter)
 
@@ -460,5 +460,5 @@ def _group(call: Call) -> str:
 
 def _number(text: str, what: str) -> int:
     if not text.isascii() or not text.isdecimal() or (number := int(text[:20])) >= 2**63:
-        raise InvalidRequest(f"{what} is a whole number below 2**63, not {text[:40]!r}")
+        raise InvalidRequest(f"{what} must be a whole number below 2**63, not {text[:40]!r}")
     return number

@@ -31,7 +31,7 @@ async def access_of(request: Request, state: HttpState) -> Access:
         access = await state.gate.enter(credential, peer)
     except NotAuthenticated:
         if credential == NO_BEARER:
-            raise NotAuthenticated("the Authorization header is: Bearer <key>") from None
+            raise NotAuthenticated("the Authorization header must be: Bearer <key>") from None
         raise
     if connection is not None:
         connection.known_access = (credential, access)

@@ -34,7 +34,7 @@ class Asked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class ErrorDetail(Model):
     kind: str
-    """The name of an error of `flintmq.errors`, or of HTTP's own."""
+    """Name of the error in `flintmq.errors`, or of an HTTP error."""
     message: str
 
 
@@ -75,11 +75,11 @@ class Key(Model):
     id: str
     name: str
     grants: dict[str, list[Permission]]
-    """Permissions by pattern of topics."""
+    """Permissions by topic pattern."""
     made_at: float | None
     expires_at: float | None
     last_used_at: float | None
-    """Since the broker was started."""
+    """Since the broker started."""
     note: str
 
 
@@ -96,15 +96,15 @@ class Connection(Model):
     bytes_received: int
     bytes_sent: int
     streams: int
-    """Readers, feeds and memberships it holds open."""
+    """Open readers, feeds and memberships."""
     key: str
-    """The name of the key it came in by; empty where the broker asks for none."""
+    """Name of its key; empty if the broker requires none."""
 
 
 class Connections(Model):
     connections: list[Connection]
     after: Number | None
-    """Where the next page begins; null on the last one."""
+    """Start of the next page; null on the last page."""
 
 
 # --- topics
@@ -144,27 +144,27 @@ class TopicPage(Model):
 
     stats: Stats
     partitions: list[Partition]
-    """Empty where the topic has none."""
+    """Empty if the topic has no partitions."""
     groups: list[Group]
 
 
 class ListedTopic(Model):
     name: str
     stats: Stats | None = None
-    """Where it was asked for."""
+    """Only if requested."""
 
 
 class Topics(Model):
     topics: list[ListedTopic]
     after: str | None
-    """Where the next page begins; null on the last one."""
+    """Start of the next page; null on the last page."""
 
 
 class TopicsQuery(Asked):
     pattern: str = ">"
-    """`*` stands for one word, `>` for the rest."""
+    """`*` matches one word, `>` matches the rest."""
     after: str = ""
-    """The last name of the page before."""
+    """Last name of the previous page."""
     limit: Limit = 100
     stats: bool = False
 
@@ -176,13 +176,13 @@ TopicChanges: Any = msgspec.defstruct(
     [(name, kind | UnsetType, UNSET) for name, kind in _options.items()],
     kw_only=True,
     forbid_unknown_fields=True,
-    namespace={"__doc__": "Options of a topic; those that are not named stay as they are."},
+    namespace={"__doc__": "Options of a topic; others stay unchanged."},
 )
 
 
 class Purge(Asked):
     before: Number | None = None
-    """Drop what lies before this offset; without it, everything."""
+    """Delete messages before this offset; without it, all."""
 
 
 class Purged(Model):
@@ -198,12 +198,12 @@ class Message(Model):
     partition: Number
     offset: Number
     timestamp: float
-    """When the broker took it in."""
+    """When the broker received it."""
     key: str | None
     key_encoding: Encoding | None
     headers: dict[str, str]
     binary_headers: dict[str, str]
-    """Headers that are no text, as base64."""
+    """Binary headers, as base64."""
     priority: int
     content_type: str | None
     expires_at: float | None
@@ -211,22 +211,22 @@ class Message(Model):
     value: str
     encoding: Encoding
     size: int
-    """Of the value, in bytes."""
+    """Size of the value in bytes."""
     truncated: bool
 
 
 class MessagesQuery(Asked):
     offset: Number = "0"
-    """The first offset to show; what is gone is passed over."""
+    """First offset to return; deleted ones are skipped."""
     limit: Limit = 10
     value_bytes: Annotated[int, Meta(ge=0, le=VALUE_BYTES_MAX)] = VALUE_BYTES
-    """How much of each value is shown at most."""
+    """Maximum bytes returned of each value."""
 
 
 class Messages(Model):
     messages: list[Message]
     next_offset: Number
-    """Where to go on."""
+    """Where to continue."""
 
 
 class Publish(Asked):
@@ -235,7 +235,7 @@ class Publish(Asked):
     text: str | None = None
     base64: str | None = None
     json: Any = UNSET
-    """Any JSON value; written in the topic's format, as JSON where it has none."""
+    """Any JSON value; encoded in the topic's format, or as JSON if it has none."""
     key: str | None = None
     headers: dict[str, str] = {}
     priority: Annotated[int, Meta(ge=0, le=7)] = 0
@@ -246,16 +246,16 @@ class Publish(Asked):
     qos: Literal[0, 1] = 1
     auto_create: bool = True
     producer: str | None = None
-    """With `sequence`, the same publish may be repeated: it is there once."""
+    """Together with `sequence`, makes a repeated publish safe: it is stored once."""
     sequence: Number | None = None
     timeout: Annotated[float, Meta(ge=0, le=30)] = 5.0
-    """How long to wait where the topic is full."""
+    """How long to wait if the topic is full."""
 
 
 @shows(model.Receipt, first=("topic", "partition"), without=("parts",))
 class Receipt(Model):
     offset: Number | None
-    """Null where nothing was stored."""
+    """Null if nothing was stored."""
 
 
 # --- groups
@@ -282,15 +282,15 @@ class GroupPage(Model):
 @shows(group_model.InFlight, without=("topic", "token"))
 class InFlight(Model):
     age: float
-    """Seconds since it was handed out."""
+    """Seconds since it was delivered."""
     expires_in: float
-    """Seconds until the lease ends."""
+    """Seconds until the lease expires."""
 
 
 class AllInFlight(Model):
     in_flight: list[InFlight]
     more: bool
-    """There are more than `limit`."""
+    """Whether there are more than `limit`."""
 
 
 class LimitQuery(Asked):
@@ -324,15 +324,15 @@ class Done(Model):
 @shows(dead_letters.DeadLetter, without=("message",))
 class DeadLetter(Model):
     id: Number
-    """What redrive and discard take."""
+    """The id that redrive and discard take."""
     offset: Number
-    """Where the message was before."""
+    """Original offset of the message."""
     message: Message
 
 
 class DeadLettersQuery(Asked):
     after: Number | None = None
-    """The last id of the page before."""
+    """Last id of the previous page."""
     limit: Limit = 20
     value_bytes: Annotated[int, Meta(ge=0, le=VALUE_BYTES_MAX)] = VALUE_BYTES
 
@@ -340,7 +340,7 @@ class DeadLettersQuery(Asked):
 class DeadLetters(Model):
     dead_letters: list[DeadLetter]
     after: Number | None
-    """Where the next page begins; null on the last one."""
+    """Start of the next page; null on the last page."""
 
 
 class Which(Asked):

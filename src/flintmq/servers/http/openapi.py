@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from .api import ApiRoute
 
 ERRORS = {
-    400: "The request is wrong; the text says what is allowed.",
-    401: "The key is missing or not known.",
-    403: "The key does not allow that. Whether there is such a topic is not said.",
-    404: "There is no such topic, group or connection.",
-    409: "What is there differs from what is asked for.",
+    400: "The request is invalid; the text says what is allowed.",
+    401: "The key is missing or unknown.",
+    403: "The key lacks the permission. The answer does not reveal whether the topic exists.",
+    404: "The topic, group or connection does not exist.",
+    409: "It already exists with other properties.",
     413: "The request or the message is too large.",
-    415: "A request that changes something has the content type application/json.",
-    421: "A broker without keys was asked by a name that may be a web page's (http_hosts).",
+    415: "A request that changes something needs the content type application/json.",
+    421: "A broker without keys was addressed by a host name that is not allowed (http_hosts).",
     422: "A filter or a value failed on a message.",
     429: "The topic or a queue is full.",
     500: "The server failed.",
-    501: "That needs an extra that is not installed.",
-    503: "The broker cannot do that now.",
-    504: "It took too long.",
+    501: "An extra package is not installed.",
+    503: "The broker cannot do this now.",
+    504: "The request took too long.",
 }
 OF_WRITES = (413, 415, 429, 501)
 REF = "#/components/schemas/{name}"
 
 PARAMETERS = {
-    "topic": "A topic; one partition of it as `orders%2F0`.",
+    "topic": "A topic; one of its partitions as `orders%2F0`.",
     "group": "A group of the topic.",
     "connection": "The id of a connection.",
 }
@@ -119,7 +119,7 @@ def _operation(route: ApiRoute, query: dict[str, Any], schema_of: dict[Any, Any]
         "parameters": parameters,
         "responses": {
             str(route.status): {
-                "description": "It was done.",
+                "description": "Done.",
                 "content": {"application/json": {"schema": schema_of[route.response]}},
             },
             **{str(status): {"$ref": f"#/components/responses/{status}"} for status in errors},

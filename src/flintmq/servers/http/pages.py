@@ -87,7 +87,7 @@ class Pages:
                     logging.ERROR,
                     "http_answer_broke_off",
                     scope["path"],
-                    "an HTTP answer broke off by a fault of the broker; please report it",
+                    "an HTTP answer was cut off because of an internal error; please report it",
                     exc_info=error,
                     path=scope["path"],
                 )
@@ -107,7 +107,7 @@ class Pages:
             if self.under_way > self.limits.requests:
                 limit = self.limits.requests
                 raise HttpRefusal(
-                    503, "Busy", f"{limit} requests are under way; try again", retry_after="1"
+                    503, "Busy", f"{limit} requests are pending; try again", retry_after="1"
                 )
             self._check_host(scope)
         hosts = 0
@@ -121,7 +121,7 @@ class Pages:
                 and scope["method"] not in READS
             ):
                 # A browser says that another site's page asks for a change. Nobody meant that.
-                raise HTTPException(403, "changes are not taken from pages of other sites")
+                raise HTTPException(403, "changes are not accepted from web pages of other sites")
         if hosts != 1 and (hosts or scope["http_version"] != "1.0"):
             raise HTTPException(400, f"HTTP/1.1 requires one Host header, not {hosts or 'none'}")
 
@@ -135,15 +135,18 @@ class Pages:
                 raise HttpRefusal(
                     421,
                     "UnknownHost",
-                    f"without keys this broker is not asked as {host_of(given)!r}: ask by its "
-                    "address, name it in http_hosts, or add keys",
+                    "without keys, this broker does not accept the host name "
+                    f"{host_of(given)!r}: use its address, add the name to http_hosts, or "
+                    "add keys",
                 )
 
     async def _problem(self, scope: Scope, error: Exception, sending: _Sending) -> None:
         if isinstance(error, TimeoutError) and not isinstance(error, FlintError):
             seconds = self.limits.handler_seconds
             error = HttpRefusal(
-                504, "TooSlow", f"it took longer than {seconds:g} s; it may have been done"
+                504,
+                "TooSlow",
+                f"the request took longer than {seconds:g} s; it may have been carried out",
             )
         answer = problem_of(error)
         if answer.status_code == 500:
@@ -152,7 +155,7 @@ class Pages:
                 logging.ERROR,
                 "http_request_failed",
                 type(error).__name__,
-                "an HTTP request failed by a fault of the broker; please report it",
+                "an HTTP request failed because of an internal error; please report it",
                 exc_info=error,
                 method=scope["method"],
                 path=scope["path"],

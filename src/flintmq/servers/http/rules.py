@@ -39,4 +39,4 @@ SETS = Rule(
 LOOK = on_topic("consume", "administer")
 SEE = Rule("any permission on the topic", _see)
 BROKER = Rule("`administer` on `>`", _of_the_broker)
-ANY_KEY = Rule("any key; what it may not see is left out", lambda access, path: None)
+ANY_KEY = Rule("any key; the result contains only what it may see", lambda access, path: None)

@@ -131,10 +131,10 @@ class HttpServer:
             for one in listening:
                 one.close()
             raise Disconnected(
-                f"{host}:{port}", f"cannot listen there for HTTP: {error.strerror or error}"
+                f"{host}:{port}", f"cannot listen for HTTP: {error.strerror or error}"
             ) from error
         except (ValueError, OverflowError) as error:  # of a name that is none, or a port
-            raise InvalidRequest(f"{host}:{port} is no address to listen at: {error}") from None
+            raise InvalidRequest(f"cannot listen on {host}:{port}: {error}") from None
         for one in listening:
             one.setblocking(False)
             self._listening.append((one, ssl_context))
@@ -179,7 +179,7 @@ class HttpServer:
                 logging.WARNING,
                 "http_cannot_accept",
                 "",
-                f"no connection can be accepted for HTTP: {error.strerror or error}",
+                f"cannot accept an HTTP connection: {error.strerror or error}",
             )
             asyncio.get_running_loop().call_later(
                 ACCEPT_AGAIN_SECONDS, self._listen_on, listening, context
@@ -214,7 +214,7 @@ class HttpServer:
                 logging.INFO,
                 "http_connection_failed",
                 "",
-                f"an HTTP connection was not made: {error}",
+                f"an HTTP connection failed: {error}",
             )
             accepted.close()
         except BaseException:
