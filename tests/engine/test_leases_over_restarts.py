@@ -12,6 +12,7 @@ from flintmq.engine.broker import Broker
 from flintmq.engine.commands import Attempts, decode_command, encode_command
 from flintmq.engine.host import durable_broker
 from flintmq.errors import LeaseLost
+from flintmq.fsync_policy import NEVER, FsyncPolicy
 from flintmq.groups.queue_state import QueueState
 from flintmq.testing import SimulatedFileSystem
 
@@ -24,12 +25,18 @@ GRACE = 5.0
 class GraceDesk(Desk):
     """With a broker that keeps what was in work for a while."""
 
+    policy: FsyncPolicy | None = None
+
     def _new(self) -> Broker:
         assert self.disk is not None
         self.clock._others.clear()
         self.clock.wait_also_for(self._step)
         return durable_broker(
-            self.disk, clock=self.clock, journal_file_bytes=2048, reclaim_seconds=GRACE
+            self.disk,
+            clock=self.clock,
+            journal_file_bytes=2048,
+            reclaim_seconds=GRACE,
+            fsync=self.policy,
         )
 
     async def stop(self) -> None:
@@ -166,6 +173,131 @@ async def test_a_second_delivery_is_not_handed_out_before_it_is_as_durable_as_th
     with pytest.raises(LeaseLost):
         await desk.run(member.ack([(grant.token, [(0, 1)])]))
     await desk.run(member.ack([(again.token, [(0, 1)])]))
+
+
+class PowerCut(GraceDesk):
+    """What is written is synced at a stop, and not before."""
+
+    policy = NEVER
+
+    async def cut(self) -> None:
+        """All that was not synced is gone."""
+        assert self.disk is not None
+        self.disk = self.disk.crash("nothing")
+        self.broker = self._new()
+        await self.open()
+
+    async def lost_grant(self, *values: bytes, **options: str) -> Grant:
+        """The messages and their group are durable, the first grant is not."""
+        await self.publish("t", *values, key="k")
+        await self.join(**options)
+        await self.stop()  # so the group is of an earlier term than the grant
+        member = await self.join(**options)
+        grant = await self.take(member)
+        assert grant is not None
+        await self.cut()
+        return grant
+
+
+@pytest.fixture
+async def power() -> AsyncIterator[PowerCut]:
+    with small_sizes():
+        made = PowerCut(SimulatedFileSystem())
+        await made.open()
+        yield made
+
+
+@pytest.mark.parametrize("order", ["priority", "key", "log"])
+async def test_a_grant_that_a_power_cut_took_counts_while_nobody_else_was_given_the_message(
+    power: PowerCut, order: str
+) -> None:
+    grant = await power.lost_grant(b"0", b"1", order=order)
+    member = await power.join()
+    await power.run(member.ack([(grant.token, [(0, 1)])]))
+
+    assert await power.values(member) == [b"1"]
+
+
+@pytest.mark.parametrize("how", ["nack", "release", "extend"])
+async def test_who_has_a_grant_that_a_power_cut_took_may_do_anything_with_it(
+    power: PowerCut, how: str
+) -> None:
+    grant = await power.lost_grant(b"0")
+    member = await power.join()
+    seconds = [] if how == "release" else [30.0 if how == "extend" else 0.0]
+    await power.run(getattr(member, how)([(grant.token, [(0, 1)])], *seconds))
+    await power.crash()  # it is written down
+    member = await power.join()
+    again = await power.take(member)
+    if how == "extend":
+        assert again is None, "it is in doubt"
+        return
+    assert again is not None
+    assert again.counts.get(0, 1) == (2 if how == "nack" else 1)
+    with pytest.raises(LeaseLost):
+        await power.run(member.ack([(grant.token, [(0, 1)])]))
+
+
+async def test_a_grant_that_a_power_cut_took_is_lost_once_another_has_the_message(
+    power: PowerCut,
+) -> None:
+    grant = await power.lost_grant(b"0")
+    member = await power.join()
+    again = await power.take(member)
+    assert again is not None
+    with pytest.raises(LeaseLost):
+        await power.run(member.ack([(grant.token, [(0, 1)])]))
+    await power.run(member.release([(again.token, [(0, 1)])]))
+    with pytest.raises(LeaseLost):
+        await power.run(member.ack([(grant.token, [(0, 1)])]))
+
+
+async def test_a_grant_that_a_power_cut_took_is_lost_after_another_start(power: PowerCut) -> None:
+    grant = await power.lost_grant(b"0")
+    await power.stop()
+
+    with pytest.raises(LeaseLost):
+        await power.run((await power.join()).ack([(grant.token, [(0, 1)])]))
+
+
+@pytest.mark.parametrize("how", ["reset", "made anew"])
+async def test_a_token_from_before_a_reset_says_nothing_after_a_restart(
+    power: PowerCut, how: str
+) -> None:
+    await power.publish("t", b"0")
+    grant = await power.take(await power.join())
+    assert grant is not None
+    if how == "reset":
+        await power.run(power.broker.reset_group("t", "g", "earliest"))
+    else:
+        await power.run(power.broker.delete_group("t", "g"))
+        await power.join()
+    await power.stop()
+    member = await power.join()
+
+    with pytest.raises(LeaseLost):
+        await power.run(member.ack([(grant.token, [(0, 1)])]))
+    assert await power.values(member) == [b"0"]
+
+
+async def test_a_message_that_a_power_cut_took_is_not_the_one_that_has_its_offset_now(
+    power: PowerCut,
+) -> None:
+    await power.publish("t", b"0")
+    await power.join()
+    await power.stop()
+    member = await power.join()
+    await power.publish("t", b"gone")
+    grant = await power.take(member)
+    assert grant is not None
+    assert grant.rows.values == [b"0", b"gone"]
+    await power.cut()
+    await power.publish("t", b"another")
+    member = await power.join()
+
+    with pytest.raises(LeaseLost):
+        await power.run(member.ack([(grant.token, [(1, 2)])]))
+    assert await power.values(member) == [b"0", b"another"]
 
 
 def test_counts_and_states_of_before_there_were_tokens_are_read() -> None:

@@ -102,6 +102,8 @@ class CreateGroup(msgspec.Struct, frozen=True, tag="create_group", array_like=Tr
     filter: str | None
     start: str
     floor: int
+    term: int = 0
+    """In which it was decided: tokens of it may be of a group of that name that is gone."""
 
 
 class DeleteGroup(msgspec.Struct, frozen=True, tag="delete_group", array_like=True):
@@ -140,6 +142,7 @@ class ResetGroup(msgspec.Struct, frozen=True, tag="reset_group", array_like=True
     topic: int
     group: str
     floor: int
+    term: int = 0
 
 
 class PauseGroup(msgspec.Struct, frozen=True, tag="pause_group", array_like=True):

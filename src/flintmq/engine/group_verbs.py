@@ -98,6 +98,7 @@ class GroupVerbs:
             text,
             start_text(begin),
             min(floor, topic.log.next_offset),
+            self._shard.term,
         )
         known = await topic.make_group(command)
         if known is None:  # somebody was faster, with a reader of that name; or the topic is gone
@@ -202,7 +203,8 @@ class GroupVerbs:
         for queue, offset in wanted:
             log = queue.topic.log
             floor = min(max(offset, log.first_offset), log.next_offset)
-            done = queue.topic.proposer.change(ResetGroup(queue.topic.id, group, floor))
+            command = ResetGroup(queue.topic.id, group, floor, self._shard.term)
+            done = queue.topic.proposer.change(command)
             if done is not None:
                 queue.begin_reset()
                 await asyncio.shield(done)

@@ -93,10 +93,11 @@ class Shard:
     ) -> None:
         """Begin to decide, with what is applied."""
         await self.proposer.wait_applied()
+        last_term = max(self.term, self.state.epoch)
         self.proposer.begin_term(self.state.epoch)
         self.state.observer = self
         for topic in list(self.state.by_id.values()):
-            self._lead(topic).take_up(reclaim_seconds)
+            self._lead(topic).take_up(reclaim_seconds, last_term)
             await step_aside()
         self.staging = self.state.staging
         if not self.proposer.is_instant:

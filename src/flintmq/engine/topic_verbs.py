@@ -267,7 +267,13 @@ class TopicVerbs:
         groups = [group.state for group in row[0].queues.values()]
         for group in groups:
             command = CreateGroup(
-                topic.id, group.name, group.order, group.filter_text, group.start, 0
+                topic.id,
+                group.name,
+                group.order,
+                group.filter_text,
+                group.start,
+                0,
+                self._shard.term,
             )
             made = await topic.make_group(command)
             if made is None:  # a reader of that name was faster

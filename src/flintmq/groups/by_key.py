@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ..group_model import Lease, Ranges
 from .deliveries import Deliveries
-from .key_gate import ALONE, LEADS, KeyGate
+from .key_gate import ALONE, LEADS, WAITS, KeyGate
 from .lanes import END, LOG
 from .offset_set import OffsetSet
 from .orders import Drawn, Due, KeyHashes
@@ -164,6 +164,12 @@ class ByKey:
                 ):
                     waiting.add_range(offset, offset + 1)
         return waiting
+
+    def claim(self, token: int, offset: int, key_hashes: KeyHashes | None) -> bool:
+        """It has its turn, if no other of its key has it."""
+        assert key_hashes is not None, "order by key needs to know the keys"
+        (key,) = key_hashes(offset, offset + 1)
+        return self._gate.admit(offset, key, -token) != WAITS
 
     def parked(self) -> Ranges:
         returned = self.ready.returned[LOG]

@@ -98,6 +98,10 @@ class ReadyOrder(Protocol):
         others."""
         ...
 
+    def claim(self, token: int, offset: int, key_hashes: KeyHashes | None) -> bool:
+        """Whether one that is ready may be taken out of the line by who has it by this token."""
+        ...
+
     # --- for tests
 
     def parked(self) -> Ranges:

@@ -11,6 +11,7 @@ A queue is put together of parts, each with a duty and a file of its own:
     deliveries    how often each was delivered
     leases        who holds what, under which token, until when; late_leases: what is over
     nack_delays   what was nacked with a delay
+    in_doubt      what was in work when somebody began to lead
     catching_up   what a restart left open
 
 Here are the verbs: each moves offsets from place to place, as `places.MOVES` says, and tells the
@@ -28,6 +29,7 @@ from .by_log import ByLog
 from .by_priority import ByPriority
 from .catching_up import CatchingUp
 from .deliveries import Deliveries
+from .in_doubt import InDoubt
 from .lanes import LaneIndex
 from .late_leases import LateLeases
 from .leases import GIVE_UP_MAX, Lease, LeaseInfo, LeaseTable
@@ -58,10 +60,6 @@ class Selection(NamedTuple):
     """There may be more: it looked at as much as it does in one go. Call again."""
 
 
-NOBODY = ""
-"""Holds what was granted before a restart, until its holder comes back."""
-
-
 class Queue:
     """The caller's turns: `select`, then `grant`, `set_aside` or `put_back` for all that was
     selected, within the same step; `finish`, then `apply_settle`, or `unfinish` if that failed.
@@ -82,8 +80,9 @@ class Queue:
         self._delays = NackDelays(self.places.delayed, self._order)
         self._table = LeaseTable()
         self._late = LateLeases(self._table)
-        self._granted = Tokens(self.places.open_in)
-        """Of replay: what is to be leased on."""
+        self.in_doubt = InDoubt(
+            self.places, self._order, self._deliveries, self._catching_up, self._table
+        )
         self._finishing = Tokens(self.places.limbo.present)
         self._begin(index)
 
@@ -133,11 +132,11 @@ class Queue:
         attempts = list(attempts)
         self._deliveries.apply(attempts)
         if attempts:
-            self._granted.note(token, [(start, stop) for start, stop, _ in attempts])
+            self.in_doubt.granted.note(token, [(start, stop) for start, stop, _ in attempts])
 
     def apply_ended(self, ranges: Ranges) -> None:
         """These were nacked, as it was journaled: nobody has them any more."""
-        self._granted.note(0, ranges)
+        self.in_doubt.granted.note(0, ranges)
 
     def apply_delays(self, delays: Iterable[tuple[int, int]]) -> None:
         """Nack delays, (offset, due_ms), as they were journaled. The last one counts.
@@ -151,11 +150,12 @@ class Queue:
             self._order.withdraw(one)
             self._delays.replay(offset, due_ms)
             self._catching_up.reaches(offset + 1)
-            self._granted.note(0, one)
+            self.in_doubt.granted.note(0, one)
 
-    def apply_reset(self, floor: int, index: LaneIndex) -> None:
-        """Begin anew at an offset."""
+    def apply_reset(self, floor: int, index: LaneIndex, term: int = 0) -> None:
+        """Begin anew at an offset: tokens of this term and of earlier ones may be from before."""
         self._clear()
+        self.in_doubt.since_term = max(self.in_doubt.since_term, term)
         self.places.restore(floor)
         self._begin(index)
 
@@ -186,11 +186,12 @@ class Queue:
             self._deliveries.runs(),
             sorted(self._delays.items()),
             [
-                *self._granted.standing(),
+                *self.in_doubt.granted.standing(),
                 *self._finishing.standing(),
                 *self._table.standing(),
             ],
             self._deliveries.given_back.to_chunks(),
+            self.in_doubt.since_term,
         )
 
     def restore(self, state: QueueState) -> None:
@@ -201,7 +202,8 @@ class Queue:
         self._deliveries.given_back = OffsetSet.from_chunks(state.given_back)
         self.apply_delays(state.delays)
         for token, ranges in state.tokens:
-            self._granted.note(token, ranges)
+            self.in_doubt.granted.note(token, ranges)
+        self.in_doubt.since_term = state.since_term
         self._catching_up.reaches(self.settled.end())
         self._begin(self._ready.index)
 
@@ -211,23 +213,23 @@ class Queue:
         self._late.clear()
         self._table.clear()
         self._order.clear()
-        self._granted.clear()
+        self.in_doubt.clear()
         self._finishing.clear()
         self._catching_up.clear()
 
-    def take_up(self, *, now: float, seconds: float, key_hashes: KeyHashes | None = None) -> None:
-        """Lease on what was granted before a restart, for those who come back."""
-        granted = self._granted.standing()
-        waiting = self._order.take_up(granted, key_hashes)
-        for token, ranges in granted:
-            if held := [run for start, stop in ranges for run in waiting.missing(start, stop)]:
-                self._order.withdraw(held)
-                self._deliveries.counts.take_one(held)
-                self.places.leased.add_ranges(held)
-                self._catching_up.doubted.add_ranges(held)
-                self._catching_up.reaches(max(stop for _, stop in held))
-                self._table.add(Lease(token, NOBODY, now, now + seconds, held))
-        self._granted.clear()
+    def take_up(
+        self,
+        *,
+        now: float,
+        seconds: float,
+        last_term: int = 0,
+        end: int = 0,
+        key_hashes: KeyHashes | None = None,
+    ) -> None:
+        """Begin to lead: lease on what was granted before, for those who come back."""
+        self.in_doubt.take_up(
+            now=now, seconds=seconds, last_term=last_term, end=end, key_hashes=key_hashes
+        )
 
     # --- handing out
 
@@ -389,14 +391,20 @@ class Queue:
 
     def _take(self, token: int, ranges: Ranges) -> tuple[Ranges, Ranges]:
         """Take what is a token's out of its place, to be put into another; and what is not."""
+        mine, lost = self._take_known(token, ranges)
+        if lost and (claimed := self.in_doubt.claim(token, lost)):
+            return both(mine, claimed), without(lost, claimed)
+        return mine, lost
+
+    def _take_known(self, token: int, ranges: Ranges) -> tuple[Ranges, Ranges]:
         mine, late, lost = self._late.take_from(token, ranges)
         if mine:
             self.places.leased.remove_ranges(mine)
-        if not late:
-            return mine, lost
-        self._order.withdraw(late)  # it is in its delivery still, which was thought to be over
-        self._deliveries.counts.take_one(late)
-        return both(mine, late), lost
+        if late:
+            self._order.withdraw(late)  # it is in its delivery still, which was thought to be over
+            self._deliveries.counts.take_one(late)
+            mine = both(mine, late)
+        return mine, lost
 
     def set_aside(self, ranges: Ranges) -> None:
         """It is decided without a token that these are done: what was selected or is ready goes to
@@ -451,7 +459,7 @@ class Queue:
         of them that were out; who has finished one has finished it."""
         recalled: Ranges = []
         for token in dict.fromkeys(tokens) if behind else ():
-            recalled += self._take(token, behind)[0]
+            recalled += self._take_known(token, behind)[0]
         self._deliveries.not_counted(recalled)
         self.recalled += recalled
         return recalled
@@ -460,6 +468,7 @@ class Queue:
         """A reset is decided: nobody settles anything any more that was handed out before it."""
         self._table.clear()
         self._late.clear()
+        self.in_doubt.clear()
 
     def begin_tokens(self, first: int) -> None:
         """Let no token from now on be below this one."""

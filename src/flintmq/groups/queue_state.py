@@ -20,3 +20,5 @@ class QueueState(msgspec.Struct, array_like=True):
     """What was granted and not given back, by token."""
     given_back: Chunks = []
     """What was granted and given back, and has no delivery that counts."""
+    since_term: int = 0
+    """In which term the group was made or reset."""

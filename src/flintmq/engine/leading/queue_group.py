@@ -392,7 +392,7 @@ class QueueGroup:
         self.picking.suspects.clear()
         self.wake()
 
-    def take_up(self, reclaim_seconds: float) -> None:
+    def take_up(self, reclaim_seconds: float, last_term: int) -> None:
         """The topic was recovered: what was handed out is kept for a while, and delays go on."""
         topic, queue = self.topic, self.queue
         if queue.floor < topic.log.first_offset:
@@ -402,6 +402,8 @@ class QueueGroup:
         queue.take_up(
             now=now,
             seconds=reclaim_seconds,
+            last_term=last_term,
+            end=topic.log.next_offset,
             key_hashes=self.picking.key_hashes if self.order == "key" else None,
         )
         while not reclaim_seconds and queue.expire(now):

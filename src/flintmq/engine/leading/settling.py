@@ -95,6 +95,7 @@ class Settling:
                 nacked += count_in(mine)
                 all_lost += lost
         self._group.counter["nacked"] += len(dead) + nacked
+        self._note_claimed()
         self.note_recalled()
         self._group.wake()
         self._group.arm()
@@ -130,6 +131,7 @@ class Settling:
         all_lost: Ranges = []
         for token, ranges in leases:
             all_lost += self._queue.extend(token, ranges, holder, now=now, seconds=seconds)[1]
+        self._note_claimed()
         self._group.arm()
         self._raise_lost(all_lost)
 
@@ -145,6 +147,7 @@ class Settling:
             mine, lost = queue.release(token, ranges)
             released += mine
             all_lost += lost
+        self._note_claimed()
         self._note_uncounted(released)
         self.note_recalled()
         self._group.wake()
@@ -166,6 +169,14 @@ class Settling:
             self.note_given_again(each(recalled), self._queue.next_token)
             self._note_uncounted(recalled)
 
+    def _note_claimed(self) -> None:
+        """What the leader before us granted, and did not live to write down."""
+        claimed, proposer = self._queue.in_doubt.claimed, self._topic.proposer
+        while claimed and proposer.failure is None:
+            token, ranges = claimed.pop(0)
+            attempts = [(start, stop, 1) for start, stop in ranges]
+            proposer.attempts(Attempts(self._topic.id, self._group.name, attempts, [], token))
+
     def unfinish(self, ranges: Ranges) -> None:
         self._queue.unfinish(ranges)
         self.note_recalled()
@@ -179,6 +190,8 @@ class Settling:
             all_mine += mine
             if lost:
                 all_lost.append((token, lost))
+        if self._queue.in_doubt.claimed:
+            self._queue.in_doubt.claimed.clear()  # it is settled: that says all
         return all_mine, all_lost
 
     def _raise_lost(self, lost: Ranges) -> None:

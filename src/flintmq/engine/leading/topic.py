@@ -118,7 +118,7 @@ class LeadingTopic:
         )
         state.observer = self
 
-    def take_up(self, reclaim_seconds: float) -> None:
+    def take_up(self, reclaim_seconds: float, last_term: int) -> None:
         """Begin with what is applied. What was handed out is kept for those who come back within
         that time."""
         if self.log.has_expiry():
@@ -128,7 +128,7 @@ class LeadingTopic:
             self.group_made(group)
         self.delaying.take_up()
         for leading in self.queues.values():
-            leading.take_up(reclaim_seconds)
+            leading.take_up(reclaim_seconds, last_term)
 
     @property
     def feeds(self) -> tuple[Feed, ...]:

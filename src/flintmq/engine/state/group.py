@@ -44,6 +44,7 @@ class GroupState:
         self.filter_text = made.filter
         self.paused = False
         self.queue = Queue(topic.lanes.index_from(made.floor), order=made.order, floor=made.floor)
+        self.queue.in_doubt.since_term = made.term
         self.observer: GroupObserver | None = None
 
     @property
@@ -65,13 +66,13 @@ class GroupState:
             if command.ended:
                 self.queue.apply_ended(command.ended)
 
-    def reset(self, floor: int) -> None:
+    def reset(self, floor: int, term: int) -> None:
         lanes, queue = self.topic.lanes, self.queue
         old, index = queue.index, lanes.index_from(floor)
         passed = queue.settled.missing(queue.floor, floor)
         if self.observer is not None:
             self.observer.was_reset(sum(stop - start for start, stop in passed))
-        queue.apply_reset(floor, index)
+        queue.apply_reset(floor, index, term)
         if index is not old:
             self.topic.forget_index(old)
         self.pass_gone()

@@ -181,9 +181,9 @@ class TopicState:
                 self.create_group(command)
             case DeleteGroup(_, name):
                 self._delete_group(name)
-            case ResetGroup(_, name, floor):
+            case ResetGroup(_, name, floor, term):
                 if (group := self.groups.get(name)) is not None:
-                    group.reset(floor)
+                    group.reset(floor, term)
                     self._settled()
             case PauseGroup(_, name, paused):
                 if (group := self.groups.get(name)) is not None:
