@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from flintmq.group_model import Order
 from flintmq.groups import LaneIndex, Queue
 from flintmq.groups.ranges import offsets_in, ranges_of
+from tests.groups.checking import check
 
 TERM = 1 << 40
 GRACE = 5.0
@@ -253,7 +254,7 @@ class InDoubtModel(RuleBasedStateMachine):
 
     @invariant()
     def all_is_where_it_should_be(self) -> None:
-        self.queue.check()
+        check(self.queue)
         messages = self.leader.messages
         assert {o: self.queue.count_of(o) for o, m in messages.items() if not m.is_settled} == {
             offset: message.count for offset, message in messages.items() if not message.is_settled
