@@ -5,6 +5,7 @@ basedpyright is pyright with a Node of its own from PyPI: nothing else is downlo
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -16,7 +17,18 @@ from typing import Any
 import pytest
 
 import flintmq
+from flintmq.client.keywords import (
+    DEFAULTS,
+    BatchKeywords,
+    MessageKeywords,
+    PublisherKeywords,
+    PublishKeywords,
+    RowKeywords,
+    ValueKeywords,
+)
+from flintmq.client.values import RowOptions
 from flintmq.model import OPTION_NAMES, TopicKeywords
+from flintmq.serde.codec import Settings
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -111,6 +123,53 @@ def test_no_type_of_a_public_name_is_unknown(tmp_path: Path) -> None:
         if not symbol["isTypeKnown"] and not symbol["isTypeAmbiguous"]
     ]
     assert unknown == []
+
+
+def test_the_keywords_of_a_publish_are_what_rows_and_values_are_made_with() -> None:
+    assert RowKeywords.__optional_keys__ == set(RowOptions._fields)
+    assert ValueKeywords.__optional_keys__ == set(Settings._fields)
+    assert BatchKeywords.__optional_keys__ == PublishKeywords.__optional_keys__ | {
+        "batch_compression"
+    }
+    defaults = RowOptions()._asdict()
+    assert defaults == {name: DEFAULTS.get(name) for name in defaults}
+
+
+PUBLISHING = [
+    (flintmq.Client.publish, PublishKeywords),
+    (flintmq.Client.publish_batch, BatchKeywords),
+    (flintmq.Client.publisher, PublisherKeywords),
+    (flintmq.Publisher.send, MessageKeywords),
+    (flintmq.BlockingClient.publish, PublishKeywords),
+    (flintmq.BlockingPublisher.send, MessageKeywords),
+]
+
+
+@pytest.mark.parametrize(("verb", "keywords"), PUBLISHING)
+def test_help_shows_each_keyword_of_a_publish_with_its_default(verb: Any, keywords: Any) -> None:
+    shown = inspect.signature(verb).parameters
+    named = {name: one for name, one in shown.items() if one.kind is one.KEYWORD_ONLY}
+
+    assert set(named) == keywords.__optional_keys__
+    assert not any(one.kind is one.VAR_KEYWORD for one in shown.values())
+    assert {name: one.default for name, one in named.items()} == {
+        name: DEFAULTS.get(name) for name in named
+    }
+
+
+async def test_a_keyword_that_is_none_is_refused_as_python_refuses_it() -> None:
+    wrong: Any = {"prio": 3, "key": "a"}
+    async with flintmq.connect("memory://") as mq:
+        with pytest.raises(TypeError, match=r"publish\(\) got an unexpected .* 'prio'"):
+            await mq.publish("t", b"x", **wrong)
+        with pytest.raises(TypeError, match=r"publish_batch\(\) got an unexpected .* 'prio'"):
+            await mq.publish_batch("t", [b"x"], **wrong)
+        with pytest.raises(TypeError, match=r"publisher\(\) got an unexpected .* 'prio'"):
+            mq.publisher("t", **wrong)
+        async with mq.publisher("t") as publisher:
+            with pytest.raises(TypeError, match=r"send\(\) got an unexpected .* 'prio'"):
+                publisher.send(b"x", **wrong)
+        assert await mq.topics() == []
 
 
 def test_the_keywords_of_a_topic_are_its_options() -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from _thread import allocate_lock, get_ident
 from collections import deque
-from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
-from ..batch import BatchBuilder, HeaderValue, Key
+from ..batch import BatchBuilder
+from ..client.keywords import MessageKeywords, takes
 from ..client.publisher import BUFFER_BYTES_MAX, Publisher
-from ..client.values import Value, When
+from ..client.values import Value
 from ..clock import Timer
 from ..errors import Closed, FlintError, InvalidRequest, QueueFull
 from ..model import Receipt, Seconds, TopicOptions
@@ -177,24 +177,8 @@ class BlockingPublisher:
     def last_receipt(self) -> Receipt | None:
         return self._inner.last_receipt
 
-    def send(
-        self,
-        value: Value,
-        *,
-        key: Key | None = None,
-        headers: Mapping[str, HeaderValue] | None = None,
-        priority: int = 0,
-        ttl: Seconds | None = None,
-        delay: Seconds | None = None,
-        at: When | None = None,
-        content_type: str | None = None,
-        format: str | None = None,
-        compression: str | None = None,
-        pre_hooks: Sequence[str] | None = None,
-        post_hooks: Sequence[str] | None = None,
-        magic_header: str | None = None,
-        schema: Any = None,
-    ) -> None:
+    @takes(MessageKeywords)
+    def send(self, value: Value, **said: Unpack[MessageKeywords]) -> None:
         """Add one message. Raises QueueFull when too much is unacknowledged.
 
         It waits for no acknowledgement; only for the connection's thread, if that is behind.
@@ -209,39 +193,7 @@ class BlockingPublisher:
         with self._lock:
             gathering.holder = me
             try:
-                if (
-                    key is None
-                    and headers is None
-                    and not priority
-                    and ttl is None
-                    and delay is None
-                    and at is None
-                    and content_type is None
-                    and format is None
-                    and compression is None
-                    and pre_hooks is None
-                    and post_hooks is None
-                    and magic_header is None
-                    and schema is None
-                ):
-                    gathering.send(value)  # to pass a dozen defaults on takes as long as to send
-                else:
-                    gathering.send(
-                        value,
-                        key=key,
-                        headers=headers,
-                        priority=priority,
-                        ttl=ttl,
-                        delay=delay,
-                        at=at,
-                        content_type=content_type,
-                        format=format,
-                        compression=compression,
-                        pre_hooks=pre_hooks,
-                        post_hooks=post_hooks,
-                        magic_header=magic_header,
-                        schema=schema,
-                    )
+                gathering.send(value, **said)
             except Exception:
                 raise  # refused: the row was not added
             except BaseException:

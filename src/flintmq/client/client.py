@@ -11,7 +11,7 @@ from typing import Any, Self, Unpack, cast, get_args
 
 import msgspec
 
-from ..batch import BatchBuilder, HeaderValue, Key, check_compression
+from ..batch import BatchBuilder, check_compression
 from ..broker_api import BrokerApi, Filter
 from ..clock import Clock
 from ..errors import Closed, FlintError, InvalidRequest
@@ -36,27 +36,35 @@ from ..tracing import Tracing
 from .connection_state import ConnectionState, OnDisconnect, OnReconnect
 from .consuming import AnyConsumer, Closer
 from .feed import Feed
+from .keywords import (
+    BatchKeywords,
+    OnceKeywords,
+    PublisherKeywords,
+    PublishKeywords,
+    check_keywords,
+    takes,
+)
 from .polling import Pollers
 from .publisher import Publisher
 from .queue_verbs import QueueVerbs, checked_filter
 from .reader import Reader
-from .routing import Route
-from .sending import Identity, Sender, publish_identity, time_left
+from .sending import Sender, publish_identity, time_left
 from .turns import Turns
 from .values import (
     PLAIN,
     Encoder,
     RowOptions,
     Value,
-    When,
     call_settings,
     check_qos,
     one_for_each,
     pair_list,
+    said_of_one,
     value_list,
 )
 
 DEFAULT_OPTIONS = TopicOptions()
+_HOW_TO_SEND = OnceKeywords.__optional_keys__
 
 Batches = (
     Mapping[str, Iterable[Value] | BatchBuilder]
@@ -103,30 +111,9 @@ class Client(QueueVerbs):
 
     # --- publishing
 
+    @takes(PublishKeywords)
     async def publish(
-        self,
-        topic: str,
-        value: Value,
-        *,
-        key: Key | None = None,
-        headers: Mapping[str, HeaderValue] | None = None,
-        priority: int = 0,
-        ttl: Seconds | None = None,
-        delay: Seconds | None = None,
-        at: When | None = None,
-        content_type: str | None = None,
-        format: str | None = None,
-        compression: str | None = None,
-        pre_hooks: Sequence[str] | None = None,
-        post_hooks: Sequence[str] | None = None,
-        magic_header: str | None = None,
-        schema: Any = None,
-        partition: Route | None = None,
-        producer: str | None = None,
-        sequence: int | None = None,
-        qos: int = 1,
-        timeout: Seconds | None = None,
-        auto_create: bool | None = None,
+        self, topic: str, value: Value, **said: Unpack[PublishKeywords]
     ) -> StoredReceipt:
         """Publish one message. Returns once it is as safe as the receipt says, or raises.
 
@@ -142,43 +129,16 @@ class Client(QueueVerbs):
         remembers the last 100,000 sequences of each producer, for seven days unless it is told
         otherwise.
         """
-        options = PLAIN
-        if not (
-            key is None
-            and headers is None
-            and not priority
-            and ttl is None
-            and delay is None
-            and at is None
-            and content_type is None
-        ):
-            options = RowOptions(key, headers, priority, ttl, delay, content_type, at)
-        topic_options = self._broker.known_options(topic)
-        settings = UNSAID
-        if not (
-            format is None
-            and compression is None
-            and pre_hooks is None
-            and post_hooks is None
-            and magic_header is None
-            and schema is None
-        ):
-            settings = call_settings(
-                format, compression, pre_hooks, post_hooks, magic_header, schema
-            )
+        options = self._broker.known_options(topic)
         encoder = self._encoder
+        row, settings = PLAIN, UNSAID
+        if said and not _HOW_TO_SEND.issuperset(said):
+            row, settings = said_of_one("publish", said, PublishKeywords)
         plan: EncodePlan | None = encoder.default
-        if topic_options is not None or settings is not UNSAID:
-            plan = encoder.plan(topic, topic_options, settings)
-        if type(value) is bytes and options is PLAIN and plan is encoder.default:
-            if (
-                qos == 1
-                and partition is None
-                and producer is None
-                and sequence is None
-                and timeout is None
-                and auto_create is None
-            ):
+        if options is not None or settings is not UNSAID:
+            plan = encoder.plan(topic, options, settings)
+        if row is PLAIN and type(value) is bytes and plan is encoder.default:
+            if not said:
                 quick = self._broker.publish_value_nowait(topic, value)
                 if quick is not None:
                     if not isinstance(quick, Receipt):
@@ -190,45 +150,14 @@ class Client(QueueVerbs):
             rows = BatchBuilder()
             rows.append(value)
         else:
-            rows = encoder.one(value, plan, options, self.clock.now_ms())
-        receipt = await self._publish(
-            topic,
-            rows,
-            topic_options,
-            partition,
-            qos,
-            timeout,
-            auto_create,
-            identity=publish_identity(producer, sequence, qos),
-        )
+            rows = encoder.one(value, plan, row, self.clock.now_ms())
+        receipt = await self._publish(topic, rows, options, said)
         # Calls on the way cost more than a look by the type checker is worth.
         return receipt.parts[0] if receipt.parts else receipt  # type: ignore[return-value]
 
+    @takes(BatchKeywords)
     async def publish_batch(
-        self,
-        topic: str,
-        values: Iterable[Value] | BatchBuilder,
-        *,
-        key: Key | list[Key | None] | None = None,
-        headers: Mapping[str, HeaderValue] | list[Mapping[str, HeaderValue] | None] | None = None,
-        priority: int | list[int] = 0,
-        ttl: Seconds | list[Seconds | None] | None = None,
-        delay: Seconds | list[Seconds | None] | None = None,
-        at: When | list[When | None] | None = None,
-        content_type: str | list[str | None] | None = None,
-        format: str | list[str | None] | None = None,
-        compression: str | list[str | None] | None = None,
-        pre_hooks: Sequence[str] | None = None,
-        post_hooks: Sequence[str] | None = None,
-        magic_header: str | None = None,
-        schema: Any = None,
-        partition: Route | None = None,
-        producer: str | None = None,
-        sequence: int | None = None,
-        qos: int = 1,
-        timeout: Seconds | None = None,
-        auto_create: bool | None = None,
-        batch_compression: str = "none",
+        self, topic: str, values: Iterable[Value] | BatchBuilder, **said: Unpack[BatchKeywords]
     ) -> Receipt:
         """Publish many messages in one step: one receipt with the first offset and the count.
 
@@ -241,53 +170,37 @@ class Client(QueueVerbs):
         A `BatchBuilder` in place of values has rows that are encoded already: they are published
         as they are, whatever the topic's format and compression.
         """
-        row_options = {
-            "key": key,
-            "headers": headers,
-            "priority": priority,
-            "ttl": ttl,
-            "delay": delay,
-            "at": at,
-            "content_type": content_type,
-        }
-        topic_options = self._broker.known_options(topic)
-        rest = (pre_hooks, post_hooks, magic_header, schema)
+        check_keywords("publish_batch", said, BatchKeywords)
+        options = self._broker.known_options(topic)
+        of_rows = {name: value for name, value in said.items() if name in RowOptions._fields}
         now_ms = self.clock.now_ms()
+        formats, compressions = said.get("format"), said.get("compression")
         if isinstance(values, BatchBuilder):
-            if any((*row_options.values(), format, compression, *rest)):
+            if any(said.get(name) for name in (*RowOptions._fields, *Settings._fields)):
                 raise InvalidRequest(
                     "a BatchBuilder carries all options: set them when you add messages to it"
                 )
             rows = values
-        elif isinstance(format, list) or isinstance(compression, list):
+        elif isinstance(formats, list) or isinstance(compressions, list):
             items = value_list(values)
             plans = [
-                self._encoder.plan(topic, topic_options, call_settings(one, another, *rest))
+                self._encoder.plan(
+                    topic, options, call_settings({**said, "format": one, "compression": another})
+                )
                 for one, another in zip(
-                    one_for_each("format", format, len(items)),
-                    one_for_each("compression", compression, len(items)),
+                    one_for_each("format", formats, len(items)),
+                    one_for_each("compression", compressions, len(items)),
                     strict=True,
                 )
             ]
-            rows = self._encoder.each(items, plans, row_options, now_ms)
+            rows = self._encoder.each(items, plans, of_rows, now_ms)
         else:
-            settings = call_settings(format, compression, *rest)
-            plan = self._encoder.plan(topic, topic_options, settings)
-            rows = self._encoder.many(values, plan, row_options, now_ms)
-        check_compression(batch_compression)
+            plan = self._encoder.plan(topic, options, call_settings(said))
+            rows = self._encoder.many(values, plan, of_rows, now_ms)
+        batch_compression = check_compression(said.get("batch_compression", "none"))
         if not rows.row_count:
             return Receipt(topic, None, 0)
-        return await self._publish(
-            topic,
-            rows,
-            topic_options,
-            partition,
-            qos,
-            timeout,
-            auto_create,
-            batch_compression,
-            identity=publish_identity(producer, sequence, qos),
-        )
+        return await self._publish(topic, rows, options, said, batch_compression)
 
     async def publish_many(
         self,
@@ -307,21 +220,23 @@ class Client(QueueVerbs):
         for index, (topic, _) in enumerate(pairs):
             by_topic.setdefault(topic, []).append(index)
         encoded: dict[str, BatchBuilder] = {}
-        row_options = self._options_of_many()
+        of_rows = self._options_of_many()
         for topic, indexes in by_topic.items():
             plan = self._encoder.plan(topic, self._broker.known_options(topic), UNSAID)
             values = [pairs[index][1] for index in indexes]
-            encoded[topic] = self._encoder.many(values, plan, row_options, self.clock.now_ms())
+            encoded[topic] = self._encoder.many(values, plan, of_rows, self.clock.now_ms())
         receipts: dict[int, Receipt] = {}
         whole_time = self._patience(timeout)
         deadline = None if whole_time is None else self.clock.monotonic() + whole_time
         for topic, indexes in by_topic.items():
             options = self._broker.known_options(topic)
-            left = time_left(self.clock, whole_time, deadline)
+            said: OnceKeywords = {
+                "qos": qos,
+                "timeout": time_left(self.clock, whole_time, deadline),
+                "auto_create": auto_create,
+            }
             try:
-                whole = await self._publish(
-                    topic, encoded[topic], options, None, qos, left, auto_create
-                )
+                whole = await self._publish(topic, encoded[topic], options, said)
             except FlintError as error:
                 error.receipts = [receipts[index] for index in sorted(receipts)]
                 raise
@@ -332,42 +247,26 @@ class Client(QueueVerbs):
         """What `publish_many` says of each message."""
         return {}
 
-    def publisher(
-        self,
-        topic: str,
-        *,
-        linger: Seconds = 0.0,
-        format: str | None = None,
-        compression: str | None = None,
-        pre_hooks: Sequence[str] | None = None,
-        post_hooks: Sequence[str] | None = None,
-        magic_header: str | None = None,
-        schema: Any = None,
-        partition: Route | None = None,
-        qos: int = 1,
-        timeout: Seconds | None = None,
-        auto_create: bool | None = None,
-        batch_compression: str = "none",
-    ) -> Publisher:
+    @takes(PublisherKeywords)
+    def publisher(self, topic: str, **said: Unpack[PublisherKeywords]) -> Publisher:
         """A publisher that gathers messages into batches: `async with mq.publisher(...) as pub`.
 
         What it says of its values goes before what the topic says, and each `send` before that.
         """
+        check_keywords("publisher", said, PublisherKeywords)
         self._check_open()
         publisher = Publisher(
             self._broker,
             self._encoder,
             self._sender,
             topic,
-            linger=seconds(linger, "linger"),
-            qos=check_qos(qos),
-            auto_create=self._may_create(auto_create),
-            timeout=self._patience(timeout),
-            batch_compression=check_compression(batch_compression),
-            settings=call_settings(
-                format, compression, pre_hooks, post_hooks, magic_header, schema
-            ),
-            partition=partition,
+            linger=seconds(said.get("linger", 0.0), "linger"),
+            qos=check_qos(said.get("qos", 1)),
+            auto_create=self._may_create(said.get("auto_create")),
+            timeout=self._patience(said.get("timeout")),
+            batch_compression=check_compression(said.get("batch_compression", "none")),
+            settings=call_settings(said),
+            partition=said.get("partition"),
             on_close=self._publishers.discard,
             tracing=self._tracing,
         )
@@ -379,16 +278,15 @@ class Client(QueueVerbs):
         topic: str,
         rows: BatchBuilder,
         options: TopicOptions | None,
-        partition: Route | None,
-        qos: int,
-        timeout: Seconds | None,
-        auto_create: bool | None,
+        said: OnceKeywords,
         batch_compression: str = "none",
-        *,
-        identity: Identity | None = None,
     ) -> Receipt:
-        check_qos(qos)
+        partition, qos = said.get("partition"), check_qos(said.get("qos", 1))
+        timeout, auto_create = said.get("timeout"), said.get("auto_create")
         may_create = self._auto_create if auto_create is None else auto_create
+        identity = None
+        if "producer" in said or "sequence" in said:
+            identity = publish_identity(said.get("producer"), said.get("sequence"), qos)
         if options is None and partition is None and batch_compression == "none" and not identity:
             begun = self._broker.publish_nowait(
                 topic, rows, qos=qos, auto_create=may_create, timeout=self._patience(timeout)

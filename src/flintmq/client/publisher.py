@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
-from ..batch import BatchBuilder, HeaderValue, Key, RecordBatch
+from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import BrokerApi
 from ..clock import Timer
 from ..errors import Closed, FlintError, OutcomeUnknown, QueueFull, TopicDeleted, TopicFull
 from ..model import Receipt, Seconds, TopicOptions, timeout_seconds
-from ..serde.codec import Settings
+from ..serde.codec import UNSAID, Settings
 from ..tracing import PublisherTracing, Tracing
 from .in_time import ANSWER_SECONDS
+from .keywords import MessageKeywords, takes
 from .routing import Route
 from .sending import Sender, halves, sealed
-from .values import PLAIN, Encoder, RowOptions, Value, When, call_settings
+from .values import PLAIN, Encoder, Value, said_of_one
 
 BATCH_ROWS_MAX = 1000
 BATCH_BYTES_MAX = 256 * 1024
@@ -82,52 +83,19 @@ class Publisher:
         self._on_close = on_close
         self._spans = None if tracing is None else PublisherTracing(tracing, topic)
 
-    def send(
-        self,
-        value: Value,
-        *,
-        key: Key | None = None,
-        headers: Mapping[str, HeaderValue] | None = None,
-        priority: int = 0,
-        ttl: Seconds | None = None,
-        delay: Seconds | None = None,
-        at: When | None = None,
-        content_type: str | None = None,
-        format: str | None = None,
-        compression: str | None = None,
-        pre_hooks: Sequence[str] | None = None,
-        post_hooks: Sequence[str] | None = None,
-        magic_header: str | None = None,
-        schema: Any = None,
-    ) -> None:
+    @takes(MessageKeywords)
+    def send(self, value: Value, **said: Unpack[MessageKeywords]) -> None:
         """Add one message. Never waits: raises QueueFull when too much is unacknowledged."""
         if self._armed is None:
             self._arm()
         rows = self._rows
-        options = PLAIN
         if self._spans is not None:
-            headers = self._spans.headers(headers)
-        if not (
-            key is None
-            and headers is None
-            and not priority
-            and ttl is None
-            and delay is None
-            and at is None
-            and content_type is None
-        ):
-            options = RowOptions(key, headers, priority, ttl, delay, content_type, at)
-        plan = self._plan
-        if not (
-            format is None
-            and compression is None
-            and pre_hooks is None
-            and post_hooks is None
-            and magic_header is None
-            and schema is None
-        ):
-            said = call_settings(format, compression, pre_hooks, post_hooks, magic_header, schema)
-            plan = self._encoder.plan(self.topic, self._options, said.over(self._settings))
+            said["headers"] = self._spans.headers(said.get("headers"))
+        options, plan = PLAIN, self._plan
+        if said:
+            options, settings = said_of_one("send", said, MessageKeywords)
+            if settings is not UNSAID:
+                plan = self._encoder.plan(self.topic, self._options, settings.over(self._settings))
         if options is PLAIN and plan is self._encoder.default and type(value) is bytes:
             rows.append(value)
         else:

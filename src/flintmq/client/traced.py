@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Unpack
 
-from ..batch import BatchBuilder, HeaderValue
+from ..batch import BatchBuilder
 from ..model import Receipt, StoredReceipt
 from ..tracing import Publishing, Tracing
 from .client import Client
+from .keywords import BatchKeywords, PublishKeywords
 from .values import Value, pair_list, value_list
 
 
@@ -19,17 +20,12 @@ class TracedClient(Client):
     _many: Publishing | None = None
 
     async def publish(
-        self,
-        topic: str,
-        value: Value,
-        *,
-        headers: Mapping[str, HeaderValue] | None = None,
-        **options: Any,
+        self, topic: str, value: Value, **said: Unpack[PublishKeywords]
     ) -> StoredReceipt:
         publishing = self._tracing.publishing(topic)
         try:
-            stamped = publishing.headers(headers)
-            receipt = await super().publish(topic, value, headers=stamped, **options)
+            said["headers"] = publishing.headers(said.get("headers"))
+            receipt = await super().publish(topic, value, **said)
         except BaseException as error:
             publishing.end(error)
             raise
@@ -38,22 +34,17 @@ class TracedClient(Client):
         return receipt
 
     async def publish_batch(
-        self,
-        topic: str,
-        values: Iterable[Value] | BatchBuilder,
-        *,
-        headers: Mapping[str, HeaderValue] | list[Mapping[str, HeaderValue] | None] | None = None,
-        **options: Any,
+        self, topic: str, values: Iterable[Value] | BatchBuilder, **said: Unpack[BatchKeywords]
     ) -> Receipt:
         if isinstance(values, BatchBuilder):  # its rows carry what they carry
-            return await super().publish_batch(topic, values, headers=headers, **options)
+            return await super().publish_batch(topic, values, **said)
         items = value_list(values)
         if not items:
-            return await super().publish_batch(topic, items, headers=headers, **options)
+            return await super().publish_batch(topic, items, **said)
         publishing = self._tracing.publishing(topic, len(items))
         try:
-            stamped = publishing.headers_of_many(headers)
-            receipt = await super().publish_batch(topic, items, headers=stamped, **options)
+            said["headers"] = publishing.headers_of_many(said.get("headers"))
+            receipt = await super().publish_batch(topic, items, **said)
         except BaseException as error:
             publishing.end(error)
             raise

@@ -12,13 +12,10 @@ from ..errors import InvalidRequest
 from ..model import SECONDS_MAX, Seconds, TopicOptions, check_priority, hook_names, seconds
 from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
 from ..serde.formats import schema_text
+from .keywords import When, check_keywords
 
 Value = Any
 """Bytes, str, or any object that the format can encode."""
-
-
-When = datetime | float
-"""A time: a datetime, or seconds since 1970."""
 
 
 class RowOptions(NamedTuple):
@@ -36,28 +33,47 @@ class RowOptions(NamedTuple):
 PLAIN = RowOptions()
 
 
-def call_settings(
-    format: str | None,
-    compression: str | None,
-    pre_hooks: Sequence[str] | None,
-    post_hooks: Sequence[str] | None,
-    magic_header: str | None,
-    schema: Any,
-) -> Settings:
+_ROW_NAMES = frozenset(RowOptions._fields)
+_SETTING_NAMES = frozenset(Settings._fields)
+
+
+def said_of_one(verb: str, said: Mapping[str, Any], keywords: Any) -> tuple[RowOptions, Settings]:
+    """What one call says of its message, and of its value."""
+    if _ROW_NAMES.issuperset(said):
+        return RowOptions(**said), UNSAID
+    check_keywords(verb, said, keywords)
+    if _ROW_NAMES.isdisjoint(said):
+        return PLAIN, call_settings(said)
+    of_row = {name: value for name, value in said.items() if name in _ROW_NAMES}
+    return RowOptions(**of_row), call_settings(said)
+
+
+def call_settings(said: Mapping[str, Any]) -> Settings:
     """What one call or one publisher says of its values."""
-    named = {"format": format, "compression": compression, "magic_header": magic_header}
-    for name, value in named.items():
-        if value is not None and not isinstance(value, str):
-            raise InvalidRequest(f"{name} must be a str, not {value!r}")
-    settings = Settings(
-        format,
-        compression,
-        None if pre_hooks is None else hook_names(pre_hooks, "pre_hooks"),
-        None if post_hooks is None else hook_names(post_hooks, "post_hooks"),
-        magic_header,
-        None if schema is None else schema_text(schema),
-    )
-    return UNSAID if settings == UNSAID else settings
+    if _SETTING_NAMES.isdisjoint(said):
+        return UNSAID
+    named = {
+        name: _SETTING_CHECKS[name](value, name)
+        for name, value in said.items()
+        if name in _SETTING_NAMES and value is not None
+    }
+    return Settings(**named) if named else UNSAID
+
+
+def _checked_str(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{name} must be a str, not {value!r}")
+    return value
+
+
+_SETTING_CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    "format": _checked_str,
+    "compression": _checked_str,
+    "pre_hooks": hook_names,
+    "post_hooks": hook_names,
+    "magic_header": _checked_str,
+    "schema": lambda schema, name: schema_text(schema),
+}
 
 
 class Encoder:
@@ -103,11 +119,11 @@ class Encoder:
         content_type = _checked_content_type(options.content_type)
         if plan is not None:
             value, content_type = plan.encode(value, content_type)
-            if options is not PLAIN:
-                options = options._replace(content_type=content_type)
-            else:
+            if options is PLAIN:
                 rows.append_typed(value, content_type)
                 return
+            if content_type != options.content_type:
+                options = options._replace(content_type=content_type)
         _append(rows, value, options, now_ms)
 
     def many(
