@@ -85,7 +85,7 @@ def test_the_files_without_the_mistakes_are_right(
         (
             "x.json",
             b"{}",
-            "x.json: a pipeline file ends in .toml, .yaml, .yml, not '.json'",
+            "x.json: a pipeline file must end in .toml, .yaml, .yml, not '.json'",
         ),
         ("x.toml", b"name = '\xff'", "x.toml:1: is not UTF-8"),
         ("x.yaml", b"- a", "x.yaml:1: not a table of settings; write key: value"),

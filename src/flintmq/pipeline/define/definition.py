@@ -85,9 +85,7 @@ class Source:
         Watermark | None, "how late a row may come: `{ column = 'at', delay = '10 seconds' }`"
     ] = None
     is_static: Annotated[bool, "a table, read as it is when the run begins; not a stream"] = False
-    max_per_batch: Annotated[
-        int | None, "so many messages (or files) in one micro-batch at most"
-    ] = None
+    max_per_batch: Annotated[int | None, "maximum messages (or files) per micro-batch"] = None
     options: Annotated[
         Mapping[str, str], "more [options of the data source](spark.md), as they are"
     ] = field(default_factory=dict)
@@ -142,11 +140,11 @@ class Sink:
     servers: Annotated[Text, "of a topic: the broker, where it is another"] = None
     key: Annotated[Text, "of a topic: the column whose text is the message's key"] = None
     format: Annotated[To, "of a topic: how values are written"] = "json"
-    rate: Annotated[float | None, "of a topic: at most so many rows a second"] = None
+    rate: Annotated[float | None, "for a topic: maximum rows per second"] = None
     pace: Annotated[
         Text, "of a topic: a timestamp column; rows are as far apart as their times"
     ] = None
-    speed: Annotated[float, "with `pace`: so many times as fast"] = 1.0
+    speed: Annotated[float, "with `pace`: speed-up factor"] = 1.0
     partition_by: Annotated[tuple[str, ...], "of files: columns that become directories"] = ()
     compact: Annotated[bool, "of Parquet: many small files of a partition become one"] = False
     arguments: Annotated[

@@ -64,7 +64,7 @@ TOP = (
         "what it is called, in the broker's groups and in checkpoints",
         is_needed=True,
     ),
-    FileKey("servers", "text", "the broker of all who name none: `flint://host:port`"),
+    FileKey("servers", "text", "the default broker: `flint://host:port`"),
     FileKey("checkpoint", "text", "a directory; each flow keeps its place in one of its own in it"),
     FileKey("parameters", "tables", "values that differ from run to run"),
     FileKey("sources", "tables", "where rows come from, by name", is_needed=True),
@@ -73,11 +73,11 @@ TOP = (
     FileKey("spark", "table", 'settings of Spark: `"spark.sql.shuffle.partitions" = 8`'),
 )
 PARAMETER = (
-    FileKey("default", "text", "its value where nothing else is said"),
+    FileKey("default", "text", "its default value"),
     FileKey(
         "env", "text", "the variable of the environment that sets it, not `FLINTMQ_PARAM_<NAME>`"
     ),
-    FileKey("about", "text", "what it is for, told where it has no value"),
+    FileKey("about", "text", "what it is for, shown when it has no value"),
 )
 WATERMARK = tuple(keys_of(Watermark))
 SOURCE = (FileKey("topic", "text", "a topic"), *keys_of(Source))
