@@ -18,6 +18,7 @@ from time import perf_counter, sleep
 from types import FrameType
 from typing import Any, NamedTuple
 
+from .amounts import precise
 from .logs import limited
 from .loop_probe import SHORT_SECONDS, LoopProbe, probe
 from .metrics import Histogram
@@ -76,7 +77,7 @@ class Overrun(NamedTuple):
     what: str
 
     def __str__(self) -> str:
-        waited = f"everything waited for {self.seconds * 1000:.0f} ms"
+        waited = f"everything waited for {precise(self.seconds)}"
         if self.what != UNKNOWN:
             return f"{waited} while the broker did one thing: {self.what}"
         if self.cpu_seconds < self.seconds / 2:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import flintmq
 from flintmq.cli import bench_chart, bench_workloads
 from flintmq.cli.bench_workloads import Plan, Run
-from flintmq.cli.latencies import Latencies, shown
+from flintmq.cli.latencies import Latencies
 
 from .conftest import Shell
 
@@ -170,7 +170,3 @@ def test_a_percentile_is_within_one_percent(times: list[int], share: float) -> N
     assert abs(found.at(share) - exact) <= exact / 100 + 1
     assert found.max_ns == max(times)
     assert sum(count for _, count in found.histogram()) == len(times)
-
-
-def test_times_are_shown_with_three_figures() -> None:
-    assert [shown(us) for us in (0.5, 850, 1250, 2.5e6)] == ["0.5 us", "850 us", "1.25 ms", "2.5 s"]

@@ -19,7 +19,7 @@ from rich.console import Console
 
 import flintmq
 from flintmq.cli.top import look
-from flintmq.cli.top_screen import Snapshot, screen, short, topic_lines
+from flintmq.cli.top_screen import Snapshot, screen, topic_lines
 
 from .conftest import Shell
 
@@ -104,11 +104,6 @@ async def test_a_name_that_is_too_long_goes_on_in_the_next_line() -> None:
     lines = drawn(found, None, width=60, height=None)
     assert max(map(len, lines)) <= 60
     assert "".join(line.split()[0] for line in lines[4:] if line.strip()).startswith(name + "end")
-
-
-def test_numbers_are_made_to_fit() -> None:
-    numbers = [0, 999, 9999, 12_345, 999_999, 4_560_000, 7e9]
-    assert [short(n) for n in numbers] == ["0", "999", "9,999", "12.3k", "1000k", "4.56M", "7G"]
 
 
 def test_one_look_is_printed_for_scripts(shell: Shell) -> None:

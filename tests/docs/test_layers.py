@@ -13,8 +13,8 @@ SOURCE = Path(flintmq.__file__).parent
 
 LAYERS = [
     {
-        "errors", "clock", "patterns", "metrics", "model", "group_model", "batch", "rows",
-        "arrow", "broker_api", "access", "config", "config_docs", "config_kinds",
+        "amounts", "errors", "clock", "patterns", "metrics", "model", "group_model", "batch",
+        "rows", "arrow", "broker_api", "access", "config", "config_docs", "config_kinds",
         "disposal", "documents", "event_loop", "fsync_policy", "installing", "logs", "loop_probe",
         "pace", "tls", "tracing", "turns",
     },

@@ -56,7 +56,7 @@ def test_a_frame_is_as_wide_as_its_part_and_says_so() -> None:
     }
     assert frames["flintmq.<lambda>"][0] == pytest.approx(3 * frames["other"][0])
     assert frames["all"][0] == frames["main"][0]
-    assert frames["other"][1].endswith("250.0 ms, 25.00%")
+    assert frames["other"][1].endswith("250 ms, 25.00%")
     assert [text.text for text in picture.iter(f"{SVG}text")][:2] == ["A & B", "a <note>"]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from ..amounts import many, precise, size
 from ..errors import TopicNotFound
 from ..fsync_policy import FsyncPolicy
 from .bench_chart import check_chart, print_bars, svg, write_chart
@@ -19,11 +20,9 @@ from .bench_processes import Processes, first_of
 from .bench_workloads import STAMP, WORKLOADS, Plan, Run, Side, lost_in_queues
 from .connecting import Target, run_async, server_options
 from .durations import Duration, Size
-from .latencies import Latencies, shown
+from .latencies import Latencies
 from .look import ProgressBar, print_table
 from .shared import output_option, print_json
-from .showing import many
-from .showing import size as shown_size
 
 MESSAGES = {"latency": 1000}
 WITH_SUBSCRIBERS = ("sub", "pubsub", "queue")
@@ -252,7 +251,7 @@ def _summary(run: Run) -> list[str]:
     lines = [", ".join(words), ", ".join(more)]
     for name, side in (("published", run.published), ("received", run.received)):
         if side.count:
-            speed = shown_size(side.count * plan.size / side.seconds)
+            speed = size(side.count * plan.size / side.seconds)
             rate = f"{side.count / side.seconds:,.0f} msg/s, {speed}/s"
             name = "filled with" if run.plan.workload == "sub" and name == "published" else name
             lines.append(f"{name} {side.count:,} in {side.seconds:.2f} s: {rate}")
@@ -310,7 +309,7 @@ def _tell(run: Run, output: str, ended: str) -> None:
     names = list(next(iter(figures.values()), {}))
     print_table(
         ["LATENCY", *names],
-        [(name, *(shown(one[at]) for at in names)) for name, one in figures.items()],
+        [(name, *(precise(one[at] / 1e6) for at in names)) for name, one in figures.items()],
     )
     for name, times in found.items():
         click.echo(f"\n{name}")

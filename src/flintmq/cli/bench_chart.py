@@ -9,8 +9,9 @@ from xml.sax.saxutils import escape
 
 import click
 
+from ..amounts import precise
 from ..errors import InvalidRequest
-from .latencies import Latencies, shown
+from .latencies import Latencies
 from .look import console
 
 BAR = 40
@@ -20,11 +21,11 @@ def print_bars(times: Latencies) -> None:
     """A histogram: a bar for each step of time."""
     rows = times.histogram()
     most = max((count for _, count in rows), default=1)
-    width = max((len(shown(bound)) for bound, _ in rows), default=0)
+    width = max((len(precise(bound / 1e6)) for bound, _ in rows), default=0)
     if not sys.stdout.isatty():
         for bound, count in rows:
             signs = "#" * max(round(count / most * BAR), count > 0)
-            click.echo(f"  to {shown(bound).rjust(width)}  {signs:{BAR}}  {count:,}")
+            click.echo(f"  to {precise(bound / 1e6).rjust(width)}  {signs:{BAR}}  {count:,}")
         return
     from rich.bar import Bar
     from rich.table import Table
@@ -35,7 +36,7 @@ def print_bars(times: Latencies) -> None:
     grid.add_column(justify="right", no_wrap=True)
     for bound, count in rows:
         bar = Bar(most, 0, max(count, most / BAR / 8), width=BAR, color="cyan")
-        grid.add_row(f"  to {shown(bound).rjust(width)}", bar, f"{count:,}")
+        grid.add_row(f"  to {precise(bound / 1e6).rjust(width)}", bar, f"{count:,}")
     console().print(grid)
 
 
@@ -88,13 +89,13 @@ def svg(title: str, lines: list[str], times: dict[str, Latencies]) -> str:
         if not rows:
             continue
         sheet.line(34)
-        figures = ", ".join(f"{at} {shown(value)}" for at, value in found.figures().items())
+        figures = ", ".join(f"{at} {precise(value / 1e6)}" for at, value in found.figures().items())
         sheet.text(20, f"{name}: {figures}", bold=True)
         sheet.line(8)
         most = max(count for _, count in rows)
         for bound, count in rows:
             sheet.line(18)
-            sheet.text(110, f"to {shown(bound)}", size=12, end=True)
+            sheet.text(110, f"to {precise(bound / 1e6)}", size=12, end=True)
             length = round(count / most * 420, 1)
             sheet.bar(120, length, "#c2410c")
             sheet.text(round(126 + length), f"{count:,}", size=12)

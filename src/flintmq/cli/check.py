@@ -7,6 +7,7 @@ from time import monotonic
 
 import click
 
+from ..amounts import age, precise
 from ..client.client import Client
 from ..errors import FlintError
 from .connecting import Target, run_async, server_options
@@ -14,7 +15,6 @@ from .durations import Duration
 from .names import GROUP, TOPIC
 from .remedies import told
 from .shared import output_option, print_json
-from .showing import age
 
 OK, WARN, BAD = "ok", "warning", "critical"
 CODES = {OK: 0, WARN: 1, BAD: 2}
@@ -81,7 +81,7 @@ def command(
         began = monotonic()
         async with target.connect(timeout=timeout) as mq:
             await mq.topics("flint.check")  # any request will do
-            found = [Finding(OK, f"the broker answered in {(monotonic() - began) * 1000:.0f} ms")]
+            found = [Finding(OK, f"the broker answered in {precise(monotonic() - began)}")]
             if topic is not None:
                 stats = await mq.topic_stats(topic)
                 found.append(Finding(OK, f"{topic} has {stats.message_count:,} messages"))

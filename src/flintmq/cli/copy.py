@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from ..amounts import many, rate, size
 from ..batch import BatchBuilder
 from ..client.client import Client
 from ..client.reader import Reader
@@ -29,8 +30,6 @@ from .look import ProgressBar
 from .names import TOPIC
 from .outlet import Outlet
 from .shared import output_option
-from .showing import many
-from .showing import size as shown_size
 
 BATCH = 1000
 IN_FLIGHT = 8
@@ -78,9 +77,8 @@ class Job:
             # Standard output may be where the messages go.
             click.echo(msgspec.json.encode(facts), err=self.destination == STDIO)
             return
-        rate = f", {self.copied / seconds:,.0f}/s" if seconds > 0.1 else ""
         text = f"{self.source} to {self.destination}: {many(self.copied, 'message')}, "
-        text += f"{shown_size(self.bytes)} in {seconds:.2f} s{rate}"
+        text += f"{size(self.bytes)} {rate(self.copied, seconds)}"
         if self.repeated:
             text += f"; {self.repeated:,} were already there"
         if self.missed:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ..amounts import many
 from ..client.client import Client
 from ..client.dead_letters import DeadLetter
 from .command_group import CommandGroup
@@ -20,7 +21,7 @@ from .exit_codes import FAILED
 from .look import print_table
 from .names import GROUP, TOPIC
 from .shared import hint, output_option, print_json
-from .showing import confirm, many, yes_option
+from .showing import confirm, yes_option
 from .sub import shown
 from .values import for_people
 

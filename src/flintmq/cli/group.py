@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ..amounts import age
 from ..client.client import Client
 from ..errors import TopicNotFound
 from ..group_model import GroupStats
@@ -19,7 +20,7 @@ from .durations import Position, position_text
 from .look import print_facts, print_table
 from .names import GROUP, TOPIC
 from .shared import hint, output_option, print_json
-from .showing import age, confirm, plain, yes_option
+from .showing import confirm, plain, yes_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -71,11 +71,3 @@ def _step(ns: int) -> int:
     while _bound(step) < ns:
         step += 1
     return step
-
-
-def shown(microseconds: float) -> str:
-    """`850 us`, `1.25 ms`, `2.50 s`: three figures and a unit."""
-    for size, unit in ((1e6, "s"), (1e3, "ms")):
-        if microseconds >= size:
-            return f"{microseconds / size:.3g} {unit}"
-    return f"{microseconds:.3g} us"

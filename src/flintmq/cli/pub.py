@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 import click
 import msgspec
 
+from ..amounts import many, rate
 from ..client.client import Client
 from ..errors import FlintError, InvalidRequest, TopicFull
 from ..model import Receipt
@@ -24,7 +25,6 @@ from .envelope import Outgoing, outgoing
 from .look import ProgressBar, said
 from .names import TOPIC
 from .shared import output_option, print_json
-from .showing import many
 
 BATCH = 1000
 IN_FLIGHT = 8
@@ -73,8 +73,7 @@ class Tally:
             what = ", an empty message" if self.is_empty else ""
             click.echo(f"{self.topic}: offset {last.offset}{where}{what}", err=True)
         else:
-            rate = f", {self.count / seconds:,.0f}/s" if seconds > 0.1 else ""
-            text = f"{self.topic}: {many(self.count, 'message')} in {seconds:.2f} s{rate}"
+            text = f"{self.topic}: {many(self.count, 'message')} {rate(self.count, seconds)}"
             if last is not None and last.offset is None:
                 text += "; not stored (QoS 0)"
             click.echo(text, err=True)

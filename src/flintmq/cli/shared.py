@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ..amounts import size
 from .look import say
 
 if TYPE_CHECKING:  # storage is loaded by the few commands that look at a directory
@@ -56,8 +57,8 @@ def hint(text: str) -> None:
 
 
 def tell_copied(progress: Progress) -> None:
-    megabytes = f"{progress.bytes_done >> 20:,} of {progress.bytes >> 20:,} MiB"
-    say(f"{progress.files_done} of {progress.files} files, {megabytes}: {progress.file}")
+    done = f"{size(progress.bytes_done)} of {size(progress.bytes)}"
+    say(f"{progress.files_done} of {progress.files} files, {done}: {progress.file}")
 
 
 Tell = Callable[[str], object]

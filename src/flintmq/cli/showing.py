@@ -29,29 +29,6 @@ def _with_strings(value: Any) -> Any:
     return [_with_strings(one) for one in value] if isinstance(value, list) else value
 
 
-def age(seconds: float | None) -> str:
-    """`3 s`, `5 min`, `2 h`, `4 d`: rounded to one unit."""
-    if seconds is None:
-        return "-"
-    for least, size, name in ((172_800, 86_400, "d"), (7200, 3600, "h"), (120, 60, "min")):
-        if seconds >= least:
-            return f"{seconds / size:.0f} {name}"
-    return f"{seconds:.0f} s"
-
-
-def many(count: int, what: str) -> str:
-    """`1 message`, `2 messages`."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
-def size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            break
-        count /= 1024
-    return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-
-
 def has_colour() -> bool:
     """Whether to use colours: on a terminal, unless NO_COLOR is set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from ..amounts import age, many, rate
 from ..client.client import Client
 from ..errors import Disconnected, FlintError, InvalidRequest
 from ..group_model import LEASE_SECONDS
@@ -22,7 +23,7 @@ from .envelope import line
 from .formatting import formatter
 from .names import GROUP, TOPIC
 from .outlet import Outlet, to_its_end
-from .showing import age, has_colour, many
+from .showing import has_colour
 from .sub_sources import BATCH_MAX, FIRST_BATCH, Source, Wanted, opened
 from .values import as_bytes, for_people, published
 
@@ -37,11 +38,8 @@ class Tally:
 
     def tell(self, topic: str) -> None:
         seconds = monotonic() - self.began
-        rate = f", {self.count / seconds:,.0f}/s" if seconds > 0.1 else ""
-        click.echo(
-            f"{topic}: {many(self.count, 'message')}, {self.size:,} bytes in {seconds:.2f} s{rate}",
-            err=True,
-        )
+        said = f"{topic}: {many(self.count, 'message')}, {self.size:,} bytes"
+        click.echo(f"{said} {rate(self.count, seconds)}", err=True)
 
 
 @click.command("sub")

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..amounts import age, many, short, size
 from ..group_model import GroupStats
 from ..model import TopicStats
 from .look import FAINT, HEADING, new_table
-from .showing import age, many, size
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -99,15 +99,6 @@ def group_lines(now: Snapshot, before: Snapshot | None) -> list[GroupLine]:
             )
         )
     return sorted(lines, key=lambda line: (-line.lag, line.topic, line.name))
-
-
-def short(count: float) -> str:
-    """`999`, `12.3k`, `4.56M`: at most six characters."""
-    for least, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if count >= least:
-            scaled = count / (1e3 if unit == "k" else least)
-            return f"{scaled:.3g}{unit}" if scaled < 999.5 else f"{scaled:.0f}{unit}"
-    return f"{count:,.0f}"
 
 
 def screen(

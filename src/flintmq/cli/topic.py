@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import click
 
+from ..amounts import many, size
 from ..client.client import Client
 from ..errors import TopicNotFound
 from ..model import Overflow, Storage, TopicInfo, TopicOptions, TopicStats
@@ -18,7 +19,7 @@ from .envelope import envelope
 from .look import print_facts, print_table
 from .names import GROUP, TOPIC
 from .shared import hint, output_option, print_json
-from .showing import confirm, has_colour, many, plain, size, yes_option
+from .showing import confirm, has_colour, plain, yes_option
 from .sub import pretty
 
 AT_ONCE = 64

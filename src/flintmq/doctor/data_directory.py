@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..amounts import precise, size
 from ..daemon import DAMAGE, RECOVERY
 from ..errors import FlintError
 from ..storage.backup import JOURNAL, LOCK, SEGMENTS
@@ -81,8 +82,8 @@ def _contents(path: Path) -> Iterator[Finding]:
         "segment_bytes": sum(segments),
     }
     files = (
-        f"{len(journal)} journal files ({sum(journal) >> 20:,} MiB), "
-        f"{len(segments)} segments ({sum(segments) >> 20:,} MiB)"
+        f"{len(journal)} journal files ({size(sum(journal))}), "
+        f"{len(segments)} segments ({size(sum(segments))})"
     )
     try:
         manifest = read_manifest(LocalFileSystem(path))
@@ -219,7 +220,7 @@ def _free(path: Path) -> Finding:
 
 def judge_free(free: int, total: int, inodes: int | None) -> Finding:
     part = free / total if total else 0.0
-    what = f"{free / (1 << 30):,.1f} GiB free of {total / (1 << 30):,.1f} GiB ({part:.0%})"
+    what = f"{size(free)} free of {size(total)} ({part:.0%})"
     facts = {"free_bytes": free, "total_bytes": total, "free_inodes": inodes}
     remedy = "free some space, move the data directory to a larger disk, or set retention on topics"
     if free < DISK_BYTES_NONE:
@@ -323,8 +324,8 @@ def probe(path: Path, count: int = PROBES) -> list[float]:
 def judge_syncs(taken: list[float]) -> Finding:
     median, worst = statistics.median(taken), max(taken)
     what = (
-        f"a synced write of {PROBE_BYTES >> 10} KiB takes {median * 1000:.2f} ms (median "
-        f"of {len(taken)}; maximum {worst * 1000:.2f}), measured in the data directory"
+        f"a synced write of {size(PROBE_BYTES)} takes {precise(median)} (median "
+        f"of {len(taken)}; maximum {precise(worst)}), measured in the data directory"
     )
     facts = {"median_seconds": median, "worst_seconds": worst, "count": len(taken)}
     if median > SLOW_SECONDS:

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from .. import __version__
+from ..amounts import size
 from ..installing import remedy
 from .findings import Finding, ok, warn
 
@@ -92,9 +93,9 @@ def memory() -> tuple[int, int, int | None] | None:
 
 
 def judge_memory(total: int, free: int, limit: int | None) -> Finding:
-    what = f"{free >> 20:,} MiB free of {total >> 20:,} MiB"
+    what = f"{size(free)} free of {size(total)}"
     if limit is not None:
-        what += f"; this container is limited to {limit >> 20:,} MiB"
+        what += f"; this container is limited to {size(limit)}"
     facts = {"total_bytes": total, "free_bytes": free, "limit_bytes": limit}
     if min(free, limit or free) < MEMORY_BYTES_FEW:
         return warn(

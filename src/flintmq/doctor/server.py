@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from ..amounts import precise
 from ..client.client import Client
 from ..errors import FlintError, NotAuthenticated, PermissionDenied, TlsFailed
 from ..remote.address import parse_addresses
@@ -50,7 +51,7 @@ async def look_at_server(url: str, connect: Callable[[], Client]) -> Finding:
     finally:
         await client.close()
     seen = "no permission to list topics" if topics is None else f"{topics:,} topics"
-    what = f"{shown} answers, connected in {connected * 1000:.0f} ms; {seen}"
+    what = f"{shown} answers, connected in {precise(connected)}; {seen}"
     return ok("server", what, seconds=connected, topics=topics)
 
 

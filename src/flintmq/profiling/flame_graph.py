@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from xml.sax.saxutils import escape
 
+from ..amounts import precise
 from .stacks import Stacks
 
 WIDTH = 1200
@@ -115,11 +116,7 @@ def shortened(name: str, room: int) -> str:
 
 
 def _amount(weight: int, unit: str) -> str:
-    if unit == "µs" and weight >= 1_000_000:
-        return f"{weight / 1_000_000:,.2f} s"
-    if unit == "µs" and weight >= 1_000:
-        return f"{weight / 1_000:,.1f} ms"
-    return f"{weight:,} {unit}"
+    return precise(weight / 1e6) if unit == "µs" else f"{weight:,} {unit}"
 
 
 def _colour(name: str) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from ..amounts import precise
 from ..errors import InvalidRequest
 from .flame_graph import flame_graph
 from .stacks import DEPTH_MAX, Stack, Stacks
@@ -89,7 +90,7 @@ class Profiler:
         what = "CPU time" if _IS_LINUX else "time, waiting included"
         often = "a second" if self._thread is not None else "for each second of CPU time"
         return [
-            f"{what} of {self.stacks.total / 1e6:,.2f} s in {seconds:,.1f} s; {self.samples:,} "
+            f"{what} of {precise(self.stacks.total / 1e6)} in {precise(seconds)}; {self.samples:,} "
             f"samples, {1 / self._seconds:.0f} {often}; sampling took {self.overhead:.1%} of a "
             "core",
             f"pid {os.getpid()}, Python {sys.version.split()[0]}; time in C code counts for the "

@@ -1,6 +1,6 @@
 """What is told of a run: a line for each flow, drawn anew on a terminal, else one after the other.
 
-    totals  batch 12  1,024 rows in 0.25 s (4,096/s)  lag 0  6 out  state 120 rows, 45 KiB
+    totals  batch 12  1,024 rows in 0.25 s (4,096/s)  lag 0  6 out  state 120 rows, 45.0 KiB
 
 The lines themselves are pure. Rows of console sinks go to stdout, all else to stderr; as JSON,
 everything is a line on stdout.
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Protocol, TextIO
 
+from ...amounts import size
 from .running import Outcome
 from .watching import FlowProgress
 
@@ -37,19 +38,9 @@ def progress_line(progress: FlowProgress, name_width: int = 0) -> str:
         parts.append(f"lag {progress.lag:,}")
     parts.append(f"{progress.rows_out:,} out")
     if progress.state_rows is not None:
-        size = "" if progress.state_bytes is None else f", {bytes_text(progress.state_bytes)}"
-        parts.append(f"state {progress.state_rows:,} rows{size}")
+        held = "" if progress.state_bytes is None else f", {size(progress.state_bytes)}"
+        parts.append(f"state {progress.state_rows:,} rows{held}")
     return "  ".join(parts)
-
-
-def bytes_text(count: int) -> str:
-    """`812 B`, `45 KiB`, `1.2 GiB`."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
 
 
 def summary_lines(outcome: Outcome) -> list[str]:
