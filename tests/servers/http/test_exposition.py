@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.metrics import Histogram
-from flintmq.servers.http.exposition import LABEL_CHARS_MAX, Family, Page, label
+from flintmq.servers.http.exposition import LABEL_CHARS_MAX, Family, Page, families, label
 
 from .promtool import read_labels, read_page
 
@@ -119,3 +120,31 @@ def test_a_family_with_a_bad_name_is_not_made(name: str, kind: str) -> None:
 def test_the_reader_of_these_tests_takes_nothing_on_trust(page: str) -> None:
     with pytest.raises(AssertionError):
         read_page(page)
+
+
+TABLE = families(
+    ("topic",),
+    ("count", "seen_total", "What was seen."),
+    ("is_full", "full", "1 where it is full."),
+    ("age", "age_seconds", "How old it is."),
+    ("took", "took_seconds", "How long it took.", "histogram"),
+)
+
+
+def test_a_table_is_read_from_attributes_or_names_and_says_its_kinds() -> None:
+    took = Histogram((1.0,))
+    took.observe(0.5)
+    facts = {"count": 3, "is_full": True, "age": None, "took": took}
+    pages = [Page(list(TABLE.values())) for _ in range(2)]
+
+    pages[0].add_table(TABLE, facts, label("topic", "t"))
+    pages[1].add_table(TABLE, SimpleNamespace(**facts), label("topic", "t"))
+
+    texts = [page_text(page) for page in pages]
+    assert texts[0] == texts[1]
+    assert 'seen_total{topic="t"} 3\n' in texts[0]
+    assert 'full{topic="t"} 1\n' in texts[0]
+    assert 'took_seconds_count{topic="t"} 1\n' in texts[0]
+    assert "age_seconds" not in texts[0]
+    kinds = [family.kind for family in TABLE.values()]
+    assert kinds == ["counter", "gauge", "gauge", "histogram"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..http.collectors import ConnectionCollector
+from ..http.collectors import add_connections
 from ..http.exposition import Family, Page, label
 
 if TYPE_CHECKING:
@@ -47,13 +47,7 @@ class HermesCollector:
             (self.in_flight, figures.in_flight),
         ):
             page.add(family, value, node)
-        protocol = 'protocol="hermes"'
-        received, sent = server.traffic()
-        page.add(ConnectionCollector.connections, len(server.connections), protocol)
-        page.add(ConnectionCollector.accepted, server.accepted, protocol)
-        page.add(ConnectionCollector.refused, server.refused, protocol)
-        page.add(ConnectionCollector.received, received, protocol)
-        page.add(ConnectionCollector.sent, sent, protocol)
+        add_connections(page, "hermes", server)
         yield
 
 

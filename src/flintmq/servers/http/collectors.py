@@ -1,6 +1,7 @@
 """Where the figures of `/metrics` come from. Each collector owns some families.
 
-A collector goes through what it counts and yields between any two topics, so that the page is made
+Families whose samples are read from one place are a table: the attribute, the name, what it is. A
+collector goes through what it counts and yields between any two topics, so that the page is made
 in small steps beside the messages. Front ends that have names of their own add collectors.
 """
 
@@ -10,11 +11,12 @@ import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...engine.figures import GroupFigures, Measured, TopicFigures
 from ..key_gate import REASONS, KeyGate
-from .exposition import Family, Page, label
+from ..listener import Listener
+from .exposition import Family, Page, families, label
 from .pages import Pages
 from .state import HttpState
 from .turnstile import Turnstile
@@ -33,38 +35,31 @@ class Collector(Protocol):
         ...
 
 
+# --- the process
+
+_BUILD = Family(
+    "flintmq_build_info", "gauge", "Always 1; the labels describe the build.", ("version", "python")
+)
+# fmt: off
+_PROCESS = families(
+    (),
+    ("start", "flintmq_start_time_seconds", "Start time of the broker, in seconds since 1970."),
+    ("uptime", "flintmq_uptime_seconds", "Time since the broker started."),
+    ("ready", "flintmq_ready", "1 if /ready succeeds, else 0."),
+    ("failed", "flintmq_disk_failed",
+     "1 after the disk has failed: the broker stops; check the disk."),
+    ("memory", "flintmq_process_resident_memory_bytes", "Resident memory of the process."),
+    ("files", "flintmq_process_open_fds", "Open file descriptors."),
+    ("files_max", "flintmq_process_max_fds", "Maximum number of open file descriptors."),
+    ("cpu", "flintmq_process_cpu_seconds_total", "CPU time of the process, all threads."),
+)
+# fmt: on
+
+
 class ProcessCollector:
     """The process: what it is, since when, and what it takes of the machine."""
 
-    info = Family(
-        "flintmq_build_info",
-        "gauge",
-        "Always 1; the labels describe the build.",
-        ("version", "python"),
-    )
-    start = Family(
-        "flintmq_start_time_seconds", "gauge", "Start time of the broker, in seconds since 1970."
-    )
-    uptime = Family("flintmq_uptime_seconds", "gauge", "Time since the broker started.")
-    ready = Family("flintmq_ready", "gauge", "1 if /ready succeeds, else 0.")
-    failed = Family(
-        "flintmq_disk_failed",
-        "gauge",
-        "1 after the disk has failed: the broker stops; check the disk.",
-    )
-    memory = Family(
-        "flintmq_process_resident_memory_bytes", "gauge", "Resident memory of the process."
-    )
-    files = Family("flintmq_process_open_fds", "gauge", "Open file descriptors.")
-    files_max = Family(
-        "flintmq_process_max_fds", "gauge", "Maximum number of open file descriptors."
-    )
-    cpu = Family(
-        "flintmq_process_cpu_seconds_total",
-        "counter",
-        "CPU time of the process, all threads.",
-    )
-    families = (info, start, uptime, ready, failed, memory, files, files_max, cpu)
+    families = (_BUILD, *_PROCESS.values())
 
     def __init__(self, state: HttpState) -> None:
         self._state = state
@@ -72,18 +67,19 @@ class ProcessCollector:
     def collect(self, page: Page) -> Iterator[None]:
         state = self._state
         versions = f"{label('version', state.version)},{label('python', platform.python_version())}"
-        page.add(self.info, 1, versions)
-        page.add(self.start, round(state.started_at, 3))
-        page.add(self.uptime, state.uptime())
-        page.add(self.ready, int(state.why_not_ready() is None))
-        page.add(self.failed, int(state.failure() is not None))
-        page.add(self.cpu, time.process_time())
+        page.add(_BUILD, 1, versions)
         memory, files, files_max = process_figures()
-        for family, value in ((self.memory, memory), (self.files, files)):
-            if value is not None:
-                page.add(family, value)
-        if files_max is not None:
-            page.add(self.files_max, files_max)
+        figures = {
+            "start": round(state.started_at, 3),
+            "uptime": state.uptime(),
+            "ready": state.is_ready(),
+            "failed": state.failure() is not None,
+            "memory": memory,
+            "files": files,
+            "files_max": files_max,
+            "cpu": time.process_time(),
+        }
+        page.add_table(_PROCESS, figures)
         yield
 
 
@@ -104,45 +100,60 @@ def process_figures() -> tuple[int | None, int | None, float | None]:
     return memory, files, files_max
 
 
+# --- connections
+
+# fmt: off
+_BY_PROTOCOL = families(
+    ("protocol",),
+    ("connections", "flintmq_connections", "Open connections."),
+    ("accepted", "flintmq_connections_accepted_total", "Accepted connections."),
+    ("refused", "flintmq_connections_refused_total",
+     "Connections rejected, or closed to make room."),
+    ("received", "flintmq_received_bytes_total", "Bytes received from clients."),
+    ("sent", "flintmq_sent_bytes_total", "Bytes sent to clients."),
+)
+_CLIENTS = families(
+    (),
+    ("sessions", "flintmq_sessions",
+     "Sessions: connected, or waiting for their client to reconnect."),
+    ("logins", "flintmq_logins_total", "Successful logins with a key."),
+)
+_TLS = families(
+    (),
+    ("certificate", "flintmq_tls_certificate_expiry_timestamp_seconds",
+     "Expiry time of the current TLS certificate, in seconds since 1970."),
+    ("handshakes", "flintmq_tls_handshakes_failed_total", "Failed TLS handshakes."),
+)
+# fmt: on
+_FAILED_LOGINS = Family(
+    "flintmq_failed_logins_total",
+    "counter",
+    "Failed logins, by reason: missing, malformed, unknown, wrong, expired.",
+    ("reason",),
+)
+
+
+def add_connections(page: Page, protocol: str, server: Listener[Any]) -> None:
+    received, sent = server.traffic()
+    figures = {
+        "connections": len(server.connections),
+        "accepted": server.accepted,
+        "refused": server.refused,
+        "received": received,
+        "sent": sent,
+    }
+    page.add_table(_BY_PROTOCOL, figures, label("protocol", protocol))
+
+
 class ConnectionCollector:
     """Who is connected, by protocol, and who was let in."""
 
-    connections = Family("flintmq_connections", "gauge", "Open connections.", ("protocol",))
-    accepted = Family(
-        "flintmq_connections_accepted_total", "counter", "Accepted connections.", ("protocol",)
-    )
-    refused = Family(
-        "flintmq_connections_refused_total",
-        "counter",
-        "Connections rejected, or closed to make room.",
-        ("protocol",),
-    )
-    received = Family(
-        "flintmq_received_bytes_total", "counter", "Bytes received from clients.", ("protocol",)
-    )
-    sent = Family("flintmq_sent_bytes_total", "counter", "Bytes sent to clients.", ("protocol",))
-    sessions = Family(
-        "flintmq_sessions",
-        "gauge",
-        "Sessions: connected, or waiting for their client to reconnect.",
-    )
-    logins = Family("flintmq_logins_total", "counter", "Successful logins with a key.")
-    failed_logins = Family(
-        "flintmq_failed_logins_total",
-        "counter",
-        "Failed logins, by reason: missing, malformed, unknown, wrong, expired.",
-        ("reason",),
-    )
-    certificate = Family(
-        "flintmq_tls_certificate_expiry_timestamp_seconds",
-        "gauge",
-        "Expiry time of the current TLS certificate, in seconds since 1970.",
-    )
-    handshakes = Family("flintmq_tls_handshakes_failed_total", "counter", "Failed TLS handshakes.")
     families = (
-        connections, accepted, refused, received, sent, sessions, logins, failed_logins,
-        certificate, handshakes,
-    )  # fmt: skip
+        *_BY_PROTOCOL.values(),
+        *_CLIENTS.values(),
+        _FAILED_LOGINS,
+        *_TLS.values(),
+    )
 
     def __init__(self, state: HttpState) -> None:
         self._state = state
@@ -150,46 +161,43 @@ class ConnectionCollector:
     def collect(self, page: Page) -> Iterator[None]:
         native, gate = self._state.native, self._state.gate
         if native is not None:
-            protocol = 'protocol="native"'
-            received, sent = native.traffic()
-            page.add(self.connections, len(native.connections), protocol)
-            page.add(self.accepted, native.accepted, protocol)
-            page.add(self.refused, native.refused, protocol)
-            page.add(self.received, received, protocol)
-            page.add(self.sent, sent, protocol)
-            page.add(self.sessions, len(native.sessions))
+            add_connections(page, "native", native)
+            page.add(_CLIENTS["sessions"], len(native.sessions))
             if native.tls is not None:
-                page.add(self.certificate, native.tls.certificate_expires_at)
-                page.add(self.handshakes, native.handshakes_failed)
+                page.add(_TLS["certificate"], native.tls.certificate_expires_at)
+                page.add(_TLS["handshakes"], native.handshakes_failed)
         if isinstance(gate, KeyGate):
-            page.add(self.logins, gate.counters.ok)
+            page.add(_CLIENTS["logins"], gate.counters.ok)
             for reason in REASONS:  # all from the start: else a first one would be no increase
                 count = gate.counters.failed[reason]
-                page.add(self.failed_logins, count, label("reason", reason))
+                page.add(_FAILED_LOGINS, count, label("reason", reason))
         yield
+
+
+# --- the event loop
+
+# fmt: off
+_LOOP = families(
+    (),
+    ("seconds", "flintmq_loop_turn_seconds", "Duration of event loop turns.", "histogram"),
+    ("cpu_seconds", "flintmq_loop_turn_cpu_seconds",
+     "Duration of event loop turns, without waiting for the disk or other processes.", "histogram"),
+    ("longest", "flintmq_loop_longest_turn_seconds",
+     "Longest event loop turn since the start."),
+)
+# fmt: on
+_OVERRUNS = Family(
+    "flintmq_loop_overruns_total",
+    "counter",
+    "Event loop turns longer than 20 ms, by the function that caused them.",
+    ("what",),
+)
 
 
 class LoopCollector:
     """The turns of the event loop: while one goes on, everybody waits."""
 
-    turns = Family("flintmq_loop_turn_seconds", "histogram", "Duration of event loop turns.")
-    cpu = Family(
-        "flintmq_loop_turn_cpu_seconds",
-        "histogram",
-        "Duration of event loop turns, without waiting for the disk or other processes.",
-    )
-    longest = Family(
-        "flintmq_loop_longest_turn_seconds",
-        "gauge",
-        "Longest event loop turn since the start.",
-    )
-    overruns = Family(
-        "flintmq_loop_overruns_total",
-        "counter",
-        "Event loop turns longer than 20 ms, by the function that caused them.",
-        ("what",),
-    )
-    families = (turns, cpu, longest, overruns)
+    families = (*_LOOP.values(), _OVERRUNS)
 
     def __init__(self, state: HttpState) -> None:
         self._state = state
@@ -197,43 +205,41 @@ class LoopCollector:
     def collect(self, page: Page) -> Iterator[None]:
         turns = self._state.turns
         if turns is not None and turns.is_measuring:
-            page.add_histogram(self.turns, turns.seconds)
-            page.add_histogram(self.cpu, turns.cpu_seconds)
-            page.add(self.longest, turns.longest.seconds)
+            page.add_histogram(_LOOP["seconds"], turns.seconds)
+            page.add_histogram(_LOOP["cpu_seconds"], turns.cpu_seconds)
+            page.add(_LOOP["longest"], turns.longest.seconds)
             for what, count in sorted(turns.overruns.items()):
-                page.add(self.overruns, count, label("what", what))
+                page.add(_OVERRUNS, count, label("what", what))
         yield
+
+
+# --- HTTP
+
+_REQUESTS = Family(
+    "flintmq_http_requests_total",
+    "counter",
+    "HTTP requests answered; code 0 means the client disconnected first.",
+    ("page", "code"),
+)
+# fmt: off
+_HTTP = families(
+    (),
+    ("cpu", "flintmq_http_cpu_seconds_total", "Event loop time spent on HTTP."),
+    ("share", "flintmq_http_cpu_share_max", "Maximum share of event loop time for HTTP."),
+    ("held", "flintmq_http_held_total",
+     "How often HTTP had to wait for its share of event loop time."),
+    ("held_seconds", "flintmq_http_held_seconds_total",
+     "How long HTTP work has waited for its share of event loop time."),
+    ("too_slow", "flintmq_http_too_slow_total",
+     "HTTP connections closed because no request arrived."),
+)
+# fmt: on
 
 
 class HttpCollector:
     """What HTTP itself costs, and whom it has kept waiting."""
 
-    requests = Family(
-        "flintmq_http_requests_total",
-        "counter",
-        "HTTP requests answered; code 0 means the client disconnected first.",
-        ("page", "code"),
-    )
-    cpu = Family("flintmq_http_cpu_seconds_total", "counter", "Event loop time spent on HTTP.")
-    share = Family(
-        "flintmq_http_cpu_share_max", "gauge", "Maximum share of event loop time for HTTP."
-    )
-    held = Family(
-        "flintmq_http_held_total",
-        "counter",
-        "How often HTTP had to wait for its share of event loop time.",
-    )
-    held_seconds = Family(
-        "flintmq_http_held_seconds_total",
-        "counter",
-        "How long HTTP work has waited for its share of event loop time.",
-    )
-    too_slow = Family(
-        "flintmq_http_too_slow_total",
-        "counter",
-        "HTTP connections closed because no request arrived.",
-    )
-    families = (requests, cpu, share, held, held_seconds, too_slow)
+    families = (_REQUESTS, *_HTTP.values())
 
     def __init__(self, server: HttpFigures) -> None:
         self._server = server
@@ -241,17 +247,21 @@ class HttpCollector:
     def collect(self, page: Page) -> Iterator[None]:
         server = self._server
         for (name, code), count in sorted(server.pages.answers.items()):
-            page.add(self.requests, count, f'page="{name}",code="{code}"')
+            page.add(_REQUESTS, count, f'page="{name}",code="{code}"')
+        figures: dict[str, float] = {"too_slow": server.too_slow}
         turnstile = server.pages.turnstile
         if turnstile is not None:
-            page.add(self.cpu, turnstile.budget.spent_seconds)
-            page.add(self.share, turnstile.budget.share)
-            page.add(self.held, turnstile.held)
-            page.add(self.held_seconds, turnstile.held_seconds)
-        page.add(self.too_slow, server.too_slow)
-        page.add(ConnectionCollector.connections, server.connections, 'protocol="http"')
-        page.add(ConnectionCollector.accepted, server.accepted, 'protocol="http"')
-        page.add(ConnectionCollector.refused, server.evicted, 'protocol="http"')
+            figures["cpu"] = turnstile.budget.spent_seconds
+            figures["share"] = turnstile.budget.share
+            figures["held"] = turnstile.held
+            figures["held_seconds"] = turnstile.held_seconds
+        page.add_table(_HTTP, figures)
+        figures = {
+            "connections": server.connections,
+            "accepted": server.accepted,
+            "refused": server.evicted,
+        }
+        page.add_table(_BY_PROTOCOL, figures, label("protocol", "http"))
         yield
 
 
@@ -268,52 +278,38 @@ class HttpFigures(Protocol):
     def connections(self) -> int: ...
 
 
+# --- the disk
+
+# fmt: off
+_JOURNAL = families(
+    (),
+    ("sync_seconds", "flintmq_journal_sync_seconds",
+     "Duration of disk syncs.", "histogram"),
+    ("written_bytes", "flintmq_journal_written_bytes_total", "Bytes written to the journal."),
+    ("frames", "flintmq_journal_writes_total",
+     "Writes to the journal; each contains many publishes."),
+    ("waiting_bytes", "flintmq_journal_waiting_bytes",
+     "Bytes waiting to be synced to disk."),
+    ("unflushed_bytes", "flintmq_journal_unflushed_bytes",
+     "Bytes that the next checkpoint has to write."),
+    ("checkpoint_seconds", "flintmq_checkpoint_seconds", "Duration of checkpoints.", "histogram"),
+    ("checkpoint_failures", "flintmq_checkpoint_failures_total",
+     "Checkpoints that failed because the disk was full."),
+    ("is_full", "flintmq_disk_full", "1 while the disk is full and publishes are rejected."),
+    ("damaged_messages", "flintmq_damaged_messages",
+     "Messages known to be damaged on disk. Reading them fails with an error."),
+    ("scrub_bytes", "flintmq_scrub_read_bytes_total",
+     "Bytes of sealed segments checked for damage."),
+    ("scrub_passes", "flintmq_scrub_passes_total",
+     "How often all sealed segments were checked for damage."),
+)
+# fmt: on
+
+
 class JournalCollector:
     """The disk: how long a sync takes, how much waits."""
 
-    syncs = Family("flintmq_journal_sync_seconds", "histogram", "Duration of disk syncs.")
-    written = Family(
-        "flintmq_journal_written_bytes_total", "counter", "Bytes written to the journal."
-    )
-    frames = Family(
-        "flintmq_journal_writes_total",
-        "counter",
-        "Writes to the journal; each contains many publishes.",
-    )
-    waiting = Family(
-        "flintmq_journal_waiting_bytes", "gauge", "Bytes waiting to be synced to disk."
-    )
-    unflushed = Family(
-        "flintmq_journal_unflushed_bytes", "gauge", "Bytes that the next checkpoint has to write."
-    )
-    checkpoints = Family("flintmq_checkpoint_seconds", "histogram", "Duration of checkpoints.")
-    failures = Family(
-        "flintmq_checkpoint_failures_total",
-        "counter",
-        "Checkpoints that failed because the disk was full.",
-    )
-    full = Family(
-        "flintmq_disk_full", "gauge", "1 while the disk is full and publishes are rejected."
-    )
-    damaged = Family(
-        "flintmq_damaged_messages",
-        "gauge",
-        "Messages known to be damaged on disk. Reading them fails with an error.",
-    )
-    scrubbed = Family(
-        "flintmq_scrub_read_bytes_total",
-        "counter",
-        "Bytes of sealed segments checked for damage.",
-    )
-    passes = Family(
-        "flintmq_scrub_passes_total",
-        "counter",
-        "How often all sealed segments were checked for damage.",
-    )
-    families = (
-        *(syncs, written, frames, waiting, unflushed, checkpoints, failures, full),
-        *(damaged, scrubbed, passes),
-    )
+    families = tuple(_JOURNAL.values())
 
     def __init__(self, state: HttpState) -> None:
         self._state = state
@@ -322,152 +318,107 @@ class JournalCollector:
         broker = self._state.broker
         figures = broker.journal_figures() if isinstance(broker, Measured) else None
         if figures is not None:
-            page.add_histogram(self.syncs, figures.sync_seconds)
-            page.add(self.written, figures.written_bytes)
-            page.add(self.frames, figures.frames)
-            page.add(self.waiting, figures.waiting_bytes)
-            page.add(self.unflushed, figures.unflushed_bytes)
-            page.add_histogram(self.checkpoints, figures.checkpoint_seconds)
-            page.add(self.failures, figures.checkpoint_failures)
-            page.add(self.full, int(figures.is_full))
-            page.add(self.damaged, figures.damaged_messages)
-            page.add(self.scrubbed, figures.scrub_bytes)
-            page.add(self.passes, figures.scrub_passes)
+            page.add_table(_JOURNAL, figures)
         yield
 
 
-_T = ("topic",)
-_G = ("topic", "group")
+# --- topics and groups
+
+# fmt: off
+_ALL_TOPICS = families(
+    (),
+    ("topics", "flintmq_topics", "Topics; one with partitions counts once."),
+    ("feeds", "flintmq_feeds", "Open live subscriptions."),
+)
+_TOPIC = families(
+    ("topic",),
+    ("published", "flintmq_topic_published_messages_total", "Messages published."),
+    ("published_bytes", "flintmq_topic_published_bytes_total", "Bytes of messages published."),
+    ("delivered", "flintmq_topic_delivered_messages_total",
+     "Messages delivered to readers, groups and live subscriptions, counted once for each."),
+    ("messages", "flintmq_topic_messages", "Messages stored in the topic."),
+    ("bytes", "flintmq_topic_size_bytes", "Bytes of messages stored in the topic."),
+    ("first_offset", "flintmq_topic_first_offset",
+     "Oldest stored offset; summed over partitions."),
+    ("next_offset", "flintmq_topic_next_offset",
+     "Offset of the next message; summed over partitions."),
+    ("readers", "flintmq_topic_readers", "Open readers."),
+    ("publishers_waiting", "flintmq_topic_publishers_waiting",
+     "Publishes waiting for space right now."),
+)
+_RARE = families(
+    ("topic",),
+    ("damaged", "flintmq_topic_damaged_messages",
+     "Messages known to be damaged on disk; only for topics that have some."),
+    ("publish_seconds", "flintmq_topic_publish_seconds",
+     "Time from receiving a batch to its acknowledgement, for durable topics.", "histogram"),
+)
+_GROUP = families(
+    ("topic", "group"),
+    ("lag", "flintmq_group_lag_messages", "Lag: messages not settled yet."),
+    ("ready", "flintmq_group_pending_messages", "Messages ready to be delivered."),
+    ("in_flight", "flintmq_group_in_flight_messages", "Messages leased to consumers."),
+    ("delayed", "flintmq_group_delayed_messages", "Messages waiting for their delivery time."),
+    ("oldest_age", "flintmq_group_oldest_age_seconds",
+     "Age of the oldest unsettled message; 0 if there is none."),
+    ("members", "flintmq_group_members", "Members of the group, or readers with that name."),
+    ("waiting", "flintmq_group_waiting_members", "Members waiting for messages."),
+    ("paused", "flintmq_group_paused", "1 if the group is paused."),
+    ("delivered", "flintmq_group_delivered_messages_total", "Messages delivered to members."),
+    ("redelivered", "flintmq_group_redelivered_messages_total",
+     "Messages delivered again."),
+    ("acked", "flintmq_group_acked_messages_total", "Messages acknowledged by members."),
+    ("nacked", "flintmq_group_nacked_messages_total", "Messages returned by members (nack)."),
+    ("leases_expired", "flintmq_group_expired_leases_total", "Expired leases."),
+    ("dead_lettered", "flintmq_group_dead_letters_total", "Messages that became dead letters."),
+)
+_PAGE = families(
+    (),
+    ("series", "flintmq_metrics_series", "Samples on this page."),
+    ("topics_left_out", "flintmq_metrics_topics_left_out",
+     'Topics beyond metrics_max_series, summed up as topic="*".'),
+    ("groups_left_out", "flintmq_metrics_groups_left_out",
+     'Groups beyond metrics_max_series, summed up as topic="*", group="*".'),
+)
+# fmt: on
+_DROPPED = Family(
+    "flintmq_topic_dropped_messages_total",
+    "counter",
+    "Messages removed from the topic, by reason: count, bytes, age, expired, overflow, read, "
+    "feed, damaged.",
+    ("topic", "reason"),
+)
+_HELD = Family(
+    "flintmq_topic_publishes_held_total",
+    "counter",
+    "Publishes that had to wait, by cause: topic, feed, disk.",
+    ("topic", "by"),
+)
+_GROUP_DROPPED = Family(
+    "flintmq_group_dropped_messages_total",
+    "counter",
+    "Messages never delivered, by reason: expired, filtered, retention, cancelled, reset, damaged.",
+    ("topic", "group", "reason"),
+)
+
+_SEVERAL_TOPICS = {name: _TOPIC[name] for name in _TOPIC if not name.endswith("_offset")}
+"""A sum of offsets of several topics says nothing."""
+_CURSOR = {name: _GROUP[name] for name in ("lag", "members")}
 
 
 class TopicCollector:
     """Topics and groups, as far as there may be series; the rest as one."""
 
-    topics = Family("flintmq_topics", "gauge", "Topics; one with partitions counts once.")
-    feeds = Family("flintmq_feeds", "gauge", "Open live subscriptions.")
-
-    published = Family(
-        "flintmq_topic_published_messages_total", "counter", "Messages published.", _T
-    )
-    published_bytes = Family(
-        "flintmq_topic_published_bytes_total", "counter", "Bytes of messages published.", _T
-    )
-    delivered = Family(
-        "flintmq_topic_delivered_messages_total",
-        "counter",
-        "Messages delivered to readers, groups and live subscriptions, counted once for each.",
-        _T,
-    )
-    messages = Family("flintmq_topic_messages", "gauge", "Messages stored in the topic.", _T)
-    size = Family("flintmq_topic_size_bytes", "gauge", "Bytes of messages stored in the topic.", _T)
-    first = Family(
-        "flintmq_topic_first_offset", "gauge", "Oldest stored offset; summed over partitions.", _T
-    )
-    next = Family(
-        "flintmq_topic_next_offset",
-        "gauge",
-        "Offset of the next message; summed over partitions.",
-        _T,
-    )
-    readers = Family("flintmq_topic_readers", "gauge", "Open readers.", _T)
-    publishers = Family(
-        "flintmq_topic_publishers_waiting", "gauge", "Publishes waiting for space right now.", _T
-    )
-    dropped = Family(
-        "flintmq_topic_dropped_messages_total",
-        "counter",
-        "Messages removed from the topic, by reason: count, bytes, age, expired, overflow, "
-        "read, feed, damaged.",
-        ("topic", "reason"),
-    )
-    broken = Family(
-        "flintmq_topic_damaged_messages",
-        "gauge",
-        "Messages known to be damaged on disk; only for topics that have some.",
-        _T,
-    )
-    held = Family(
-        "flintmq_topic_publishes_held_total",
-        "counter",
-        "Publishes that had to wait, by cause: topic, feed, disk.",
-        ("topic", "by"),
-    )
-    seconds = Family(
-        "flintmq_topic_publish_seconds",
-        "histogram",
-        "Time from receiving a batch to its acknowledgement, for durable topics.",
-        _T,
-    )
-
-    lag = Family("flintmq_group_lag_messages", "gauge", "Lag: messages not settled yet.", _G)
-    pending = Family(
-        "flintmq_group_pending_messages", "gauge", "Messages ready to be delivered.", _G
-    )
-    in_flight = Family(
-        "flintmq_group_in_flight_messages", "gauge", "Messages leased to consumers.", _G
-    )
-    delayed = Family(
-        "flintmq_group_delayed_messages", "gauge", "Messages waiting for their delivery time.", _G
-    )
-    oldest = Family(
-        "flintmq_group_oldest_age_seconds",
-        "gauge",
-        "Age of the oldest unsettled message; 0 if there is none.",
-        _G,
-    )
-    members = Family(
-        "flintmq_group_members", "gauge", "Members of the group, or readers with that name.", _G
-    )
-    waiting = Family("flintmq_group_waiting_members", "gauge", "Members waiting for messages.", _G)
-    paused = Family("flintmq_group_paused", "gauge", "1 if the group is paused.", _G)
-    group_delivered = Family(
-        "flintmq_group_delivered_messages_total", "counter", "Messages delivered to members.", _G
-    )
-    redelivered = Family(
-        "flintmq_group_redelivered_messages_total",
-        "counter",
-        "Messages delivered again.",
-        _G,
-    )
-    acked = Family(
-        "flintmq_group_acked_messages_total",
-        "counter",
-        "Messages acknowledged by members.",
-        _G,
-    )
-    nacked = Family(
-        "flintmq_group_nacked_messages_total", "counter", "Messages returned by members (nack).", _G
-    )
-    expired = Family("flintmq_group_expired_leases_total", "counter", "Expired leases.", _G)
-    dead = Family(
-        "flintmq_group_dead_letters_total", "counter", "Messages that became dead letters.", _G
-    )
-    group_dropped = Family(
-        "flintmq_group_dropped_messages_total",
-        "counter",
-        "Messages never delivered, by reason: expired, filtered, retention, cancelled, reset, "
-        "damaged.",
-        ("topic", "group", "reason"),
-    )
-
-    series = Family("flintmq_metrics_series", "gauge", "Samples on this page.")
-    topics_left_out = Family(
-        "flintmq_metrics_topics_left_out",
-        "gauge",
-        'Topics beyond metrics_max_series, summed up as topic="*".',
-    )
-    groups_left_out = Family(
-        "flintmq_metrics_groups_left_out",
-        "gauge",
-        'Groups beyond metrics_max_series, summed up as topic="*", group="*".',
-    )
-
     families = (
-        topics, feeds, published, published_bytes, delivered, messages, size, first, next, readers,
-        publishers, dropped, held, broken, seconds, lag, pending, in_flight, delayed, oldest,
-        members, waiting, paused, group_delivered, redelivered, acked, nacked, expired, dead,
-        group_dropped, series, topics_left_out, groups_left_out,
-    )  # fmt: skip
+        *_ALL_TOPICS.values(),
+        *_TOPIC.values(),
+        _DROPPED,
+        _HELD,
+        *_RARE.values(),
+        *_GROUP.values(),
+        _GROUP_DROPPED,
+        *_PAGE.values(),
+    )
 
     def __init__(self, state: HttpState, series_max: int) -> None:
         self._state = state
@@ -518,49 +469,22 @@ class TopicCollector:
             self._add_topic(page, rest)
         if groups_left_out:
             self._add_group(page, rest_groups, f'topic="{OTHERS}",group="{OTHERS}"')
-        page.add(self.topics, topics)
-        page.add(self.feeds, broker.feed_count())
-        page.add(self.topics_left_out, topics_left_out)
-        page.add(self.groups_left_out, groups_left_out)
-        page.add(self.series, page.series + 1)
+        page.add_table(_ALL_TOPICS, {"topics": topics, "feeds": broker.feed_count()})
+        page.add(_PAGE["topics_left_out"], topics_left_out)
+        page.add(_PAGE["groups_left_out"], groups_left_out)
+        page.add(_PAGE["series"], page.series + 1)
 
     def _add_topic(self, page: Page, figures: TopicFigures) -> None:
-        text, add = label("topic", figures.name), page.add
-        add(self.published, figures.published, text)
-        add(self.published_bytes, figures.published_bytes, text)
-        add(self.delivered, figures.delivered, text)
-        add(self.messages, figures.messages, text)
-        add(self.size, figures.bytes, text)
-        if figures.name != OTHERS:  # a sum of offsets of several topics says nothing
-            add(self.first, figures.first_offset, text)
-            add(self.next, figures.next_offset, text)
-        add(self.readers, figures.readers, text)
-        add(self.publishers, figures.publishers_waiting, text)
-        page.add_counts(self.dropped, "reason", figures.drops, text)
-        page.add_counts(self.held, "by", figures.waits, text)
-        if figures.damaged:
-            add(self.broken, figures.damaged, text)
-        if figures.publish_seconds is not None:
-            page.add_histogram(self.seconds, figures.publish_seconds, text)
+        text = label("topic", figures.name)
+        page.add_table(_SEVERAL_TOPICS if figures.name == OTHERS else _TOPIC, figures, text)
+        page.add_counts(_DROPPED, "reason", figures.drops, text)
+        page.add_counts(_HELD, "by", figures.waits, text)
+        damaged, seconds = figures.damaged or None, figures.publish_seconds
+        page.add_table(_RARE, {"damaged": damaged, "publish_seconds": seconds}, text)
 
     def _add_group(self, page: Page, group: GroupFigures, text: str) -> None:
-        add = page.add
-        add(self.lag, group.lag, text)
-        add(self.members, group.members, text)
-        page.add_counts(self.group_dropped, "reason", group.drops, text)
-        if group.kind == "queue":
-            add(self.pending, group.ready, text)
-            add(self.in_flight, group.in_flight, text)
-            add(self.delayed, group.delayed, text)
-            add(self.oldest, group.oldest_age, text)
-            add(self.waiting, group.waiting, text)
-            add(self.paused, group.paused, text)
-            add(self.group_delivered, group.delivered, text)
-            add(self.redelivered, group.redelivered, text)
-            add(self.acked, group.acked, text)
-            add(self.nacked, group.nacked, text)
-            add(self.expired, group.leases_expired, text)
-            add(self.dead, group.dead_lettered, text)
+        page.add_table(_GROUP if group.kind == "queue" else _CURSOR, group, text)
+        page.add_counts(_GROUP_DROPPED, "reason", group.drops, text)
 
 
 def _add_partition(

@@ -61,6 +61,22 @@ class Family:
         return head
 
 
+Table = Mapping[str, Family]
+"""Families by the attribute that their samples are read from."""
+
+
+def families(
+    labels: tuple[str, ...], *rows: tuple[str, str, str] | tuple[str, str, str, Kind]
+) -> dict[str, Family]:
+    """A table: of each family the attribute, the name, the help; a kind, where its name does not
+    say it."""
+    table: dict[str, Family] = {}
+    for attribute, name, help, *kinds in rows:
+        kind: Kind = "counter" if name.endswith("_total") else "gauge"
+        table[attribute] = Family(name, kinds[0] if kinds else kind, help, labels)
+    return table
+
+
 class Page:
     """Samples by family. `labels` are text, made once for all families that share them."""
 
@@ -76,6 +92,16 @@ class Page:
         self._lines[family.name].append(
             f"{family.name}{{{labels}}} {text}\n" if labels else f"{family.name} {text}\n"
         )
+
+    def add_table(self, table: Table, figures: object, labels: str = "") -> None:
+        """A sample of each family of a table: an attribute of `figures`, or what a mapping has by
+        that name. What is None or not there is left out."""
+        for name, family in table.items():
+            value = figures.get(name) if isinstance(figures, Mapping) else getattr(figures, name)
+            if family.kind == "histogram" and value is not None:
+                self.add_histogram(family, value, labels)
+            elif value is not None:
+                self.add(family, int(value) if isinstance(value, bool) else value, labels)
 
     def add_counts(self, family: Family, label: str, counts: Mapping[str, int], rest: str) -> None:
         """One sample for each key of `counts`, which is the value of `label`."""
