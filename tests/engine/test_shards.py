@@ -19,6 +19,7 @@ from flintmq.engine.commands import Command, decode_command, encode_command
 from flintmq.engine.host import Host, durable_broker
 from flintmq.engine.journal_log import JournalLog
 from flintmq.errors import Corrupt, FlintError, InvalidRequest
+from flintmq.storage.filesystem import FileSystem
 from flintmq.testing import ManualClock, SimulatedFileSystem
 from flintmq.testing.simulated_filesystem import Keep
 
@@ -38,9 +39,8 @@ class Node:
     """One process with a shard of each group."""
 
     def __init__(
-        self, disk: SimulatedFileSystem, clock: ManualClock, groups: tuple[int, ...] = GROUPS
+        self, disk: FileSystem, clock: ManualClock, groups: tuple[int, ...] = GROUPS
     ) -> None:
-        self.disk, self.clock = disk, clock
         self.host = Host(disk, journal_file_bytes=JOURNAL_FILE_BYTES)
         self.brokers = {group: Broker(clock, host=self.host, group=group) for group in groups}
 

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -43,7 +43,8 @@ def command(
         names = topic_names(filesystem)
         if topic is not None and topic not in names.values():
             raise click.UsageError(f"topic {topic!r} does not exist; 'flintmq log ls' lists topics")
-        wanted = [topic] if topic is not None else [name for id, name in names.items() if id]
+        every = dict.fromkeys(name for (_, id), name in names.items() if id)
+        wanted = [topic] if topic is not None else list(every)
         if journal:
             found = _records(filesystem, names, topic, start)
         else:
@@ -84,19 +85,20 @@ def _message(topic: str, batch: RecordBatch, row: int) -> dict[str, Any]:
 
 
 def _records(
-    filesystem: FileSystem, names: dict[int, str], topic: str | None, start: int
+    filesystem: FileSystem, names: dict[tuple[int, int], str], topic: str | None, start: int
 ) -> Iterator[dict[str, Any]]:
     scan = scan_journal(filesystem)
     for file, frame in frames_of(filesystem, scan):
         for record in frame.records():
             if record.index < start:
                 continue
-            described, concerns = _described(record, names)
+            described, concerns = _described(record, _Names(names, record.group))
             if topic is not None and concerns != topic:
                 continue
             yield {
                 "index": str(record.index),
                 "term": str(record.term),
+                **({"raft_group": record.group} if record.group else {}),
                 "file": file,
                 "byte": str(frame.offset),
                 **described,
@@ -105,7 +107,17 @@ def _records(
         click.echo(f"! {problem}", err=True)
 
 
-def _described(record: Record, names: dict[int, str]) -> tuple[dict[str, Any], str | None]:
+class _Names(NamedTuple):
+    """What the topics of one group are called."""
+
+    known: dict[tuple[int, int], str]
+    group: int
+
+    def of(self, id: int) -> str:
+        return self.known.get((self.group, id), f"({id})")
+
+
+def _described(record: Record, names: _Names) -> tuple[dict[str, Any], str | None]:
     if record.kind == STATE:
         state = State.of(record.term, record.payload)
         return {"command": "State", "group": record.group, "what": str(state)}, None
@@ -116,15 +128,14 @@ def _described(record: Record, names: dict[int, str]) -> tuple[dict[str, Any], s
     kind = type(command).__name__
     if isinstance(command, Append):
         batch = command.batch
-        name = names.get(command.topic, f"({command.topic})")
+        name = names.of(command.topic)
         place = {"offset": str(batch.base_offset), "count": batch.row_count}
         return {"command": kind, "topic": name, **place}, name
     if isinstance(command, Stage):
         facts = {"writer": command.writer, "number": str(command.number), "part": command.part}
         return {"command": kind, **facts}, None
     if isinstance(command, Move):
-        name = names.get(command.target, f"({command.target})")
-        source = names.get(command.source, f"({command.source})")
+        name, source = names.of(command.target), names.of(command.source)
         moved = {"from": source, "group": command.group, "count": command.batch.row_count}
         return {"command": kind, "topic": name, **moved}, name
     return {"command": kind, "what": str(command)}, None

@@ -32,6 +32,9 @@ def command(directory: Path, output: str) -> int:
         for topic in found["topics"]:
             for name in ("id", "first_offset", "next_offset"):
                 topic[name] = str(topic[name])
+        for group in found["groups"]:
+            for name in ("term", "checkpoint"):
+                group[name] = str(group[name])
         print_json({**found, "checkpoint": str(listing.checkpoint)})
     else:
         print_table(
@@ -54,10 +57,24 @@ def command(directory: Path, output: str) -> int:
             ["JOURNAL", "BYTES", "FRAMES", "RECORDS"],
             [(j.file, f"{j.bytes:,}", j.frames, j.records) for j in listing.journal],
         )
-        click.echo(
-            f"\ncheckpoint {listing.checkpoint}, {listing.records_behind_checkpoint:,} "
-            "records after it"
-        )
+        click.echo()
+        if listing.groups:
+            print_table(
+                ["GROUP", "TERM", "TOPICS", "CHECKPOINT", "RECORDS AFTER IT"],
+                [
+                    (
+                        g.group,
+                        g.term,
+                        sum(topic.group == g.group for topic in listing.topics),
+                        g.checkpoint,
+                        f"{g.records_behind_checkpoint:,}",
+                    )
+                    for g in listing.groups
+                ],
+            )
+        else:
+            behind = f"{listing.records_behind_checkpoint:,} records after it"
+            click.echo(f"checkpoint {listing.checkpoint}, {behind}")
         for problem in listing.problems:
             click.echo(f"! {problem}", err=True)
     return int(any(problem.is_damage for problem in listing.problems))

@@ -19,6 +19,7 @@ from ..daemon import DAMAGE, RECOVERY
 from ..errors import FlintError
 from ..storage.backup import JOURNAL, LOCK, SEGMENTS
 from ..storage.filesystem import LocalFileSystem
+from ..storage.group_files import files_of, groups_in, path_in
 from ..storage.journal import TORN
 from ..storage.manifest import NAME as MANIFEST
 from ..storage.manifest import Manifest, read_manifest
@@ -74,7 +75,11 @@ def look_at_directory(path: Path) -> Iterator[Finding]:
 
 
 def _contents(path: Path) -> Iterator[Finding]:
-    journal, segments = _sizes(path / JOURNAL, "journal-"), _sizes(path / SEGMENTS, "")
+    filesystem = LocalFileSystem(path)
+    groups = groups_in(filesystem)
+    journal = _sizes(path / JOURNAL, "journal-")
+    directories = [path / path_in(files_of(filesystem, group), SEGMENTS) for group in groups]
+    segments = [size for directory in directories for size in _sizes(directory, "")]
     facts = {
         "journal_files": len(journal),
         "journal_bytes": sum(journal),
@@ -85,26 +90,36 @@ def _contents(path: Path) -> Iterator[Finding]:
         f"{len(journal)} journal files ({size(sum(journal))}), "
         f"{len(segments)} segments ({size(sum(segments))})"
     )
+    if groups[1:]:
+        files = f"{len(groups)} groups of a cluster; {files}"
+        facts["raft_groups"] = len(groups)
     try:
-        manifest = read_manifest(LocalFileSystem(path))
+        manifests = _manifests(filesystem)
     except FlintError as error:
         yield bad("data directory", f"{files}; {error}", "run `flintmq log verify`")
         return
-    if manifest is None:
+    if not manifests:
         yield ok("data directory", f"{files}; no checkpoint yet", **facts)
         return
-    messages = sum(topic.next_offset - topic.first_offset for topic in manifest.topics)
-    groups = sum(len(topic.groups) for topic in manifest.topics)
+    topics = [topic for manifest in manifests for topic in manifest.topics]
+    messages = sum(topic.next_offset - topic.first_offset for topic in topics)
+    consumers = sum(len(topic.groups) for topic in topics)
     yield ok(
         "data directory",
-        f"{files}; at the last checkpoint {len(manifest.topics):,} topics, {groups:,} groups, "
+        f"{files}; at the last checkpoint {len(topics):,} topics, {consumers:,} groups, "
         f"{messages:,} messages",
         **facts,
-        topics=len(manifest.topics),
-        groups=groups,
+        topics=len(topics),
+        groups=consumers,
         messages=messages,
-        checkpoint=str(manifest.checkpoint),
+        checkpoint=str(manifests[0].checkpoint),
     )
+
+
+def _manifests(filesystem: LocalFileSystem) -> list[Manifest]:
+    """Of every group that has one."""
+    found = (read_manifest(files_of(filesystem, group)) for group in groups_in(filesystem))
+    return [manifest for manifest in found if manifest is not None]
 
 
 def _sizes(directory: Path, prefix: str) -> list[int]:
@@ -122,8 +137,8 @@ def _damage(path: Path) -> Iterator[Finding]:
     with suppress(OSError, msgspec.DecodeError, FlintError):
         content = (path / DAMAGE).read_bytes()
         noted = msgspec.json.decode(content, type=dict[str, list[Damage]])
-        manifest = read_manifest(LocalFileSystem(path)) or Manifest()
-        firsts = {topic.name: topic.first_offset for topic in manifest.topics}
+        manifests = _manifests(LocalFileSystem(path))
+        firsts = {topic.name: topic.first_offset for m in manifests for topic in m.topics}
         left = [
             (topic, damage)
             for topic, damages in noted.items()

@@ -16,7 +16,8 @@ from ..errors import Corrupt, FlintError, UnsupportedFormat
 from ..groups.ranges import without
 from .backup import JOURNAL, SEGMENTS
 from .filesystem import FileSystem
-from .frames import Frame
+from .frames import HAS_LEFT, Frame, State
+from .group_files import GROUPS, files_of, groups_in, path_in
 from .journal import TORN, FileReader
 from .journal_files import (
     HEADER_BYTES,
@@ -26,7 +27,7 @@ from .journal_files import (
     read_header,
     read_newest,
 )
-from .manifest import COPY_NAME, NAME, Manifest, read_manifest
+from .manifest import COPY_NAME, NAME, Manifest, TopicState, read_manifest
 from .segments import HIDDEN_TOPIC, Segment
 
 
@@ -43,6 +44,13 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{self.file}{place}: {self.what}"
 
 
+class GroupListing(msgspec.Struct, frozen=True):
+    group: int
+    term: int
+    checkpoint: int
+    records_behind_checkpoint: int
+
+
 class TopicListing(msgspec.Struct, frozen=True):
     name: str
     id: int
@@ -51,6 +59,7 @@ class TopicListing(msgspec.Struct, frozen=True):
     next_offset: int
     bytes: int
     segments: list[str]
+    group: int = 0
 
 
 class SegmentListing(msgspec.Struct, frozen=True):
@@ -80,6 +89,8 @@ class Listing(msgspec.Struct, frozen=True):
     journal: list[JournalListing]
     records_behind_checkpoint: int
     problems: list[Problem]
+    groups: list[GroupListing] = []
+    """Where there are others than group 0, which is what the two above speak of."""
 
 
 @dataclass
@@ -91,8 +102,25 @@ class JournalScan:
     problems: list[Problem] = field(default_factory=list)
     cut_at: tuple[str, int] | None = None
     """Where the damage begins, if there is any: file and byte. Nothing behind it is read."""
-    first_index: int | None = None
-    last_index: int = 0
+    indexes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The first and the last index there is of each group."""
+    states: dict[int, State] = field(default_factory=dict)
+
+    def first(self, group: int) -> int | None:
+        return self.indexes[group][0] if group in self.indexes else None
+
+    def last(self, group: int) -> int:
+        """The last index that is known to have been written."""
+        known = self.indexes.get(group, (0, 0))[1]
+        return max(known, self.states[group].commit) if group in self.states else known
+
+    def term(self, group: int) -> int:
+        return self.states[group].term if group in self.states else 0
+
+    def groups(self) -> set[int]:
+        """Those that are on this node."""
+        left = {group for group, state in self.states.items() if state.flags & HAS_LEFT}
+        return (self.indexes.keys() | self.states.keys()) - left
 
 
 def names_in(filesystem: FileSystem, directory: str, prefix: str = "") -> list[str]:
@@ -180,11 +208,11 @@ def _scan_frames(
     end = HEADER_BYTES
     for frame in FileReader(filesystem, file).frames(HEADER_BYTES, file.first_frame, None):
         for run in frame.runs():
-            if run.state is not None or run.group:
-                continue  # the manifest speaks of group 0
-            if scan.first_index is None:
-                scan.first_index = run.index
-            scan.last_index = run.index + run.count - 1
+            if run.state is not None:
+                scan.states[run.group] = run.state
+                continue
+            first, _ = scan.indexes.get(run.group, (run.index, 0))
+            scan.indexes[run.group] = (first, run.index + run.count - 1)
         end = frame.end
         frames.append((end, frame.count))
     return frames, end
@@ -205,18 +233,21 @@ def _look_behind(
 
 def list_directory(filesystem: FileSystem) -> Listing:
     problems: list[Problem] = []
-    manifest = _manifest(filesystem, problems)
-    used = manifest.files()
-    segments = []
-    for name in names_in(filesystem, SEGMENTS):
-        try:
-            segments.append(_segment_listing(filesystem, name, name in used))
-        except FlintError as error:
-            problems.append(Problem(name, None, str(error).partition(";")[0]))
+    topics: list[TopicListing] = []
+    segments: list[SegmentListing] = []
+    groups: list[GroupListing] = []
     scan = scan_journal(filesystem)
-    return Listing(
-        manifest.checkpoint,
-        [
+    for group in groups_in(filesystem):
+        files = files_of(filesystem, group)
+        manifest = _manifest(files, group, problems)
+        used = manifest.files()
+        for name in names_in(files, SEGMENTS):
+            path = path_in(files, name)
+            try:
+                segments.append(_segment_listing(filesystem, path, name in used))
+            except FlintError as error:
+                problems.append(Problem(path, None, str(error).partition(";")[0]))
+        topics += [
             TopicListing(
                 topic.name,
                 topic.id,
@@ -224,10 +255,17 @@ def list_directory(filesystem: FileSystem) -> Listing:
                 topic.first_offset,
                 topic.next_offset,
                 sum(section.size for section in topic.sections),
-                [section.file for section in topic.sections],
+                [path_in(files, section.file) for section in topic.sections],
+                group,
             )
             for topic in manifest.topics
-        ],
+        ]
+        behind = max(0, scan.last(group) - manifest.checkpoint)
+        term = max(scan.term(group), manifest.epoch)
+        groups.append(GroupListing(group, term, manifest.checkpoint, behind))
+    return Listing(
+        groups[0].checkpoint,
+        topics,
         segments,
         [
             JournalListing(
@@ -240,9 +278,16 @@ def list_directory(filesystem: FileSystem) -> Listing:
             )
             for file, frames in scan.files
         ],
-        max(0, scan.last_index - manifest.checkpoint),
-        problems + scan.problems,
+        groups[0].records_behind_checkpoint,
+        [*problems, *_missing_groups(filesystem, scan), *scan.problems],
+        groups if groups[1:] else [],
     )
+
+
+def _missing_groups(filesystem: FileSystem, scan: JournalScan) -> list[Problem]:
+    what = "is missing, but the journal has records of that group"
+    lost = scan.groups() - set(groups_in(filesystem))
+    return [Problem(f"{GROUPS}/{group}", None, what) for group in sorted(lost)]
 
 
 def _segment_listing(filesystem: FileSystem, name: str, is_in_use: bool) -> SegmentListing:
@@ -258,46 +303,72 @@ def _segment_listing(filesystem: FileSystem, name: str, is_in_use: bool) -> Segm
         )
 
 
-def _manifest(filesystem: FileSystem, problems: list[Problem]) -> Manifest:
+def _manifest(files: FileSystem, group: int, problems: list[Problem]) -> Manifest:
+    """The manifest of a group; an empty one where it is damaged, which is noted."""
     try:
-        found = read_manifest(filesystem)
+        found = read_manifest(files)
     except UnsupportedFormat:
         raise
     except Corrupt as error:
-        problems.append(Problem(NAME, None, str(error).partition(";")[0]))
+        problems.append(Problem(path_in(files, NAME), None, str(error).partition(";")[0]))
+        return Manifest()
+    if found is not None and found.group != group:
+        what = f"is the manifest of group {found.group}, not of {group}"
+        problems.append(Problem(path_in(files, NAME), None, what))
         return Manifest()
     return found or Manifest()
 
 
 def verify(filesystem: FileSystem, tell: Callable[[str], object] = lambda _: None) -> list[Problem]:
     """Check every checksum, and that what refers to something finds it. All that is wrong."""
-    problems: list[Problem] = []
-    tell(NAME)
-    manifest = _manifest(filesystem, problems)
-    try:
-        copy = read_manifest(filesystem, COPY_NAME)
-    except Corrupt as error:
-        problems.append(Problem(COPY_NAME, None, str(error).partition(";")[0]))
-        copy = None
     scan = scan_journal(filesystem)
-    segments = names_in(filesystem, SEGMENTS)
-    has_manifest = filesystem.exists(NAME)
-    if not has_manifest and (copy is not None or (segments and scan.first_index != 1)):
-        problems.append(Problem(NAME, None, "is missing, but there is data that it spoke of"))
+    problems: list[Problem] = []
+    for group in groups_in(filesystem):
+        problems += _verify_group(filesystem, group, scan, tell)
+    return [*problems, *_missing_groups(filesystem, scan), *scan.problems]
+
+
+def _verify_group(
+    filesystem: FileSystem, group: int, scan: JournalScan, tell: Callable[[str], object]
+) -> list[Problem]:
+    """The manifest of a group, its segments, and whether the journal goes on from there. What the
+    journal lacks is noted with the scan."""
+    files = files_of(filesystem, group)
+    problems: list[Problem] = []
+
+    def note(name: str, what: str, is_damage: bool = True) -> None:
+        problems.append(Problem(path_in(files, name), None, what, is_damage))
+
+    tell(path_in(files, NAME))
+    manifest = _manifest(files, group, problems)
+    try:
+        copy = read_manifest(files, COPY_NAME)
+    except Corrupt as error:
+        note(COPY_NAME, str(error).partition(";")[0])
+        copy = None
+    segments = names_in(files, SEGMENTS)
+    has_manifest, first = files.exists(NAME), scan.first(group)
+    if not has_manifest and (copy is not None or (segments and first != 1)):
+        note(NAME, "is missing, but there is data that it spoke of")
     used = manifest.files()
     for name in sorted(used - set(segments)):
-        problems.append(Problem(name, None, "is missing; the manifest refers to it"))
+        note(name, "is missing; the manifest refers to it")
     for name in segments:
-        tell(name)
-        problems += verify_segment(filesystem, name)
+        path = path_in(files, name)
+        tell(path)
+        problems += verify_segment(filesystem, path)
         if has_manifest and name not in used:
-            what = "nothing refers to it; the next start or checkpoint removes it"
-            problems.append(Problem(name, None, what, is_damage=False))
+            note(name, "nothing refers to it; the next start or checkpoint removes it", False)
     note_missing_journal(scan, manifest)
-    problems += scan.problems
-    if scan.first_index is not None and scan.first_index > manifest.checkpoint + 1 and has_manifest:
-        what = f"begins with index {scan.first_index}; the checkpoint is {manifest.checkpoint}"
+    of_group = f" of group {group}" if group else ""
+    is_told = not has_manifest and segments
+    if first is not None and first > manifest.checkpoint + 1 and not is_told:
+        what = f"begins with index {first}{of_group}; the checkpoint is {manifest.checkpoint}"
         problems.append(Problem(scan.files[0][0].name, None, what))
+    written, last = scan.last(group), scan.indexes.get(group, (0, 0))[1]
+    if written > max(last, manifest.checkpoint):
+        what = f"says that index {written}{of_group} was written; the checkpoint is "
+        problems.append(Problem(JOURNAL, None, f"{what}{manifest.checkpoint}, the rest is missing"))
     return problems
 
 
@@ -329,15 +400,22 @@ def messages(
 ) -> Iterator[tuple[RecordBatch, int, int]]:
     """The messages of a topic that are in segments: a batch, and from which row to before which.
     Dead letters that were discarded are left out."""
-    manifest = read_manifest(filesystem) or Manifest()
-    state = next((state for state in manifest.topics if state.name == topic), None)
-    if state is None:
-        return
+    for group in groups_in(filesystem):
+        files = files_of(filesystem, group)
+        for state in (read_manifest(files) or Manifest()).topics:
+            if state.name == topic:
+                yield from _messages_of(files, state, from_offset)
+
+
+def _messages_of(
+    files: FileSystem, state: TopicState, from_offset: int
+) -> Iterator[tuple[RecordBatch, int, int]]:
     offset = max(from_offset, state.first_offset)
     for section in state.sections:
         if section.next <= offset:
             continue
-        with closing(Segment(filesystem, section.file)) as segment:
+        segment = Segment(files, section.file)
+        try:
             for entry in segment.entries(state.id):
                 if entry.next > offset and section.base <= entry.base < section.next:
                     batch = segment.read(entry)
@@ -345,8 +423,15 @@ def messages(
                     for start, stop in without([rest], state.discarded):
                         yield batch, start - entry.base, stop - entry.base
                     offset = entry.next
+        finally:
+            segment.close()
 
 
-def topic_names(filesystem: FileSystem) -> dict[int, str]:
-    manifest = read_manifest(filesystem) or Manifest()
-    return {HIDDEN_TOPIC: "(staged)", **{topic.id: topic.name for topic in manifest.topics}}
+def topic_names(filesystem: FileSystem) -> dict[tuple[int, int], str]:
+    """The names of topics, by group and id."""
+    names: dict[tuple[int, int], str] = {}
+    for group in groups_in(filesystem):
+        manifest = read_manifest(files_of(filesystem, group)) or Manifest()
+        names[group, HIDDEN_TOPIC] = "(staged)"
+        names |= {(group, topic.id): topic.name for topic in manifest.topics}
+    return names

@@ -28,6 +28,7 @@ from ..group_model import Ranges
 from ..model import TopicOptions
 from .backup import JOURNAL, SEGMENTS
 from .filesystem import FileSystem, copy_file, replace_file
+from .group_files import GROUPS, Below, files_of, groups_in, path_in
 from .inspect import (
     JournalScan,
     names_in,
@@ -51,16 +52,24 @@ DURABLE = TopicOptions(storage="durable", retention_bytes=None)
 
 
 @dataclass
+class GroupPlan:
+    """What is to be done to the files of one group. Names are as the group has them."""
+
+    group: int
+    manifest: Manifest | None = None
+    writes_manifest: bool = False
+    removes_manifest: bool = False
+    bad_segments: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Plan:
     """What a repair would do, in words, and what it needs to know to do it."""
 
     steps: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     """Damage that is left as it is unless told otherwise."""
-    manifest: Manifest | None = None
-    writes_manifest: bool = False
-    removes_manifest: bool = False
-    bad_segments: list[str] = field(default_factory=list)
+    groups: list[GroupPlan] = field(default_factory=list)
     puts_journal_aside: bool = False
     cut_at: tuple[str, int] | None = None
 
@@ -68,16 +77,29 @@ class Plan:
 def plan_repair(filesystem: FileSystem, *, cut_journal: bool) -> Plan:
     plan = Plan()
     scan = scan_journal(filesystem)
-    _plan_manifest(filesystem, plan, scan)
-    for name in names_in(filesystem, SEGMENTS):
-        if any(problem.is_damage for problem in verify_segment(filesystem, name)):
-            plan.bad_segments.append(name)
-            plan.steps.append(f"{name} is damaged: put it aside, keep what is readable in it")
-    there = set(names_in(filesystem, SEGMENTS))
-    for name in sorted((plan.manifest or Manifest()).files() - there):
-        plan.bad_segments.append(name)
-        plan.steps.append(f"{name} is missing: its topics go on without it")
-    note_missing_journal(scan, plan.manifest or Manifest())
+    for group in groups_in(filesystem):
+        files, found = files_of(filesystem, group), GroupPlan(group)
+        plan.groups.append(found)
+        _plan_manifest(files, plan, found, scan)
+        there = names_in(files, SEGMENTS)
+        for name in there:
+            if any(problem.is_damage for problem in verify_segment(files, name)):
+                found.bad_segments.append(name)
+                path = path_in(files, name)
+                plan.steps.append(f"{path} is damaged: put it aside, keep what is readable in it")
+        for name in sorted((found.manifest or Manifest()).files() - set(there)):
+            found.bad_segments.append(name)
+            plan.steps.append(f"{path_in(files, name)} is missing: its topics go on without it")
+        note_missing_journal(scan, found.manifest or Manifest())
+    plan.refused += [
+        f"the files of group {group} are missing, but the journal has records of it; restore them "
+        "from a backup"
+        for group in sorted(scan.groups() - set(groups_in(filesystem)))
+    ]
+    if plan.puts_journal_aside and len(plan.groups) > 1:
+        plan.puts_journal_aside = False  # the others need it
+    elif plan.puts_journal_aside:
+        plan.steps.append("nobody knows what of the journal is in the segments: put it aside")
     if scan.cut_at is not None and not plan.puts_journal_aside:
         name, offset = scan.cut_at
         text = f"the journal is damaged in {name} at byte {offset:,}"
@@ -91,42 +113,47 @@ def plan_repair(filesystem: FileSystem, *, cut_journal: bool) -> Plan:
     return plan
 
 
-def _plan_manifest(filesystem: FileSystem, plan: Plan, scan: JournalScan) -> None:
-    why = "is missing"
+def _plan_manifest(files: FileSystem, plan: Plan, found: GroupPlan, scan: JournalScan) -> None:
+    group = found.group
+    what, why = "the manifest" + (f" of group {group}" if group else ""), "is missing"
     try:
-        plan.manifest = read_manifest(filesystem)
-        if plan.manifest is not None:
+        found.manifest = _of_group(read_manifest(files), group)
+        if found.manifest is not None:
             return
     except Corrupt as error:
         why = str(error).partition(";")[0]
-    segments = names_in(filesystem, SEGMENTS)
+    segments, first = names_in(files, SEGMENTS), scan.first(group)
     try:
-        kept = read_manifest(filesystem, COPY_NAME)
+        kept = _of_group(read_manifest(files, COPY_NAME), group)
     except Corrupt:
         kept = None
     if kept is not None:
-        plan.manifest, plan.writes_manifest = kept, True
-        plan.steps.append(f"the manifest {why}: restore it from its copy")
-    elif scan.first_index == 1 and scan.cut_at is None:
-        if filesystem.exists(NAME) or filesystem.exists(COPY_NAME):
-            plan.removes_manifest = True
+        found.manifest, found.writes_manifest = kept, True
+        plan.steps.append(f"{what} {why}: restore it from its copy")
+    elif first == 1 and scan.cut_at is None:
+        if files.exists(NAME) or files.exists(COPY_NAME):
+            found.removes_manifest = True
             plan.steps.append(
-                f"the manifest {why}, and so is its copy, but the journal has everything from the "
+                f"{what} {why}, and so is its copy, but the journal has everything from the "
                 "beginning on: put the manifest aside; the next start reads the journal"
             )
-    elif filesystem.exists(NAME) or (segments and scan.first_index != 1):
-        plan.manifest, plan.writes_manifest = _from_segments(filesystem, scan), True
-        count = len(plan.manifest.topics)
+    elif files.exists(NAME) or (segments and first != 1):
+        found.manifest, found.writes_manifest = _from_segments(files, group, scan), True
+        count = len(found.manifest.topics)
         plan.steps.append(
-            f"the manifest {why}, and so is its copy: make one from {len(segments)} segments; "
+            f"{what} {why}, and so is its copy: make one from {len(segments)} segments; "
             f"{count} topics, called recovered-<id>, without options and positions of readers"
         )
-        if scan.files or scan.cut_at:
-            plan.puts_journal_aside = True
-            plan.steps.append("nobody knows what of the journal is in the segments: put it aside")
+        plan.puts_journal_aside |= bool(scan.files or scan.cut_at)
 
 
-def _from_segments(filesystem: FileSystem, scan: JournalScan) -> Manifest:
+def _of_group(manifest: Manifest | None, group: int) -> Manifest | None:
+    if manifest is not None and manifest.group != group:
+        raise Corrupt(f"is the one of group {manifest.group}")
+    return manifest
+
+
+def _from_segments(filesystem: FileSystem, group: int, scan: JournalScan) -> Manifest:
     """A manifest of what the segments say of themselves."""
     found: dict[int, list[Section]] = {}
     last_file = 0
@@ -151,7 +178,11 @@ def _from_segments(filesystem: FileSystem, scan: JournalScan) -> Manifest:
             )
         )  # fmt: skip
     last_topic = max(found, default=0)
-    return Manifest(scan.last_index, 0, last_topic, last_file + 1, topics)
+    # What the journal has of the group counts as being in the segments: it is not read again.
+    last, term = scan.last(group), scan.term(group)
+    return Manifest(
+        last, 0, last_topic, last_file + 1, topics, epoch=term, term=max(1, term), group=group
+    )
 
 
 def _without_overlap(parts: list[Section]) -> list[Section]:
@@ -176,36 +207,61 @@ def carry_out(
     filesystem.make_directory(aside)
     filesystem.sync_directory()
     done: list[str] = list(plan.steps)
-    manifest = plan.manifest or Manifest()
-    bad = [name for name in plan.bad_segments if filesystem.exists(name)]
-    for name in (NAME, COPY_NAME, *changes_in(filesystem), *bad):
-        if filesystem.exists(name):
-            tell(f"{name} to {aside}")
-            copy_file(filesystem, name, filesystem, f"{aside}/{name.rpartition('/')[2]}")
+    for found in plan.groups:
+        files = files_of(filesystem, found.group)
+        bad = [name for name in found.bad_segments if files.exists(name)]
+        names = [name for name in (NAME, COPY_NAME, *changes_in(files), *bad) if files.exists(name)]
+        place = files_of(Below(filesystem, aside), found.group)
+        _put_aside(files, names, place, tell)
+    journal = names_in(filesystem, JOURNAL, "journal-")
     if plan.cut_at is not None or plan.puts_journal_aside:
-        for name in names_in(filesystem, JOURNAL, "journal-"):
-            tell(f"{name} to {aside}")
-            copy_file(filesystem, name, filesystem, f"{aside}/{name.rpartition('/')[2]}")
-    filesystem.sync_directory(aside)
-    if plan.bad_segments and not plan.removes_manifest:
-        manifest = _around_damage(filesystem, manifest, set(plan.bad_segments), done, tell)
+        _put_aside(filesystem, journal, Below(filesystem, aside), tell)
+    for directory in (aside, f"{aside}/{GROUPS}"):
+        if filesystem.exists(directory):
+            filesystem.sync_directory(directory)
+    manifests = {
+        found.group: _around_damage(
+            files_of(filesystem, found.group),
+            found.manifest or Manifest(group=found.group),
+            set(found.bad_segments),
+            done,
+            tell,
+        )
+        if found.bad_segments and not found.removes_manifest
+        else found.manifest
+        for found in plan.groups
+    }
     if plan.puts_journal_aside:
         _forget_newest(filesystem)
-        _remove(filesystem, names_in(filesystem, JOURNAL, "journal-"))
+        _remove(filesystem, journal)
     elif plan.cut_at is not None:
-        manifest = msgspec.structs.replace(manifest, position=0)
         _cut(filesystem, *plan.cut_at)
-    if plan.manifest is not None and (
-        plan.writes_manifest or plan.bad_segments or plan.cut_at is not None
-    ):
-        write_manifest(filesystem, manifest)
-    if plan.removes_manifest:
-        _remove(filesystem, [name for name in (NAME, COPY_NAME) if filesystem.exists(name)])
-    else:
-        _remove(filesystem, bad)
+    for found in plan.groups:
+        files, manifest = files_of(filesystem, found.group), manifests[found.group]
+        if manifest is not None and plan.cut_at is not None:
+            manifest = msgspec.structs.replace(manifest, position=0)
+        is_new = found.writes_manifest or found.bad_segments or plan.cut_at is not None
+        if found.manifest is not None and manifest is not None and is_new:
+            write_manifest(files, manifest)
+        if found.removes_manifest:
+            _remove(files, [name for name in (NAME, COPY_NAME) if files.exists(name)])
+        else:
+            _remove(files, [name for name in found.bad_segments if files.exists(name)])
     report = "\n".join(done) + "\n"
     replace_file(filesystem, f"{aside}/report.txt", [report.encode()])
     return aside, done
+
+
+def _put_aside(
+    files: FileSystem, names: list[str], place: FileSystem, tell: Callable[[str], object]
+) -> None:
+    if names and not place.exists(""):
+        place.make_directory("")
+    for name in names:
+        tell(f"{path_in(files, name)} to {place.describe()}")
+        copy_file(files, name, place, name.rpartition("/")[2])
+    if names:
+        place.sync_directory()
 
 
 def _remove(filesystem: FileSystem, names: list[str]) -> None:
