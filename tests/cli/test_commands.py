@@ -132,6 +132,8 @@ def test_commands_know_hard_states_in_the_journal(flint: Flint, directory: Path)
     journal = Journal.open(LocalFileSystem(directory), "journal")
     journal.append([State(3, vote=2).record(0), State(4).record(1)])
     journal.close()
+    assert "groups/1: is missing" in flint("log", "verify", directory)[1]
+    (directory / "groups" / "1").mkdir(parents=True)
 
     _, rows = as_json(flint, "log", "dump", directory, "--journal")
     states = [(row["group"], row["term"]) for row in rows if row["command"] == "State"]
