@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
@@ -322,7 +322,7 @@ class Checkpoints:
         store, id = SegmentStore(self._files, files_max=1), flush.topic
         batches: list[RecordBatch] = []
         found: list[Found] = []
-        try:
+        with closing(store):
             for section in flush.merged:
                 try:
                     entries = store.segment(section.file).entries(id)
@@ -340,8 +340,6 @@ class Checkpoints:
                                 raise
                             place = (id, entry.base, entry.next)
                             found.append(Found("messages", section.file, cause_of(error), *place))
-        finally:
-            store.close()
         return ([] if found else batches), found
 
     async def install(self, plan: Plan, done: Written, pace: Pace) -> None:

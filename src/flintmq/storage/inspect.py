@@ -378,7 +378,7 @@ def verify_segment(filesystem: FileSystem, name: str) -> list[Problem]:
     except FlintError as error:
         return [Problem(name, None, str(error).partition(";")[0])]
     problems: list[Problem] = []
-    try:
+    with closing(segment):
         for topic in segment.topics():
             for entry in segment.entries(topic):
                 try:
@@ -390,8 +390,6 @@ def verify_segment(filesystem: FileSystem, name: str) -> list[Problem]:
                 segment.verify()
             except FlintError as error:
                 problems.append(Problem(name, None, str(error).partition(";")[0]))
-    finally:
-        segment.close()
     return problems
 
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from struct import Struct as Layout
 from typing import Any, cast
 
@@ -291,8 +291,7 @@ class _Changes:
         self._end += bytes_in(frame)
 
     def _write(self, name: str, frame: list[bytes]) -> None:
-        file = self._filesystem.open(name, writable=True)
-        try:
+        with closing(self._filesystem.open(name, writable=True)) as file:
             try:
                 file.pwritev(frame, self._end)
             except StorageFull:
@@ -300,8 +299,6 @@ class _Changes:
                     file.truncate(self._end)
                 raise
             file.sync_all()
-        finally:
-            file.close()
 
     def folded(self, base: Manifest) -> Manifest:
         """A base with the changes after it."""
@@ -377,11 +374,8 @@ class ManifestStore:
         for name in changes_in(self._filesystem):
             # A process before us may have been killed before it synced a frame. What is read is
             # relied on: what it makes obsolete is removed.
-            file = self._filesystem.open(name, writable=True)
-            try:
+            with closing(self._filesystem.open(name, writable=True)) as file:
                 file.reread()
-            finally:
-                file.close()
         manifest, changes = _read(self._filesystem, NAME)
         if manifest is None:
             return None
@@ -459,11 +453,8 @@ def changes_in(filesystem: FileSystem) -> list[str]:
 
 
 def _header_of(filesystem: FileSystem, name: str) -> bytes:
-    file = filesystem.open(name)
-    try:
+    with closing(filesystem.open(name)) as file:
         return file.pread(_HEADER.size, 0)
-    finally:
-        file.close()
 
 
 def _with_staged(uses: Iterable[str], head: Manifest) -> set[str]:

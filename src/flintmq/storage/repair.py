@@ -17,6 +17,7 @@ Nothing is thrown away: whatever is taken out of the directory's use is put asid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -285,14 +286,11 @@ def _cut(filesystem: FileSystem, name: str, offset: int) -> None:
     behind = files[files.index(name) + (1 if offset else 0) :]
     _remove(filesystem, behind)
     if offset:
-        file = filesystem.open(name, writable=True)
-        try:
+        with closing(filesystem.open(name, writable=True)) as file:
             size = file.size()
             file.truncate(offset)
             file.truncate(size)
             file.sync_all()
-        finally:
-            file.close()
 
 
 def _around_damage(
@@ -366,15 +364,13 @@ def _readable(filesystem: FileSystem, state: TopicState, bad: set[str]) -> Itera
             segment = Segment(filesystem, section.file)
         except FlintError:
             continue
-        try:
+        with closing(segment):
             for entry in segment.entries(state.id):
                 if section.base <= entry.base < section.next:
                     try:
                         yield segment.read(entry)
                     except FlintError:
                         continue
-        finally:
-            segment.close()
 
 
 def _behind_last_gap(filesystem: FileSystem, state: TopicState, bad: set[str]) -> tuple[int, int]:

@@ -49,7 +49,7 @@ def examine(filesystem: FileSystem, name: str) -> Iterator[int | Found]:
             yield Found("index", name, cause_of(error), is_proven=is_proven)
         return
     is_data_good = True
-    try:
+    with closing(segment):
         for topic in segment.topics():
             for entry in segment.entries(topic):
                 yield entry.length
@@ -61,8 +61,6 @@ def examine(filesystem: FileSystem, name: str) -> Iterator[int | Found]:
                     is_data_good = False
                     is_proven, cause = isinstance(error, Corrupt), cause_of(error)
                     yield Found("messages", name, cause, topic, entry.base, entry.next, is_proven)
-    finally:
-        segment.close()
     if is_data_good:
         yield Found("copy", name, f"segment {name} has damaged control columns")
 
