@@ -45,35 +45,28 @@ def narrowing(filters: Iterable[Any]) -> Narrowing:
 
 def _narrow(found: Narrowing, name: str, kind: str, value: Any) -> bool:
     if name in ("topic", "partition"):
-        if kind == "EqualTo":
-            wanted = {value}
-        elif kind == "In":
-            wanted = set(value)
-        else:
+        if kind not in ("EqualTo", "In"):
             return False
+        wanted = {value} if kind == "EqualTo" else set(value)
         if name == "topic":
             found.topics = wanted if found.topics is None else found.topics & wanted
         else:
             found.partitions = wanted if found.partitions is None else found.partitions & wanted
         return True
+    is_least = kind in ("EqualTo", "GreaterThanOrEqual", "GreaterThan")
+    is_most = kind in ("EqualTo", "LessThanOrEqual", "LessThan")
     if name == "offset" and isinstance(value, int):
-        if kind in ("EqualTo", "GreaterThanOrEqual", "GreaterThan"):
-            least = value + (kind == "GreaterThan")
-            found.first = least if found.first is None else max(found.first, least)
-        if kind in ("EqualTo", "LessThanOrEqual", "LessThan"):
+        if is_least:
+            found.first = max(found.first or 0, value + (kind == "GreaterThan"))
+        if is_most:
             end = value + (kind != "LessThan")
             found.end = end if found.end is None else min(found.end, end)
-        return kind in _COMPARES
+        return is_least or is_most
     if name == "timestamp" and isinstance(value, datetime) and value.tzinfo is not None:
         # Times are whole milliseconds and never go back; a millisecond more is fetched than needed.
-        if kind in ("EqualTo", "GreaterThanOrEqual", "GreaterThan"):
-            since = value - _MILLISECOND
-            found.since = since if found.since is None else max(found.since, since)
-        if kind in ("EqualTo", "LessThanOrEqual", "LessThan"):
-            until = value + _MILLISECOND
-            found.until = until if found.until is None else min(found.until, until)
-        return kind in _COMPARES
+        if is_least:
+            found.since = max(found.since or value - _MILLISECOND, value - _MILLISECOND)
+        if is_most:
+            found.until = min(found.until or value + _MILLISECOND, value + _MILLISECOND)
+        return is_least or is_most
     return False
-
-
-_COMPARES = ("EqualTo", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.pipeline.define.sql_names import Mention, as_streams, mentions, tables_read
+from flintmq.pipeline.define.sql_names import Mention, as_streams, mentions
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ from flintmq.pipeline.define.sql_names import Mention, as_streams, mentions, tab
     ],
 )
 def test_the_tables_that_a_query_reads(sql: str, tables: tuple[str, ...]) -> None:
-    assert tables_read(sql) == tables
+    assert tuple(dict.fromkeys(found.name for found in mentions(sql))) == tables
 
 
 def test_a_mention_says_where() -> None:

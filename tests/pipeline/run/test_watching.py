@@ -9,7 +9,7 @@ import pytest
 
 from flintmq.pipeline.define.definition import Pipeline, Sink, Source
 from flintmq.pipeline.define.flows import Flow
-from flintmq.pipeline.run.lagging import Lag
+from flintmq.pipeline.run.standing import Lag
 from flintmq.pipeline.run.stopping import BatchGate
 from flintmq.pipeline.run.watching import LATE, TRIES_MAX, Watched
 

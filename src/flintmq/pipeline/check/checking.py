@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..define.definition import Pipeline, Sink, Source, Step
+from ..define.definition import FilePlace, Pipeline, Sink, Source, Step
 from ..define.graph import inputs_of, is_stream, reaches
 from ..define.problems import Defect, PipelineInvalid, in_order
 from .parts import line_of, place_in, wrong_servers
@@ -40,11 +40,7 @@ class _Check:
     def problems(self) -> Iterator[Defect]:
         pipeline = self._pipeline
         if not FLOW_NAME.fullmatch(pipeline.name):
-            yield Defect(
-                place_in(pipeline, "name"),
-                f"{pipeline.name!r} is no name of a pipeline",
-                "use letters, digits, _ and -",
-            )
+            yield _no_name(place_in(pipeline, "name"), pipeline.name, "pipeline")
         yield from wrong_servers(pipeline)
         for what, there in (("source", pipeline.sources), ("sink", pipeline.sinks)):
             if not there:
@@ -88,11 +84,7 @@ class _Check:
         seen: dict[str, Sink] = {}
         for sink in pipeline.sinks.values():
             if not FLOW_NAME.fullmatch(sink.name):
-                yield Defect(
-                    sink.place,
-                    f"{sink.name!r} is no name of a sink",
-                    "use letters, digits, _ and -",
-                )
+                yield _no_name(sink.place, sink.name, "sink")
             if (before := seen.get(sink.name.lower())) is not None:
                 yield Defect(
                     sink.place,
@@ -143,19 +135,17 @@ class _Check:
     def _nothing_flows(self) -> Iterator[Defect]:
         for sink in self._pipeline.sinks.values():
             if not set(self._pipeline.sources) & set(reaches(self._pipeline, sink.takes)):
-                yield Defect(
-                    place_in(sink, "takes"),
-                    f"the sink {sink.name} takes {sink.takes}, which reads no source: nothing "
-                    "would flow",
-                    "name a source in its query",
-                )
+                why, remedy = "reads no source", "name a source in its query"
             elif not is_stream(self._pipeline, sink.takes):
-                yield Defect(
-                    place_in(sink, "takes"),
-                    f"the sink {sink.name} takes {sink.takes}, which is all of static sources: "
-                    "nothing would flow",
-                    "let one of them be a stream: take static out",
-                )
+                why = "is all of static sources"
+                remedy = "let one of them be a stream: take static out"
+            else:
+                continue
+            yield Defect(
+                place_in(sink, "takes"),
+                f"the sink {sink.name} takes {sink.takes}, which {why}: nothing would flow",
+                remedy,
+            )
 
     def _shared_directories(self) -> Iterator[Defect]:
         seen: dict[str, str] = {}
@@ -171,3 +161,7 @@ class _Check:
                         "two flows would spoil each other's lists of files: give each its own",
                     )
                 seen[directory.rstrip("/")] = sink.name
+
+
+def _no_name(place: FilePlace, name: str, kind: str) -> Defect:
+    return Defect(place, f"{name!r} is no name of a {kind}", "use letters, digits, _ and -")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,9 @@ from ...spark.session import checked_pyspark, session
 from ..define import loading as named
 from ..define.definition import FilePlace, Pipeline, Sink, Source, Step, Watermark
 from ..define.flows import flows_of
+from ..define.graph import inputs_of
 from ..define.problems import Defect, PipelineInvalid, in_order, meant
 from ..define.schemas import own_columns
-from ..define.sql_names import tables_read
 from .parts import place_in, place_in_sql
 from .sinks import missing_columns
 
@@ -145,44 +145,19 @@ class _SqlCheck:
     # --- steps
 
     def _step(self, step: Step) -> DataFrame | None:
-        if step.sql is None:
-            return self._called(step)
-        if any(self.frames.get(name, ...) is None for name in self._read_by(step.sql)):
-            return None
-        try:
-            # `sql` would do at once what is no query: drop a table, say.
-            self._parser().parseQuery(step.sql)
-            return self._spark.sql(step.sql)
-        except Exception as error:
-            raise _Wrong(place_of_error(error, step), *_said_of_query(error)) from None
-
-    def _read_by(self, sql: str) -> list[str]:
-        known = {name.lower(): name for name in self.frames}
-        return [known[name.lower()] for name in tables_read(sql) if name.lower() in known]
-
-    def _parser(self) -> Any:
-        return self._spark._jsparkSession.sessionState().sqlParser()
-
-    def _called(self, step: Step) -> DataFrame | None:
-        assert step.function is not None, "the check before this one has seen to it"
         place = place_in(step, "function")
         try:
-            function = named.load(step.function, place)
+            function = None if step.function is None else named.load(step.function, place)
+            inputs = inputs_of(step, self._pipeline)
+            if any(self.frames.get(name, ...) is None for name in inputs):
+                return None
+            return table_of(self._spark, step, function, self.frames)
         except FlintError as error:
             raise _Wrong(place, str(error).removeprefix(f"{place}: ")) from None
-        inputs = [self.frames[name] for name in step.inputs]
-        if any(frame is None for frame in inputs):
-            return None
-        try:
-            frame = function(*inputs, **step.arguments)
         except Exception as error:
+            if step.sql is not None:
+                raise _Wrong(place_of_error(error, step), *_said_of_query(error)) from None
             raise _Wrong(place, f"{_name_of(step.function)}: {_said_of_call(error)}") from None
-        if not hasattr(frame, "createOrReplaceTempView"):
-            raise _Wrong(
-                place, f"a step's function gives a DataFrame back, not {type(frame).__name__}"
-            )
-        result: DataFrame = frame
-        return result
 
     # --- sinks
 
@@ -209,6 +184,27 @@ class _SqlCheck:
                     "into a topic"
                 )
             yield Defect(place_in(sink, "mode"), f"the sink {sink.name}: {text}", remedy)
+
+
+def table_of(
+    spark: SparkSession,
+    step: Step,
+    function: named.Function | None,
+    frames: Mapping[str, DataFrame | None],
+) -> DataFrame:
+    """What a step makes of its inputs. Raises whatever Spark or the function does."""
+    if step.sql is not None:
+        # `sql` would do at once what is no query: drop a table, say.
+        spark._jsparkSession.sessionState().sqlParser().parseQuery(step.sql)
+        return spark.sql(step.sql)
+    assert function is not None, "the check before this one has seen to it"
+    frame = function(*(frames[name] for name in step.inputs), **step.arguments)
+    if not hasattr(frame, "createOrReplaceTempView"):
+        raise InvalidRequest(
+            f"a step's function gives a DataFrame back, not {type(frame).__name__}"
+        )
+    made: DataFrame = frame
+    return made
 
 
 class _Wrong(Exception):

@@ -95,8 +95,9 @@ class _PipelineReader:
     def _place(self, spot: Spot) -> FilePlace:
         return FilePlace(self._file, spot.line, spot.column)
 
-    def _wrong(self, spot: Spot, text: str, remedy: str = "") -> None:
-        self.problems.append(Defect(self._place(spot), text, remedy))
+    def _wrong(self, where: Spot | FilePlace, text: str, remedy: str = "") -> None:
+        place = where if isinstance(where, FilePlace) else self._place(where)
+        self.problems.append(Defect(place, text, remedy))
 
     # --- tables
 
@@ -150,7 +151,7 @@ class _PipelineReader:
             found = node.entries.get(key.name)
             if found is None:
                 if key.is_needed:
-                    self.problems.append(Defect(place, f"{what} needs {key.name!r}: {key.meaning}"))
+                    self._wrong(place, f"{what} needs {key.name!r}: {key.meaning}")
                 continue
             try:
                 fields[key.into] = self._value(found, key)
@@ -191,9 +192,7 @@ class _PipelineReader:
         for name, inner in node.entries.items():
             place = self._place(node.key_spots[name])
             if not NAME.fullmatch(name):
-                self.problems.append(
-                    Defect(place, f"{name!r} is no name of a parameter", "use letters, digits, _")
-                )
+                self._wrong(place, f"{name!r} is no name of a parameter", "use letters, digits, _")
             default, env, about = self._parameter(inner)
             made[name] = Parameter(name, default, env or variable_of(name), about or "", place)
         return made
@@ -239,11 +238,9 @@ class _PipelineReader:
         ways = [key for key in ("topic", "topics", "pattern", "files") if key in node.entries]
         if len(ways) != 1:
             said = f"not {' and '.join(ways)}" if ways else "and none is there"
-            self.problems.append(
-                Defect(
-                    self._place(node.key_spots[ways[1]]) if ways else place,
-                    f"the source {name} reads one of topic, topics, pattern and files, {said}",
-                )
+            self._wrong(
+                node.key_spots[ways[1]] if ways else place,
+                f"the source {name} reads one of topic, topics, pattern and files, {said}",
             )
         if "topic" in fields:
             fields["topics"] = (fields.pop("topic"),)

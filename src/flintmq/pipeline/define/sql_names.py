@@ -62,11 +62,6 @@ def mentions(sql: str) -> list[Mention]:
     ]
 
 
-def tables_read(sql: str) -> tuple[str, ...]:
-    """Their names as written, each once."""
-    return tuple(dict.fromkeys(found.name for found in mentions(sql)))
-
-
 def as_streams(sql: str, streams: Container[str]) -> str:
     """The query with `STREAM(name)` for those tables; queries of Spark's own pipelines want it."""
     parts, at = [], 0

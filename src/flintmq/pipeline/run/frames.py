@@ -27,7 +27,7 @@ from ...spark.failures import told_of_step
 from ...spark.options import ReadOptions, read_options
 from ...spark.planning import extents
 from ..check.parts import place_in
-from ..check.queries import place_of_error
+from ..check.queries import place_of_error, table_of
 from ..define import loading as named
 from ..define.definition import Pipeline, Sink, Source, Step, Watermark
 from ..define.flows import Flow
@@ -92,22 +92,11 @@ class Frames:
     # --- steps
 
     def _step(self, step: Step) -> DataFrame:
+        place = place_in(step, "function")
         try:
-            if step.sql is not None:
-                # `sql` would do at once what is no query: drop a table, say.
-                java_session(self._spark).sessionState().sqlParser().parseQuery(step.sql)
-                frame = self._spark.sql(step.sql)
-            else:
-                assert step.function is not None
-                function = named.load(step.function, place_in(step, "function"))
-                frame = function(*(self.of[name] for name in step.inputs), **step.arguments)
-                if not hasattr(frame, "createOrReplaceTempView"):
-                    raise InvalidRequest(
-                        f"a step's function gives a DataFrame back, not {type(frame).__name__}"
-                    )
-            return _watermarked(frame, step.watermark)
+            function = None if step.function is None else named.load(step.function, place)
+            return _watermarked(table_of(self._spark, step, function, self.of), step.watermark)
         except Exception as error:
-            place = place_in(step, "function")
             if step.sql is not None:
                 place = place_of_error(error, step)
             text = told_of_step(error).removeprefix(f"{place}: ")

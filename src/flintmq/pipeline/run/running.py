@@ -25,11 +25,10 @@ from ..define.definition import Pipeline
 from ..define.flows import Flow, flows_of
 from .checkpoints import CheckpointLock, checkpoint_of, directory
 from .frames import AccessOptions, Frames, has_scheme, java_session, path_of
-from .lagging import Lag
 from .reaching import reach
 from .resuming import facts_of, resume, target_of
 from .sinks import Print, Writing
-from .standing import tell_the_broker
+from .standing import Lag, tell_the_broker
 from .stopping import BatchGate, Stop, stopped_by_signals
 from .watching import COUNTED, FlowOutcome, FlowProgress, Watched
 

@@ -14,6 +14,7 @@ into the value. Rows of a topic that were not decoded are written as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidRequest
@@ -68,14 +69,9 @@ class Writing:
             return self._to_files(frame)
         if sink.console:
             return self._each_batch(frame, self._print)
-        if sink.foreach is not None:
-            function = named.load(sink.foreach, sink.place)
-            arguments = dict(sink.arguments)
-            return self._each_batch(frame, lambda rows, number: function(rows, number, **arguments))
-        raise InvalidRequest(
-            f"{sink.place}: sink {sink.name!r} goes nowhere: it needs one of topic, parquet, json, "
-            "console and foreach"
-        )
+        assert sink.foreach is not None, "the check has seen to it that it goes somewhere"
+        function = named.load(sink.foreach, sink.place)
+        return self._each_batch(frame, partial(function, **sink.arguments))
 
     # --- topics
 
@@ -115,11 +111,7 @@ class Writing:
         kind: ArchiveFormat = "json" if sink.parquet is None else "parquet"
         path = sink.json if sink.parquet is None else sink.parquet
         assert path is not None
-        if sink.mode != "append":
-            raise InvalidRequest(
-                f"{sink.place}: sink {sink.name!r}: files are only ever added to, so mode is "
-                f"'append', not {sink.mode!r}; what changes goes into a topic, or to foreach"
-            )
+        assert sink.mode == "append", "the check has seen to it: files are only ever added to"
         write = into_directory(
             path,
             format=kind,

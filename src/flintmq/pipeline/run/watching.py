@@ -12,7 +12,7 @@ from ...errors import InvalidRequest
 from ...spark.failures import told_of_query
 from ...spark.offsets import Positions, read
 from ..define.flows import Flow
-from .lagging import Lag
+from .standing import Lag
 from .stopping import A_FLOW, BatchGate
 
 COUNTED = "flintmq_rows"

@@ -9,7 +9,7 @@ import pytest
 
 from flintmq.pipeline.define.definition import Pipeline, Sink, Source
 from flintmq.pipeline.define.flows import Flow
-from flintmq.pipeline.run.lagging import Lag
+from flintmq.pipeline.run.standing import Lag
 from flintmq.spark.offsets import TopicPosition
 from tests.spark.brokers import ThreadedBroker
 
