@@ -206,8 +206,7 @@ async def test_small_messages_count_for_what_they_cost(
     mq: flintmq.Client, background: Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a million empty ones would wait in memory for ever and never be too many."""
-    for module in ("client", "blocking"):
-        monkeypatch.setattr(f"flintmq.{module}.publisher.BUFFER_BYTES_MAX", 4 * 1024 * 1024)
+    monkeypatch.setattr("flintmq.client.publisher.BUFFER_BYTES_MAX", 4 * 1024 * 1024)
     await mq.create_topic("orders", retention_count=1000, overflow="block")
     await mq.publish_batch("orders", [b"full"] * 1000)
     publisher = mq.publisher("orders", timeout=5)

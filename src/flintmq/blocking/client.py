@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from functools import partial
 from threading import current_thread
-from types import TracebackType
 from typing import Any, Self
 
 from ..api import connect
@@ -106,12 +105,7 @@ class BlockingClient(BlockingQueueVerbs):
             self._thread.check_usable()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
 
 

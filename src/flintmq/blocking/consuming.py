@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from threading import current_thread
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
 from ..batch import RecordBatch
@@ -133,12 +132,7 @@ class BlockingConsumer(Iterator[M], Generic[Inner, M, R]):
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
 
     # --- taking, and taking back

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from ..client.delivery import Deliveries, Delivery, Granted, GrantedRows, Process
@@ -25,12 +24,7 @@ class BlockingProcess:
         self._inner._begin()
         return self._message
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         try:
             return self._thread.wait_for(self._inner._settle_by, error)
         finally:

@@ -76,13 +76,7 @@ def made_here(argument: Any) -> Any:
 
 def in_loop(verb: Callable[Concatenate[Inner, P], T]) -> Callable[Concatenate[Facade[Inner], P], T]:
     """A verb that is no coroutine, and has to run in the loop's thread all the same."""
-    name = verb.__name__
-
-    def call(facade: Facade[Inner], /, *arguments: P.args, **named: P.kwargs) -> T:
-        result: T = facade._thread.run(getattr(facade._inner, name), *arguments, **named)
-        return result
-
-    return _documented(call, verb)
+    return opening(verb, lambda facade, thread, result: result)
 
 
 def opening(
@@ -97,7 +91,7 @@ def opening(
         made = facade._thread.run(getattr(facade._inner, name), *arguments, **named)
         return twin(facade, facade._thread, made)
 
-    return _documented(call, verb, twin, note)
+    return _documented(call, verb, twin if isinstance(twin, type) else None, note)
 
 
 def like(

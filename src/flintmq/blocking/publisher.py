@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from _thread import allocate_lock, get_ident
 from collections import deque
-from types import TracebackType
 from typing import Self, Unpack
 
 from ..batch import BatchBuilder
 from ..client.keywords import MessageKeywords, takes
-from ..client.publisher import BUFFER_BYTES_MAX, Publisher
+from ..client.publisher import Publisher
 from ..client.values import Value
 from ..clock import Timer
-from ..errors import Closed, FlintError, InvalidRequest, QueueFull
+from ..errors import FlintError, InvalidRequest
 from ..model import Receipt, Seconds, TopicOptions
 from .derived import like
 from .loop_thread import LoopThread
@@ -61,16 +60,7 @@ class Gathering(Publisher):
         """A batch begins: the loop sees to it that it goes out in time."""
         if self._thread.ended is not None:
             self._thread.check_usable()
-        if self._closed:
-            raise Closed(f"the publisher of {self.topic!r}")
-        if self._inner._waiting_bytes > BUFFER_BYTES_MAX:
-            raise QueueFull(
-                f"the publisher of {self.topic!r}",
-                BUFFER_BYTES_MAX,
-                "call `publisher.flush()` now and then, so that the broker can keep up",
-            )
-        if self._broker.known_options(self.topic) is not self._options:
-            self._take_options()
+        self._check_room(self._inner._waiting_bytes, "publisher.flush()")
         self._thread.soon(self._begin_batch)
         self._armed = _ARMED
 
@@ -228,12 +218,7 @@ class BlockingPublisher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except FlintError:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from os import PathLike, fspath
-from types import TracebackType
 from typing import Any, Self, Unpack, cast, get_args
 
 import msgspec
@@ -576,12 +575,7 @@ class Client(QueueVerbs):
             self._opened = True
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self.close()
 
     def __await__(self) -> Generator[Any, None, Self]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Generator
 from threading import Thread
-from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from ..broker_api import FeedApi, ReaderApi
@@ -183,12 +182,7 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
     async def __aenter__(self) -> Self:
         return await self._enter()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self.close()
 
     async def close(self) -> None:

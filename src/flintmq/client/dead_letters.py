@@ -83,10 +83,16 @@ def _text(value: HeaderValue) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
-def dead_letter_ids(which: Any, verb: str) -> list[int] | None:
-    """The dead letters that a call names; None for all."""
+Which = DeadLetter | int | Iterable[DeadLetter | int] | None
+"""Dead letters: one or several, by themselves or by id; None for all."""
+
+
+def dead_letter_ids(which: Any, filter: object, verb: str) -> list[int] | None:
+    """The dead letters that a call names; None for all, or those that pass the filter."""
     if which is None:
         return None
+    if filter is not None:
+        raise InvalidRequest(f"{verb} takes `which` or `filter`, not both")
     if isinstance(which, DeadLetter | int) or not isinstance(which, Iterable):
         which = [which]
     ids = [one.id if isinstance(one, DeadLetter) else one for one in which]

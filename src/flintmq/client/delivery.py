@@ -11,7 +11,6 @@ import logging
 from bisect import bisect_right, insort
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from random import uniform
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from ..broker_api import MemberApi
@@ -471,12 +470,7 @@ class Process:
             self._processing.end(error)
             self._processing = None
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         try:
             return await self._settle_by(error)
         finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Self, Unpack
 
 from ..batch import BatchBuilder, RecordBatch
@@ -170,12 +169,7 @@ class Publisher:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             await self.close()
         except FlintError:
@@ -184,20 +178,24 @@ class Publisher:
 
     def _arm(self) -> None:
         """Begin a batch: see to it that it goes out in time."""
-        if self._closed:
-            raise Closed(f"the publisher of {self.topic!r}")
-        if self._waiting_bytes + self._flying_bytes > BUFFER_BYTES_MAX:
-            raise QueueFull(
-                f"the publisher of {self.topic!r}",
-                BUFFER_BYTES_MAX,
-                "call `await publisher.flush()` now and then, so that the broker can keep up",
-            )
-        if self._broker.known_options(self.topic) is not self._options:
-            self._take_options()
+        self._check_room(self._waiting_bytes + self._flying_bytes)
         if self._linger:
             self._armed = self._clock.call_later(self._linger, self._dispatch)
         else:
             self._armed = asyncio.get_running_loop().call_soon(self._dispatch)
+
+    def _check_room(self, buffered: int, flush: str = "await publisher.flush()") -> None:
+        """Before a batch begins: whether there may be one, and with which options."""
+        if self._closed:
+            raise Closed(f"the publisher of {self.topic!r}")
+        if buffered > BUFFER_BYTES_MAX:
+            raise QueueFull(
+                f"the publisher of {self.topic!r}",
+                BUFFER_BYTES_MAX,
+                f"call `{flush}` now and then, so that the broker can keep up",
+            )
+        if self._broker.known_options(self.topic) is not self._options:
+            self._take_options()
 
     def _dispatch(self) -> None:
         """Send the open batch off: at once where the broker takes it, else by a task that waits."""

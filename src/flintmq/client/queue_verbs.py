@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from inspect import iscoroutinefunction
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from ..patterns import check_name
 from ..rows import Rows
 from ..tracing import Tracing
 from .consuming import AnyConsumer
-from .dead_letters import DeadLetter, dead_letter_ids, dead_letters
+from .dead_letters import DeadLetter, Which, dead_letter_ids, dead_letters
 from .delivery import (
     Deliveries,
     Messages,
@@ -212,32 +212,20 @@ class QueueVerbs:
         return dead_letters(rows, self._broker)
 
     async def redrive(
-        self,
-        topic: str,
-        group: str,
-        which: DeadLetter | int | Iterable[DeadLetter | int] | None = None,
-        filter: str | Filter | None = None,
+        self, topic: str, group: str, which: Which = None, filter: str | Filter | None = None
     ) -> int:
         """Put dead letters back for their group; how many there were.
 
         `which` is one or several, by themselves or by id; else those that pass `filter`, or all.
         """
-        ids = dead_letter_ids(which, "redrive")
-        if ids is not None and filter is not None:
-            raise InvalidRequest("redrive takes `which` or `filter`, not both")
+        ids = dead_letter_ids(which, filter, "redrive")
         return await self._broker.redrive(topic, group, ids, checked_filter(filter))
 
     async def discard(
-        self,
-        topic: str,
-        group: str,
-        which: DeadLetter | int | Iterable[DeadLetter | int] | None = None,
-        filter: str | Filter | None = None,
+        self, topic: str, group: str, which: Which = None, filter: str | Filter | None = None
     ) -> int:
         """Let dead letters go for good; how many there were. They are chosen as for `redrive`."""
-        ids = dead_letter_ids(which, "discard")
-        if ids is not None and filter is not None:
-            raise InvalidRequest("discard takes `which` or `filter`, not both")
+        ids = dead_letter_ids(which, filter, "discard")
         return await self._broker.discard(topic, group, ids, checked_filter(filter))
 
     async def cancel(self, receipt: Receipt) -> int:
