@@ -134,7 +134,6 @@ class TopicLogModel(RuleBasedStateMachine):
         assert (log.first_offset, log.next_offset) == (self.first, len(self.rows))
         assert log.byte_count == sum(row[2] for row in self.rows[self.first :])
         assert log.last_time == (self.rows[-1][0] if self.rows else 0)
-        assert log.tail_bytes == sum(batch.byte_length for batch in log._tail)
         assert self.disk.open_files <= 2
 
     @invariant()

@@ -71,7 +71,6 @@ class TopicLog:
         self._section_bases: list[int] = []
         self._tail: list[RecordBatch] = []
         self._tail_bases: list[int] = []
-        self.tail_bytes = 0
 
     def restore(
         self,
@@ -126,7 +125,6 @@ class TopicLog:
         batch.cache = self._cache
         self._tail.append(batch)
         self._tail_bases.append(batch.base_offset)
-        self.tail_bytes += batch.byte_length
         size = batch.size(0, batch.row_count)
         self.sizes.append(batch.row_count, size, batch.size)
         self.next_offset += batch.row_count
@@ -150,7 +148,6 @@ class TopicLog:
             self._without_index -= gone
             del self.sections[-replaced:], self._section_bases[-replaced:]
         count = bisect_left(self._tail_bases, section.next)
-        self.tail_bytes -= sum(batch.byte_length for batch in self._tail[:count])
         del self._tail[:count], self._tail_bases[:count]
         self.sections.append(section)
         self._section_bases.append(section.base)
@@ -402,7 +399,6 @@ class TopicLog:
             count += 1
         if count:
             gone = self._tail[:count]
-            self.tail_bytes -= sum(batch.byte_length for batch in gone)
             del self._tail[:count], self._tail_bases[:count]
             let_go(gone)
         return dropped
@@ -410,7 +406,7 @@ class TopicLog:
     def let_go(self) -> None:
         """The topic is deleted. Its memory is free a few turns later, its files at a checkpoint."""
         tail, self._tail = self._tail, []
-        self._tail_bases, self.tail_bytes, self.byte_count = [], 0, 0
+        self._tail_bases, self.byte_count = [], 0
         self.first_offset = self.next_offset
         let_go(tail)
 
