@@ -123,7 +123,7 @@ def test_messages_nacked_with_a_delay_cost_at_most_32_bytes() -> None:
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
 
-    assert queue.delayed_count == count
+    assert len(queue.places.delayed) == count
     assert grown / count <= 32
 
 

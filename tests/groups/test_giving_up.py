@@ -22,7 +22,7 @@ def held_in_fragments(*, grants_of: int) -> Queue:
         while (selection := queue.select(grants_of)).is_cut:
             queue.put_back(selection.ranges)
         queue.grant(selection.ranges, "anna", now=0.0, seconds=30.0)
-    assert queue.in_flight_count == COUNT
+    assert len(queue.places.leased) == COUNT
     return queue
 
 
@@ -36,7 +36,7 @@ def test_who_leaves_with_many_fragments_gives_them_up_piece_by_piece(grants_of: 
 
     assert {count_in(piece) for piece in pieces} == {GIVE_UP_MAX}
     assert sum(map(count_in, pieces)) == COUNT
-    assert queue.in_flight_count == 0
+    assert len(queue.places.leased) == 0
     check(queue)
 
 
@@ -49,7 +49,7 @@ def test_leases_that_run_out_together_are_given_up_piece_by_piece(grants_of: int
         pieces.append(queue.expire(30.0))
 
     assert {count_in(piece) for piece in pieces} == {GIVE_UP_MAX}
-    assert queue.in_flight_count == 0
+    assert len(queue.places.leased) == 0
 
 
 def test_until_its_turn_comes_what_is_given_up_is_settled_as_before() -> None:
@@ -68,7 +68,7 @@ def test_until_its_turn_comes_what_is_given_up_is_settled_as_before() -> None:
         queue.give_up()
 
     assert [lease.holder for lease in queue.leases()] == ["bert"]
-    assert queue.in_flight_count == 9
+    assert len(queue.places.leased) == 9
 
 
 def test_whoever_comes_by_the_same_name_keeps_what_it_is_given() -> None:

@@ -133,7 +133,7 @@ class InDoubtModel(RuleBasedStateMachine):
             for offset, count in what.items():
                 messages[offset].is_over, messages[offset].count = True, count
         elif kind == "nacked":
-            self.queue.apply_ended(ranges_of(what))
+            self.queue.apply_attempts([], nacked=ranges_of(what))
             for offset in what:
                 messages[offset].is_over = True
         elif kind == "settled":

@@ -108,7 +108,7 @@ def test_a_settle_that_fails_brings_those_behind_back_too() -> None:
     keyed.queue.finish(token, [(0, 1)])
     keyed.queue.unfinish([(0, 1)])
 
-    assert keyed.queue.in_flight_count == 0
+    assert len(keyed.queue.places.leased) == 0
     assert keyed.take(2, together=True)[1] == [(0, 1)]
 
 
@@ -151,7 +151,7 @@ def test_a_follower_learns_from_commands_what_was_recalled() -> None:
     keyed = Keyed([7, 7, 7])
     keyed.queue.apply_attempts([(0, 3, 1)], token=4)
     keyed.queue.apply_attempts([(1, 2, 0)])
-    keyed.queue.apply_ended([(0, 1), (2, 3)])
+    keyed.queue.apply_attempts([], nacked=[(0, 1), (2, 3)])
     keyed.queue.apply_settle([(0, 1)])
     keyed.queue.take_up(now=0.0, seconds=5.0, key_hashes=keyed.hashes)
 

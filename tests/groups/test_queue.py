@@ -142,7 +142,7 @@ def test_a_finished_message_is_neither_ready_nor_leased_nor_settled() -> None:
     token, ranges = take(queue, 1)
     queue.finish(token, ranges)
 
-    assert (queue.in_flight_count, len(queue.places.limbo), queue.floor) == (0, 1, 0)
+    assert (len(queue.places.leased), len(queue.places.limbo), queue.floor) == (0, 1, 0)
     assert queue.select(1).ranges == []
     queue.unfinish(ranges)
     assert queue.select(1).ranges == ranges
@@ -210,7 +210,7 @@ def test_a_part_that_is_extended_outlives_the_rest() -> None:
     assert queue.expire(30.0) == [(0, 1), (2, 4)]
     assert queue.next_deadline() == 60.0
     mine, lost = queue.finish(token, [(0, 4)])
-    assert (list(offsets_in(mine)), lost, queue.in_flight_count) == ([0, 1, 2, 3], [], 0)
+    assert (list(offsets_in(mine)), lost, len(queue.places.leased)) == ([0, 1, 2, 3], [], 0)
 
 
 def test_extending_a_lease_that_ran_out_takes_it_up_again() -> None:
@@ -261,7 +261,7 @@ def test_a_message_nacked_with_a_delay_comes_when_it_is_due() -> None:
     token, ranges = take(queue, 1)
     queue.nack(token, ranges, 5_000)
 
-    assert (queue.next_due_ms(), queue.delayed_count) == (5_000, 1)
+    assert (queue.next_due_ms(), len(queue.places.delayed)) == (5_000, 1)
     assert queue.take_due(4_999) == 0
     assert queue.take_due(5_000) == 1
     assert queue.select(1).ranges == [(1, 2)]
@@ -306,7 +306,7 @@ def test_what_the_log_dropped_is_gone_whatever_it_was_doing() -> None:
     ack(queue, token, [(2, 3)])
 
     assert queue.drop_before(6) == 5
-    assert (queue.floor, queue.in_flight_count, queue.delayed_count) == (6, 0, 0)
+    assert (queue.floor, len(queue.places.leased), len(queue.places.delayed)) == (6, 0, 0)
     assert queue.finish(token, [(3, 4)]) == ([], [(3, 4)])
     assert queue.select(10).ranges == [(6, 10)]
 
@@ -330,7 +330,7 @@ def test_a_reset_begins_anew() -> None:
     index.add(0, 10)
     queue.apply_reset(2, index)
 
-    assert (queue.floor, queue.in_flight_count, queue.count_of(4)) == (2, 0, 0)
+    assert (queue.floor, len(queue.places.leased), queue.count_of(4)) == (2, 0, 0)
     assert queue.finish(token, ranges) == ([], ranges)
     assert queue.select(20).ranges == [(2, 10)]
 
@@ -348,7 +348,7 @@ def test_a_restart_keeps_counts_and_delays_and_forgets_leases() -> None:
     again = Queue(index, order="priority", floor=0)
     again.restore(msgspec.msgpack.decode(bytes_on_disk, type=QueueState))
 
-    assert (again.settled.ranges(), again.in_flight_count) == ([(5, 6)], 0)
+    assert (again.settled.ranges(), len(again.places.leased)) == ([(5, 6)], 0)
     assert [again.count_of(offset) for offset in range(8)] == [1, 1, 1, 1, 1, 0, 1, 1]
     assert again.next_due_ms() == 9_000
     assert again.select(8).ranges == [(4, 5), (6, 7), (0, 4)]
@@ -366,7 +366,7 @@ def test_the_last_delay_that_was_journaled_counts() -> None:
     queue.apply_delays([(1, 8_000)])
     assert queue.next_due_ms() == 7_000
     assert queue.take_due(10_000) == 2
-    assert queue.delayed_count == 0
+    assert len(queue.places.delayed) == 0
 
 
 def test_counts_of_what_is_settled_are_not_kept() -> None:

@@ -368,8 +368,8 @@ class QueueModel(RuleBasedStateMachine):
         leased = [entry for entry in entries if entry.state == "leased"]
         assert ours.floor == self.naive.floor
         assert flat(ours.settled.ranges()) == sorted(self.naive.settled)
-        assert ours.in_flight_count == len(leased)
-        assert ours.delayed_count == sum(entry.state == "delayed" for entry in entries)
+        assert len(ours.places.leased) == len(leased)
+        assert len(ours.places.delayed) == sum(entry.state == "delayed" for entry in entries)
         assert len(ours.places.limbo) == sum(entry.state == "limbo" for entry in entries)
         assert {e.offset: ours.count_of(e.offset) for e in entries} == {
             entry.offset: entry.count for entry in entries

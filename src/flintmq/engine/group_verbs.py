@@ -126,7 +126,7 @@ class GroupVerbs:
         for topic in self._shard.by_id.values():
             for group in topic.queues.values():
                 group.is_ending = True
-                if group.queue.in_flight_count:
+                if len(group.queue.places.leased):
                     self._unfinished.append(group)
 
     def is_worked_for(self) -> bool:

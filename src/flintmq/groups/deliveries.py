@@ -43,6 +43,11 @@ class Deliveries:
         counts = self.counts.counted(ranges)
         return [offset for offset, count in counts.items() if count >= max_deliveries]
 
+    def was_given_back(self, ranges: Ranges) -> bool:
+        """Whether any of these was handed out before, and that does not count."""
+        given_back = self.given_back
+        return bool(given_back) and any(given_back.present(*run) for run in ranges)
+
     def not_counted(self, ranges: Ranges) -> None:
         """These were out, and that delivery does not count."""
         counted = self.counts.counted(ranges)

@@ -65,7 +65,7 @@ class InDoubt:
         self._key_hashes: KeyHashes | None = None
 
     def take_up(
-        self, *, now: float, seconds: float, last_term: int, end: int, key_hashes: KeyHashes | None
+        self, now: float, seconds: float, last_term: int, end: int, key_hashes: KeyHashes | None
     ) -> None:
         """Begin to lead, after somebody who led under `last_term`, with a log up to `end`."""
         self._last_term = last_term if last_term > self.since_term > 0 else 0

@@ -20,7 +20,7 @@ parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ..group_model import Order, Ranges
@@ -32,7 +32,7 @@ from .deliveries import Deliveries
 from .in_doubt import InDoubt
 from .lanes import LaneIndex
 from .late_leases import LateLeases
-from .leases import GIVE_UP_MAX, Lease, LeaseInfo, LeaseTable
+from .leases import GIVE_UP_MAX, Lease, LeaseTable
 from .nack_delays import NackDelays
 from .offset_set import OffsetSet
 from .orders import KeyHashes, ReadyOrder
@@ -84,6 +84,11 @@ class Queue:
             self.places, self._order, self._deliveries, self._catching_up, self._table
         )
         self._finishing = Tokens(self.places.limbo.present)
+        # What a part knows by itself.
+        self.counts, self.count_of = self._deliveries.of_granted, self._deliveries.of
+        self.has_ready, self.was_given_back = self._order.has_more, self._deliveries.was_given_back
+        self.next_due_ms, self.next_deadline = self._delays.next_due_ms, self._table.next_deadline
+        self.leases, self.leases_of = self._table.infos, self._table.of_holder
         self._begin(index)
 
     def _begin(self, index: LaneIndex) -> None:
@@ -117,15 +122,20 @@ class Queue:
         selected = self.places.selected.remove_ranges(ranges)
         self._late.lose_picked(ranges)
         if selected < unfinished:
-            self._late.forget(self.places.leased.take_ranges(ranges))
-            self._late.lose(ranges)
-            self._order.withdraw(ranges)
-            self._delays.forget(ranges)
+            self._take_from_all(ranges)
             self._catching_up.reaches(max(stop for _, stop in ranges))
 
-    def apply_attempts(self, attempts: Iterable[tuple[int, int, int]], token: int = 0) -> None:
+    def _take_from_all(self, ranges: Ranges) -> None:
+        self._late.forget(self.places.leased.take_ranges(ranges))
+        self._late.lose(ranges)
+        self._order.withdraw(ranges)
+        self._delays.forget(ranges)
+
+    def apply_attempts(
+        self, attempts: Iterable[tuple[int, int, int]], token: int = 0, nacked: Ranges | None = None
+    ) -> None:
         """Delivery counts, (start, stop, count), as they were journaled, and the token they were
-        granted under; 0 where they were given back.
+        granted under; 0 where they were given back. Nobody has those that were `nacked`.
 
         For replay and for followers. Who granted them has counted already, and may have counted on.
         """
@@ -133,16 +143,11 @@ class Queue:
         self._deliveries.apply(attempts)
         if attempts:
             self.in_doubt.granted.note(token, [(start, stop) for start, stop, _ in attempts])
-
-    def apply_ended(self, ranges: Ranges) -> None:
-        """These were nacked, as it was journaled: nobody has them any more."""
-        self.in_doubt.granted.note(0, ranges)
+        if nacked:
+            self.in_doubt.granted.note(0, nacked)
 
     def apply_delays(self, delays: Iterable[tuple[int, int]]) -> None:
-        """Nack delays, (offset, due_ms), as they were journaled. The last one counts.
-
-        For replay and for followers, like the counts.
-        """
+        """The same for nack delays, (offset, due_ms). The last one counts."""
         for offset, due_ms in delays:
             if self.places.is_settled(offset) or self.places.is_out(offset):
                 continue
@@ -165,10 +170,7 @@ class Queue:
         if offset <= floor:
             return 0
         gone = [(floor, offset)]
-        self._late.forget(places.leased.take_ranges(gone))
-        self._late.lose(gone)
-        self._order.withdraw(gone)
-        self._delays.forget(gone)
+        self._take_from_all(gone)
         self._delays.forget_before(offset)
         self._late.lose_picked(gone)
         self._catching_up.doubted.discard_before(offset)
@@ -227,15 +229,9 @@ class Queue:
         key_hashes: KeyHashes | None = None,
     ) -> None:
         """Begin to lead: lease on what was granted before, for those who come back."""
-        self.in_doubt.take_up(
-            now=now, seconds=seconds, last_term=last_term, end=end, key_hashes=key_hashes
-        )
+        self.in_doubt.take_up(now, seconds, last_term, end, key_hashes)
 
     # --- handing out
-
-    def has_ready(self) -> bool:
-        """Whether `select` is worth a try. It may find that everything left is settled."""
-        return self._order.has_more()
 
     def select(
         self,
@@ -257,8 +253,7 @@ class Queue:
             return Selection(ranges, [], is_cut)
         self.poll_count += 1
         self.places.selected.add_ranges(ranges)
-        if self._late.late:
-            self._late.pick(ranges)
+        self._late.pick(ranges)
         exhausted: list[int] = []
         if max_deliveries is not None and self._deliveries.counts:
             exhausted = self._deliveries.exhausted(ranges, max_deliveries)
@@ -268,10 +263,6 @@ class Queue:
     def _look(self, wanted: int) -> bool:
         self._delays.load()
         return self._catching_up.look(wanted)
-
-    def put_back_all(self) -> None:
-        """Something went wrong behind `select`: whatever is selected still is ready again."""
-        self.put_back(self.places.selected.ranges())
 
     def put_back(self, ranges: Ranges) -> None:
         """What was selected and not granted is ready again, in its place."""
@@ -284,8 +275,7 @@ class Queue:
         token = self.next_token
         self.next_token = token + 1
         ranges = self.places.selected.take_ranges(ranges)
-        if self._late.picked:
-            self._late.lose_picked(ranges)
+        self._late.lose_picked(ranges)
         if self._deliveries.given_back:
             self._deliveries.given_back.remove_ranges(ranges)
         if ranges:
@@ -293,23 +283,8 @@ class Queue:
             self._table.add(Lease(token, holder, now, now + seconds, ranges))
         return token
 
-    def was_given_back(self, ranges: Ranges) -> bool:
-        """Whether any of these was handed out before, and that does not count."""
-        given_back = self._deliveries.given_back
-        return bool(given_back) and any(given_back.present(*run) for run in ranges)
-
-    def counts(self, ranges: Ranges) -> dict[int, int]:
-        """Deliveries of what was just granted, where it is not the first."""
-        return self._deliveries.of_granted(ranges)
-
-    def count_of(self, offset: int) -> int:
-        return self._deliveries.of(offset)
-
     def peek(self, wanted: int) -> Ranges:
-        """What is ready, highest priority first; nothing changes.
-
-        Nobody's share is reserved here, and keys are not asked for.
-        """
+        """What is ready, highest priority first; keys are not asked for, and nothing changes."""
         while self._catching_up.until and not self._look(wanted):
             pass
         return self._ready.first_of(self._order.lanes(), wanted)
@@ -337,9 +312,6 @@ class Queue:
             is_ahead = self._order.is_ahead  # after a restart: the cursor has yet to come to it
             self._return(ranges_of([offset for offset, p in due if not is_ahead(offset, p)]))
         return len(due)
-
-    def next_due_ms(self) -> int | None:
-        return self._delays.next_due_ms()
 
     # --- settling
 
@@ -487,20 +459,3 @@ class Queue:
     @property
     def index(self) -> LaneIndex:
         return self._ready.index
-
-    def next_deadline(self) -> float | None:
-        return self._table.next_deadline()
-
-    def leases(self) -> Iterator[LeaseInfo]:
-        return self._table.infos()
-
-    def has_leases(self, holder: str) -> bool:
-        return bool(self._table.of_holder(holder))
-
-    @property
-    def in_flight_count(self) -> int:
-        return len(self.places.leased)
-
-    @property
-    def delayed_count(self) -> int:
-        return len(self.places.delayed)

@@ -72,7 +72,7 @@ def in_flight(group: QueueGroup, max_rows: int) -> list[InFlight]:
 def figures_of(group: QueueGroup) -> GroupFigures:
     topic, queue, counter = group.topic, group.queue, group.counter
     lag = group.unsettled()
-    delayed = queue.delayed_count + topic.delaying.delays.count_from(queue.floor)
+    delayed = len(queue.places.delayed) + topic.delaying.delays.count_from(queue.floor)
     oldest = 0.0
     if lag and queue.floor >= topic.log.first_offset:
         if group.oldest[0] != queue.floor:  # it may have to be read from the disk
@@ -83,8 +83,8 @@ def figures_of(group: QueueGroup) -> GroupFigures:
         kind="queue",
         lag=lag,
         members=len(group.members),
-        ready=max(0, lag - queue.in_flight_count - delayed),
-        in_flight=queue.in_flight_count,
+        ready=max(0, lag - len(queue.places.leased) - delayed),
+        in_flight=len(queue.places.leased),
         delayed=delayed,
         waiting=len(group.takers),
         paused=int(group.state.paused),

@@ -38,6 +38,16 @@ _ALONE = 2
 whatever was taken beside it, the innocent would go to the dead letters too."""
 
 
+_PASSED = (
+    "a group passes over messages that are damaged on the disk; reset it to have them delivered "
+    "once they are restored"
+)
+_SET_ASIDE = (
+    "a group sets messages aside that the disk cannot read; check the disk and start the broker "
+    "again to have it try again"
+)
+
+
 class Picking:
     def __init__(self, group: QueueGroup) -> None:
         self._group, self._topic, self._queue = group, group.topic, group.queue
@@ -83,11 +93,11 @@ class Picking:
             if unreadable:
                 # The disk may read them again another time: they are set aside until the next
                 # start, and nothing of that is written down.
-                _tell_unreadable(self._group, unreadable)
+                _record(self._group, logging.ERROR, "group_set_aside", _SET_ASIDE, unreadable)
                 queue.set_aside(sorted(unreadable))
                 budget -= count_in(unreadable)
             if damaged:
-                _tell_damaged(self._group, damaged)
+                _record(self._group, logging.ERROR, "group_passed_damage", _PASSED, damaged)
                 self.settle_selected(sorted(damaged), "damaged")
                 budget -= count_in(damaged)
             if (damaged or unreadable) and not picked:
@@ -220,7 +230,7 @@ class Picking:
 
     def pass_damaged(self, ranges: Ranges) -> Done:
         """Nobody can be given these: the group is done with them, or it would wait for ever."""
-        _tell_damaged(self._group, ranges)
+        _record(self._group, logging.ERROR, "group_passed_damage", _PASSED, ranges)
         return self._topic.proposer.settle(self._topic.id, self._group.name, ranges, "damaged")
 
     def find_suspects(self) -> None:
@@ -235,33 +245,17 @@ class Picking:
                 self.suspects.remove_range(offset, offset + 1)  # it was nacked
 
 
-def _tell_damaged(group: QueueGroup, ranges: Ranges) -> None:
+def _record(group: QueueGroup, level: int, name: str, text: str, ranges: Ranges) -> None:
+    topic, count = group.topic.name, count_in(ranges)
     limited(
         _log,
-        logging.ERROR,
-        "group_passed_damage",
-        f"{group.topic.name}/{group.name}",
-        "a group passes over messages that are damaged on the disk; reset it to have them "
-        "delivered once they are restored",
-        amount=count_in(ranges),
-        topic=group.topic.name,
+        level,
+        name,
+        f"{topic}/{group.name}",
+        text,
+        amount=count,
+        topic=topic,
         group=group.name,
         first_offset=ranges[0][0],
-        count=count_in(ranges),
-    )
-
-
-def _tell_unreadable(group: QueueGroup, ranges: Ranges) -> None:
-    limited(
-        _log,
-        logging.ERROR,
-        "group_set_aside",
-        f"{group.topic.name}/{group.name}",
-        "a group sets messages aside that the disk cannot read; check the disk and start the "
-        "broker again to have it try again",
-        amount=count_in(ranges),
-        topic=group.topic.name,
-        group=group.name,
-        first_offset=ranges[0][0],
-        count=count_in(ranges),
+        count=count,
     )

@@ -238,7 +238,7 @@ class QueueGroup:
             else:
                 ranges, runs = self.picking.pick(wanted, taker.in_turn)
         except BaseException:  # of the disk, or of the filter: nobody got anything
-            queue.put_back_all()
+            queue.put_back(queue.places.selected.ranges())
             if bucket is not None:
                 bucket.refund(wanted)
             raise
@@ -285,7 +285,7 @@ class QueueGroup:
 
     def is_worked_on(self) -> bool:
         """Whether a member has something that it has not settled."""
-        return self.ended is None and any(map(self.queue.has_leases, self.members))
+        return self.ended is None and any(map(self.queue.leases_of, self.members))
 
     def leave(self, holder: str) -> None:
         """A member closes: what it holds goes to the others."""
@@ -408,7 +408,7 @@ class QueueGroup:
         )
         while not reclaim_seconds and queue.expire(now):
             queue.recalled.clear()  # it is so again after every start
-        if self.queue.delayed_count:
+        if len(self.queue.places.delayed):
             while not self.look():
                 pass  # what is due comes by the lane of its priority, which the index knows
             self.queue.take_due(self.topic.clock.now_ms())

@@ -61,10 +61,8 @@ class GroupState:
     def attempts(self, command: Attempts) -> None:
         """Who leads has counted already, and may have counted on."""
         if self.observer is None:
-            self.queue.apply_attempts(command.counts, command.token)
+            self.queue.apply_attempts(command.counts, command.token, command.ended)
             self.queue.apply_delays(command.delays)
-            if command.ended:
-                self.queue.apply_ended(command.ended)
 
     def reset(self, floor: int, term: int) -> None:
         lanes, queue = self.topic.lanes, self.queue
