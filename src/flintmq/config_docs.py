@@ -17,12 +17,16 @@ WIDTH = 98
 
 
 def with_tables(page: str) -> str:
-    """The page with the part between the markers made anew."""
+    return renewed(PAGE, page, tables())
+
+
+def renewed(name: str, page: str, made: str) -> str:
+    """A page whose part between the markers is replaced by what was made."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"{PAGE} has lost its markers {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{tables()}\n{END}{after}"
+        raise ValueError(f"{name} has lost its markers {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{made}\n{END}{after}"
 
 
 def tables() -> str:

@@ -169,7 +169,24 @@ def test_parts_of_the_engine_are_put_together_and_not_derived_from_each_other() 
     assert large == []
 
 
+def test_no_class_and_no_file_of_the_servers_is_too_long_to_read() -> None:
+    large = []
+    for path in sorted((SOURCE / "servers").rglob("*.py")):
+        text = path.read_text()
+        if text.count("\n") > FILE_LINES_MAX:
+            large.append(str(path.relative_to(SOURCE)))
+        large += [
+            node.name
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.ClassDef)
+            and (node.end_lineno or 0) - node.lineno >= CLASS_LINES_MAX
+        ]
+
+    assert large == []
+
+
 CLASS_LINES_MAX = 400
+FILE_LINES_MAX = 600
 
 
 def test_parts_above_the_vocabulary_do_not_import_their_neighbours() -> None:

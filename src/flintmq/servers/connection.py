@@ -191,15 +191,7 @@ class Connection(Peer):
         except FlintError as error:
             self.refuse(error)
         except Exception as error:
-            limited(
-                _log,
-                logging.ERROR,
-                "connection_failed",
-                type(error).__name__,
-                "a connection failed because of an internal error; please report it",
-                exc_info=error,
-                peer=self.peer,
-            )
+            self.tell_fault(error)
             self.abort()
 
     def _take_hello(self, data: bytes) -> bytes:

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Callable
 from struct import Struct
 from typing import Any, ClassVar, NamedTuple, cast
+
+from ..logs import limited
+
+_log = logging.getLogger(__name__)
 
 WRITE_BYTES_HIGH = 1024 * 1024
 QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
@@ -50,6 +55,18 @@ class Peer(asyncio.Protocol):
         set_socket_options(self._transport, is_watched=self.reads_at_will and CAN_LOOK)
         self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
         return self._transport
+
+    def tell_fault(self, error: Exception) -> None:
+        """Log what should never have been raised; the connection ends by it."""
+        limited(
+            _log,
+            logging.ERROR,
+            "connection_failed",
+            type(error).__name__,
+            "a connection failed because of an internal error; please report it",
+            exc_info=error,
+            peer=self.peer,
+        )
 
     @property
     def is_open(self) -> bool:

@@ -229,20 +229,7 @@ class Session:
         self.send(Op.ERROR, request, encode(self.fault(error)))
 
     def fault(self, error: BaseException) -> Fault:
-        if isinstance(error, FlintError):
-            return fault_of(error)
-        if isinstance(error, asyncio.CancelledError):
-            return Fault("Cancelled", "the request was cancelled")
-        limited(
-            _log,
-            logging.ERROR,
-            "request_failed",
-            type(error).__name__,
-            "a request failed because of an internal error; please report it",
-            exc_info=error,
-            client=self.client,
-        )
-        return Fault("FlintError", f"internal error of the broker: {type(error).__name__}: {error}")
+        return told(error, self.client)
 
     def is_full(self) -> bool:
         """Whether replies should wait: the client reads slower than we write, or is away."""
@@ -331,14 +318,8 @@ class Session:
     def control(self, frame: Frame, kind: type[C]) -> C:
         try:
             return decoder(kind).decode(frame.control)
-        except msgspec.ValidationError as error:
-            raise InvalidRequest(f"{kind.__name__}: {error}") from None
-        except UnicodeDecodeError as error:
-            raise InvalidRequest(
-                f"{kind.__name__}: a text in it is not UTF-8: {error.reason} at byte {error.start}"
-            ) from None
-        except msgspec.DecodeError as error:
-            raise MalformedFrame(f"{kind.__name__}: {error}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise undecodable(kind, error) from None
 
     def _begin(self, frame: Frame) -> None:
         """Carry a request out in a task of its own."""
@@ -483,3 +464,31 @@ def decoder(kind: type[C]) -> msgspec.msgpack.Decoder[C]:
     if found is None:
         found = _decoders[kind] = msgspec.msgpack.Decoder(kind)
     return found
+
+
+def undecodable(kind: type[Control], error: Exception) -> FlintError:
+    """What is wrong with a request that is no `kind`."""
+    if isinstance(error, msgspec.ValidationError):
+        return InvalidRequest(f"{kind.__name__}: {error}")
+    if isinstance(error, UnicodeDecodeError):
+        why = f"{error.reason} at byte {error.start}"
+        return InvalidRequest(f"{kind.__name__}: a text in it is not UTF-8: {why}")
+    return MalformedFrame(f"{kind.__name__}: {error}")
+
+
+def told(error: BaseException, client: str) -> Fault:
+    """An error as a client hears it. What we did not expect is logged."""
+    if isinstance(error, FlintError):
+        return fault_of(error)
+    if isinstance(error, asyncio.CancelledError):
+        return Fault("Cancelled", "the request was cancelled")
+    limited(
+        _log,
+        logging.ERROR,
+        "request_failed",
+        type(error).__name__,
+        "a request failed because of an internal error; please report it",
+        exc_info=error,
+        client=client,
+    )
+    return Fault("FlintError", f"internal error of the broker: {type(error).__name__}: {error}")

@@ -246,15 +246,7 @@ class Connection(Peer):
         if isinstance(error, FlintError):
             self._complain(error)
         else:
-            limited(
-                _log,
-                logging.ERROR,
-                "connection_failed",
-                type(error).__name__,
-                "a connection failed because of an internal error; please report it",
-                exc_info=error,
-                peer=self.peer,
-            )
+            self.tell_fault(error)
         self._todo.clear()
         self._flushing = False
         self.abort()

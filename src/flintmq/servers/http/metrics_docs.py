@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from ...config_docs import renewed
 from ..front_end import FRONT_ENDS
 from .collectors import (
     ConnectionCollector,
@@ -16,7 +17,6 @@ from .collectors import (
 from .exposition import Family
 
 PAGE = "docs/operations.md"
-BEGIN, END = "<!-- made by scripts/make-docs -->", "<!-- end of what is made -->"
 
 GROUPS: dict[str, tuple[Family, ...]] = {
     "The process": ProcessCollector.families,
@@ -35,12 +35,7 @@ GROUPS: dict[str, tuple[Family, ...]] = {
 
 
 def with_metrics(page: str) -> str:
-    """The page with the part between the markers made anew."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{PAGE} has lost its markers {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{tables()}\n{END}{after}"
+    return renewed(PAGE, page, tables())
 
 
 def tables() -> str:
