@@ -9,9 +9,10 @@ from typing import Any
 import click
 import msgspec
 
+from ..servers.http.shown import AS_TEXT
 from .exit_codes import FAILED
 
-LARGE = frozenset({"id", "offset", "first_offset", "next_offset", "position", "partition", "token"})
+LARGE = frozenset((*AS_TEXT, "token"))
 """Numbers of 64 bits, and partitions: strings in JSON."""
 
 
