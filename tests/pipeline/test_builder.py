@@ -101,8 +101,8 @@ def test_what_is_wrong_is_told_with_the_line_of_the_call() -> None:
     assert problem.place.file == __file__
     source = Path(__file__).read_text().splitlines()[problem.place.line - 1]
     assert "ordrs" in source
-    assert problem.text == "there is no source or step 'ordrs'"
-    with pytest.raises(PipelineInvalid, match="is orders meant"):
+    assert problem.text == "unknown source or step 'ordrs'"
+    with pytest.raises(PipelineInvalid, match="did you mean orders"):
         wrong.definition()
 
 

@@ -52,7 +52,7 @@ def test_names_do_not_mind_their_case() -> None:
         ({"servers": "h:1", "delivry": "x"}, False, "unknown option 'delivry'; delivery is near"),
         ({"servers": "h:1", "delivery": "twice"}, False, "delivery is one of"),
         ({"servers": "h:1", "compression": "rar"}, False, "rar"),
-        ({"servers": "h:1", "autoCreate": "perhaps"}, False, "autoCreate is true or false"),
+        ({"servers": "h:1", "autoCreate": "perhaps"}, False, "autoCreate must be true or false"),
         ({"servers": "h:1", "topic": "a.>"}, False, "a.>"),
         ({"servers": "h:1", "path": "x"}, False, "a topic has no path"),
         ({"servers": "h:1", "transaction": "x"}, False, "go together"),

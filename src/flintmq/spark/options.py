@@ -282,7 +282,7 @@ class OptionValues:
     def truth(self, name: str, default: bool = False) -> bool:
         text = self._said.get(name.lower(), str(default)).lower()
         if text not in ("true", "false"):
-            raise InvalidRequest(f"{name} is true or false, not {text!r}")
+            raise InvalidRequest(f"{name} must be true or false, not {text!r}")
         return text == "true"
 
     def count(self, name: str) -> int | None:

@@ -112,10 +112,10 @@ def test_a_query_that_reads_no_source_is_told_as_such(capfd: pytest.CaptureFixtu
     assert (code, *capfd.readouterr()) == (
         1,
         "",
-        "flintmq: x.toml:7:10: nobody takes the source orders; write a sink with from = 'orders', "
-        "or take the source out\n"
-        "flintmq: x.toml:24:8: the sink large takes large, which reads no source: nothing would "
-        "flow; name a source in its query\n",
+        "flintmq: x.toml:7:10: the source orders is not used; add a sink with from = 'orders', "
+        "or remove the source\n"
+        "flintmq: x.toml:24:8: the sink large takes large, which reads no source; "
+        "name a source in its query\n",
     )
 
 
@@ -130,7 +130,7 @@ def test_everything_that_is_wrong_is_told_at_once_and_programs_can_read_it(
     told = json.loads(out)
     assert told["problems"][1] == {
         "file": "x.toml", "line": 8, "column": 1,
-        "text": "a source has no 'tpoic'", "remedy": "is topic meant?",
+        "text": "a source has no 'tpoic'", "remedy": "did you mean topic?",
     }  # fmt: skip
     assert [(one["line"], one["column"]) for one in told["problems"]] == [(7, 10), (8, 1), (25, 1)]
 

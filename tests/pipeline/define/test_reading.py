@@ -175,7 +175,9 @@ def test_parameters_are_numbers_and_truths_where_those_are_wanted(tmp_path: Path
     assert read_pipeline(path, {}, {}).sources["orders"].max_per_batch == 7
     with pytest.raises(PipelineInvalid) as wrong:
         read_pipeline(path, {"n": "many"}, {})
-    assert "max_per_batch is a whole number above 0 (here 'many'), not '${n}'" in str(wrong.value)
+    assert "max_per_batch must be a whole number above 0 (here 'many'), not '${n}'" in str(
+        wrong.value
+    )
 
 
 def test_two_dollars_are_one(tmp_path: Path) -> None:

@@ -51,10 +51,10 @@ def test_a_project_says_what_it_is_and_how_it_is_run(tmp_path: Path) -> None:
 
 REFUSED = [
     ('key = "region"', 'key = "region"\nmode = "update"', "mode update; only append can be"),
-    ('key = "region"', 'key = "region"\nrate = 5', "rate; take rate out"),
+    ('key = "region"', 'key = "region"\nrate = 5', "rate; remove rate"),
     ('topic = "orders.large"\nkey = "region"', 'foreach = "x.py:y"', "foreach; write into"),
     ('topic = "orders.large"\nkey = "region"', 'parquet = "x"\npartition_by = ["n"]',
-     "partition_by; take partition_by out"),
+     "partition_by; remove partition_by"),
     ('inputs = ["sums"]', 'inputs = ["sums"]\nwatermark = { column = "n", delay = "1 second" }',
      "a watermark of a step; give it to a source"),
     ('topic = "orders"\n', 'topic = "orders"\nformat = "msgpack"\n',

@@ -44,7 +44,7 @@ class _Check:
         yield from wrong_servers(pipeline)
         for what, there in (("source", pipeline.sources), ("sink", pipeline.sinks)):
             if not there:
-                yield Defect(pipeline.place, f"there is no {what}", f"write [{what}s.NAME]")
+                yield Defect(pipeline.place, f"the pipeline has no {what}", f"write [{what}s.NAME]")
         yield from self._names()
         for source in pipeline.sources.values():
             yield from source_problems(source)
@@ -70,15 +70,16 @@ class _Check:
                 if not TABLE_NAME.fullmatch(thing.name):
                     yield Defect(
                         thing.place,
-                        f"{thing.name!r} is no name of a {kind}: queries could not name it",
+                        f"{thing.name!r} is not a valid name of a {kind}: queries could "
+                        "not refer to it",
                         "use letters, digits and _",
                     )
                 if (other := known.get(thing.name.lower())) is not None:
                     yield Defect(
                         thing.place,
-                        f"the {kind} {thing.name} has the name of another table, which is at "
+                        f"the {kind} {thing.name} has the same name as another table, at "
                         f"{line_of(other.place)}",
-                        "queries could not tell them apart: call one of them otherwise",
+                        "rename one of them",
                     )
                 known[thing.name.lower()] = thing
         seen: dict[str, Sink] = {}
@@ -88,8 +89,8 @@ class _Check:
             if (before := seen.get(sink.name.lower())) is not None:
                 yield Defect(
                     sink.place,
-                    f"the sink {sink.name} differs from {before.name} in case only",
-                    "their checkpoints could be the same directory: call one of them otherwise",
+                    f"the names of the sinks {sink.name} and {before.name} differ only in case",
+                    "rename one of them, because their checkpoints could be the same directory",
                 )
             seen[sink.name.lower()] = sink
 
@@ -115,7 +116,7 @@ class _Check:
                 done.update(circle)
                 yield Defect(
                     self._pipeline.steps[circle[0]].place,
-                    f"the steps need each other in a circle: {' -> '.join(circle)}",
+                    f"the steps depend on each other in a circle: {' -> '.join(circle)}",
                     "let one of them read a source instead",
                 )
 
@@ -128,8 +129,8 @@ class _Check:
                 if name not in used and self._pipeline.sinks:
                     yield Defect(
                         thing.place,
-                        f"nobody takes the {kind} {name}",
-                        f"write a sink with from = {name!r}, or take the {kind} out",
+                        f"the {kind} {name} is not used",
+                        f"add a sink with from = {name!r}, or remove the {kind}",
                     )
 
     def _nothing_flows(self) -> Iterator[Defect]:
@@ -137,13 +138,13 @@ class _Check:
             if not set(self._pipeline.sources) & set(reaches(self._pipeline, sink.takes)):
                 why, remedy = "reads no source", "name a source in its query"
             elif not is_stream(self._pipeline, sink.takes):
-                why = "is all of static sources"
-                remedy = "let one of them be a stream: take static out"
+                why = "reads only static sources"
+                remedy = "make one of them a stream: remove static"
             else:
                 continue
             yield Defect(
                 place_in(sink, "takes"),
-                f"the sink {sink.name} takes {sink.takes}, which {why}: nothing would flow",
+                f"the sink {sink.name} takes {sink.takes}, which {why}",
                 remedy,
             )
 
@@ -157,11 +158,12 @@ class _Check:
                 if (other := seen.get(directory.rstrip("/"))) is not None:
                     yield Defect(
                         place_in(sink, field),
-                        f"the sink {sink.name} writes where {other} writes, {directory}",
-                        "two flows would spoil each other's lists of files: give each its own",
+                        f"the sink {sink.name} writes to the same directory as {other}: "
+                        f"{directory}",
+                        "use a separate directory for each sink",
                     )
                 seen[directory.rstrip("/")] = sink.name
 
 
 def _no_name(place: FilePlace, name: str, kind: str) -> Defect:
-    return Defect(place, f"{name!r} is no name of a {kind}", "use letters, digits, _ and -")
+    return Defect(place, f"{name!r} is not a valid {kind} name", "use letters, digits, _ and -")

@@ -35,15 +35,15 @@ def _of_file(path: Path, name: str, place: FilePlace) -> Iterator[Defect]:
     except OSError as error:
         yield Defect(
             place,
-            f"{path} cannot be read: {error.strerror}",
-            "a file is looked for beside the pipeline's",
+            f"cannot read {path}: {error.strerror}",
+            "put the file in the directory of the pipeline file",
         )
         return
     except SyntaxError as error:
         yield Defect(FilePlace(str(path), error.lineno or 0, error.offset or 0), error.msg)
         return
     except ValueError as error:
-        yield Defect(FilePlace(str(path)), f"is no Python: {error}")
+        yield Defect(FilePlace(str(path)), f"is not valid Python: {error}")
         return
     names = list(_names(tree.body))
     if name not in names and "*" not in names:

@@ -51,7 +51,7 @@ def place_in_sql(step: Step, offset: int) -> FilePlace:
 def unknown_table(pipeline: Pipeline, place: FilePlace, name: str) -> Defect:
     return Defect(
         place,
-        f"there is no source or step {name!r}",
+        f"unknown source or step {name!r}",
         meant(name, tables(pipeline), "there are"),
     )
 
@@ -81,11 +81,11 @@ def wrong_options(thing: Source | Sink, known: Iterable[str], more: set[str]) ->
     for name in thing.options:
         place = thing.places.get(f"options.{name}", place_in(thing, "options"))
         if instead := OURS.get(name.lower()):
-            yield Defect(place, f"options: {name} is not for options", f"say {instead}")
+            yield Defect(place, f"options: {name} cannot be set here", f"use {instead}")
         elif name.lower() not in by_lower:
             yield Defect(
                 place,
-                f"options: there is no {name!r}",
+                f"options: unknown option {name!r}",
                 _meant_option(name, names),
             )
 
@@ -102,7 +102,7 @@ def wrong_function(thing: Step | Sink, field: str, function: object) -> Iterator
     if isinstance(function, str) and not FUNCTION.fullmatch(function):
         yield Defect(
             place_in(thing, field),
-            f"{field} is file.py:name or package.module:name, not {function!r}",
+            f"{field} must be file.py:name or package.module:name, not {function!r}",
         )
 
 
@@ -113,7 +113,7 @@ def wrong_watermark(
     if columns is not None and not has(columns, watermark.column):
         yield Defect(
             place,
-            f"the watermark is of {watermark.column!r}, a column that {thing.name} does not have",
+            f"the watermark column {watermark.column!r} does not exist in {thing.name}",
             meant(watermark.column, columns, "it has"),
         )
     elif columns is not None:
@@ -122,8 +122,8 @@ def wrong_watermark(
         if kind not in ("timestamp", "timestamp_ltz", "timestamp_ntz", "struct"):
             yield Defect(
                 place,
-                f"the watermark is of {watermark.column!r}, a column of type {kind}",
-                "it has to be a timestamp",
+                f"the watermark column {watermark.column!r} has the type {kind}",
+                "use a timestamp column",
             )
     if not DURATION.fullmatch(watermark.delay.strip()):
         yield no_duration(
@@ -134,7 +134,9 @@ def wrong_watermark(
 
 
 def no_duration(place: FilePlace, what: str, text: str) -> Defect:
-    return Defect(place, f"{what} is a time such as '10 seconds', not {text!r}", _spelled(text))
+    return Defect(
+        place, f"{what} must be a time such as '10 seconds', not {text!r}", _spelled(text)
+    )
 
 
 def _spelled(text: str) -> str:
@@ -144,7 +146,7 @@ def _spelled(text: str) -> str:
     if found is None:
         return ""
     unit = units.get(found[2] or "s") or units.get(found[2][0])
-    return f"is '{found[1]} {unit}' meant?" if unit else ""
+    return f"did you mean '{found[1]} {unit}'?" if unit else ""
 
 
 def reads_topic(source: Source, topic: str) -> bool:

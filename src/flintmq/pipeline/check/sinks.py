@@ -48,7 +48,7 @@ def sink_problems(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
         said = f"not {' and '.join(places)}" if places else "and none is there"
         yield Defect(
             place_in(sink, places[1]) if len(places) > 1 else sink.place,
-            f"{what} has one of {', '.join(DESTINATIONS[:-1])} and {DESTINATIONS[-1]}, {said}",
+            f"{what} needs one of {', '.join(DESTINATIONS[:-1])} and {DESTINATIONS[-1]}, {said}",
         )
     else:
         yield from _destination(pipeline, sink, places[0])
@@ -66,13 +66,13 @@ def _destination(pipeline: Pipeline, sink: Sink, destination: str) -> Iterator[D
                 place_in(sink, field),
                 f"{field} is for {' and '.join(allowed)}; the sink {sink.name} goes to "
                 f"{destination}",
-                f"take {field} out",
+                f"remove {field}",
             )
     if destination in ("parquet", "json") and sink.mode != "append":
         yield Defect(
             place_in(sink, "mode"),
-            f"files are added to: mode {sink.mode} would have to change what is in them",
-            "say mode = 'append' with a watermark on the source, or write into a topic",
+            f"files can only be appended to: mode {sink.mode} would have to change them",
+            "use mode = 'append' with a watermark on the source, or write to a topic",
         )
     if destination == "foreach":
         yield from wrong_function(sink, "foreach", sink.foreach)
@@ -88,19 +88,19 @@ def _into_topic(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
     yield from wrong_servers(sink)
     if sink.pace is None and ("speed" in sink.places or sink.speed != 1.0):
         yield Defect(
-            place_in(sink, "speed"), "speed is how fast against pace, which is not there",
-            "say pace = 'the column with the time'",
+            place_in(sink, "speed"), "speed needs pace",
+            "add pace = 'the timestamp column'",
         )  # fmt: skip
     if sink.pace is not None and sink.rate is not None:
-        yield Defect(place_in(sink, "rate"), "rate and pace are two ways to wait", "say one")
+        yield Defect(place_in(sink, "rate"), "rate and pace cannot be combined", "use one of them")
     for field in ("rate", "speed"):
         if (value := getattr(sink, field)) is not None and not value > 0:
-            yield Defect(place_in(sink, field), f"{field} is a number above 0, not {value!r}")
+            yield Defect(place_in(sink, field), f"{field} must be a number above 0, not {value!r}")
     if sink.format == "avro" and AVRO_SCHEMA not in names_of(sink.options):
         yield Defect(
             place_in(sink, "format"),
             "format avro needs the schema to write values with",
-            f"say options = {{ {AVRO_SCHEMA} = '...' }}",
+            f"add options = {{ {AVRO_SCHEMA} = '...' }}",
         )
     yield from wrong_options(sink, WRITE_OPTIONS, {AVRO_SCHEMA})
     servers = sink.servers or pipeline.servers
@@ -111,9 +111,9 @@ def _into_topic(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
         if reads_topic(source, topic) and not source.is_static:
             yield Defect(
                 place,
-                f"the sink {sink.name} writes into {topic}, which it reads (the source "
-                f"{name}): its rows would go round for ever",
-                "name another topic",
+                f"the sink {sink.name} writes to {topic}, which it also reads (source "
+                f"{name}): its rows would loop forever",
+                "use another topic",
             )
 
 

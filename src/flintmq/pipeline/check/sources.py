@@ -29,11 +29,11 @@ def source_problems(source: Source) -> Iterator[Defect]:
     ways = [key for key in ("topics", "pattern", "files") if getattr(source, key) not in (None, ())]
     if len(ways) != 1:
         said = f"not {' and '.join(ways)}" if ways else "and none is there"
-        yield Defect(source.place, f"{what} reads one of topic, topics, pattern and files, {said}")
+        yield Defect(source.place, f"{what} needs one of topic, topics, pattern and files, {said}")
     yield from wrong_servers(source)
     for number, topic in enumerate(source.topics):
         place = source.places.get(f"topics.{number}", place_in(source, "topics"))
-        remedy = "for many topics, say pattern" if "*" in topic or ">" in topic else ""
+        remedy = "use pattern for many topics" if "*" in topic or ">" in topic else ""
         yield from wrong(place, partial(check_name, topic), remedy)
     if source.pattern is not None:
         pattern = source.pattern
@@ -45,7 +45,7 @@ def source_problems(source: Source) -> Iterator[Defect]:
         yield Defect(
             place_in(source, "max_per_batch"),
             f"{what} is static: it is read as a whole, not in micro-batches",
-            "take max_per_batch out, or static",
+            "remove max_per_batch, or static",
         )
     if source.files is None:
         ways_of = "batch" if source.is_static else "stream"
@@ -58,19 +58,19 @@ def _start(source: Source) -> Iterator[Defect]:
     if source.start == "earliest":
         return
     if source.files is not None:
-        yield Defect(place, "start is for topics: of files, all are read", "take it out")
+        yield Defect(place, "start is only for topics; all files are read", "remove it")
     elif source.start == "latest":
         if source.is_static:
             yield Defect(
                 place,
-                f"the source {source.name} is static and starts at the latest: it would be empty",
-                "say start = 'earliest', or a time",
+                f"the source {source.name} is static and starts at latest, so it would be empty",
+                "use start = 'earliest', or a time",
             )
     elif not is_time(source.start):
         yield Defect(
             place,
-            f"start is earliest, latest or a time with its zone, not {source.start!r}",
-            "as 2026-01-31T12:00:00+00:00",
+            f"start must be earliest, latest or a time with its zone, not {source.start!r}",
+            "for example 2026-01-31T12:00:00+00:00",
         )
 
 
@@ -81,14 +81,14 @@ def _decoding(source: Source) -> Iterator[Defect]:
     elif source.files is None and source.format != "json":
         yield Defect(
             place_in(source, "format"),
-            f"the source {source.name} has no schema, so nothing is decoded",
-            f"say schema, or take format = {source.format!r} out",
+            f"the source {source.name} has no schema, so values are not decoded",
+            f"add schema, or remove format = {source.format!r}",
         )
     if source.format == "avro" and AVRO_SCHEMA not in names_of(source.options):
         yield Defect(
             place_in(source, "format"),
             "format avro needs the schema that values were written with",
-            f"say options = {{ {AVRO_SCHEMA} = '...' }}",
+            f"add options = {{ {AVRO_SCHEMA} = '...' }}",
         )
     if source.dead_letters is None:
         return
@@ -97,20 +97,20 @@ def _decoding(source: Source) -> Iterator[Defect]:
     if source.files is not None and source.file_format == "parquet":
         yield Defect(
             place,
-            "Parquet has types of its own: nothing fails to decode",
-            "take dead_letters out",
+            "dead_letters has no effect on Parquet files: they are always decoded",
+            "remove dead_letters",
         )
     elif source.schema is None:
         yield Defect(
             place,
-            f"the source {source.name} has no schema: nothing is decoded, so nothing fails to",
-            "say schema, or take dead_letters out",
+            f"the source {source.name} has no schema, so values are not decoded and cannot fail",
+            "add schema, or remove dead_letters",
         )
     if reads_topic(source, topic):
         yield Defect(
             place,
-            f"the source {source.name} reads {topic} itself: its dead letters would come back",
-            "name another topic",
+            f"the source {source.name} also reads {topic}: its dead letters would be read again",
+            "use another topic",
         )
 
 
@@ -120,8 +120,8 @@ def _source_watermark(source: Source) -> Iterator[Defect]:
     if source.is_static:
         yield Defect(
             place_in(source, "watermark"),
-            f"the source {source.name} is static: nothing of it is late",
-            "take watermark out, or static",
+            f"the source {source.name} is static and cannot have a watermark",
+            "remove watermark, or static",
         )
     try:
         columns = columns_of_source(source)

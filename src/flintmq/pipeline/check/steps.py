@@ -23,7 +23,7 @@ QUERIES = frozenset({"select", "with", "from", "table", "values", "("})
 def step_problems(pipeline: Pipeline, step: Step) -> Iterator[Defect]:
     if (step.sql is None) == (step.function is None):
         said = "not both" if step.sql is not None else "and neither is there"
-        yield Defect(step.place, f"the step {step.name} has one of sql and function, {said}")
+        yield Defect(step.place, f"the step {step.name} needs one of sql and function, {said}")
         return
     if step.sql is not None:
         yield from _sql(pipeline, step, step.sql)
@@ -32,8 +32,8 @@ def step_problems(pipeline: Pipeline, step: Step) -> Iterator[Defect]:
         if not step.inputs:
             yield Defect(
                 step.place,
-                f"the step {step.name} has a function and no inputs",
-                "say inputs = ['...']: the sources and steps it gets",
+                f"the step {step.name} has a function but no inputs",
+                "add inputs = ['...'] with the sources and steps it reads",
             )
         for number, name in enumerate(step.inputs):
             place = step.places.get(f"inputs.{number}", place_in(step, "inputs"))
@@ -48,8 +48,8 @@ def _sql(pipeline: Pipeline, step: Step, sql: str) -> Iterator[Defect]:
         if getattr(step, field):
             yield Defect(
                 place_in(step, field),
-                f"{field} is for functions: a query names its tables itself",
-                f"take {field} out",
+                f"{field} is only for functions: a query names its tables itself",
+                f"remove {field}",
             )
     first = first_word(sql)
     if first is None:
@@ -57,8 +57,8 @@ def _sql(pipeline: Pipeline, step: Step, sql: str) -> Iterator[Defect]:
     elif first.text.lower() not in QUERIES:
         yield Defect(
             place_in_sql(step, first.offset),
-            f"the step {step.name} is no query: it begins with {first.text!r}",
-            "write select ...; what makes, changes and drops tables is not for steps",
+            f"the step {step.name} is not a query: it starts with {first.text!r}",
+            "write select ...; steps cannot create, change or drop tables",
         )
     known = {name.lower() for name in tables(pipeline)}
     for mention in mentions(sql):

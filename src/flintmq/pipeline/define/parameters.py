@@ -43,9 +43,7 @@ def values_of(
 ) -> tuple[dict[str, str], list[Defect]]:
     """What each parameter is set to; and what is wrong with what was given."""
     problems = [
-        Defect(
-            FilePlace(file), f"--set {name}: there is no parameter {name}", meant(name, parameters)
-        )
+        Defect(FilePlace(file), f"--set {name}: unknown parameter {name}", meant(name, parameters))
         for name in given
         if name not in parameters
     ]
@@ -62,7 +60,7 @@ def values_of(
                 Defect(
                     one.place,
                     f"the parameter {name} has no value{one.about and f' ({one.about})'}",
-                    f"say --set {name}=VALUE, set {one.env}, or write a default",
+                    f"pass --set {name}=VALUE, set {one.env}, or write a default",
                 )
             )
     return values, problems
@@ -114,12 +112,12 @@ def _reference_problems(
         shown = f"${{{name}}}" if is_closed else f"${{{begun[0] if begun else ''}"
         yield Defect(
             place,
-            f"{shown} is no parameter",
-            "write ${name}, or $${ for the two signs themselves",
+            f"{shown} is not a parameter",
+            "write ${name}, or $${ for a literal ${",
         )
     elif name not in known:
         yield Defect(
             place,
-            f"there is no parameter {name}",
-            meant(name, known) or f'write it under parameters: {name} = "its default"',
+            f"unknown parameter {name}",
+            meant(name, known) or f'define it under parameters: {name} = "its default"',
         )

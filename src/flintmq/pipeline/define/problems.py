@@ -40,5 +40,5 @@ def meant(name: str, known: Iterable[str], what: str = "known are") -> str:
     names = list(known)
     near = get_close_matches(name.lower(), names, n=1)
     if near:
-        return f"is {near[0]} meant?"
+        return f"did you mean {near[0]}?"
     return f"{what} {', '.join(names)}" if names else ""

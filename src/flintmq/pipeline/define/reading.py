@@ -109,7 +109,7 @@ class _PipelineReader:
         if not isinstance(found.value, dict):
             self._wrong(
                 found.spot,
-                f"{section} is a table of tables, not {_said(found.value)}",
+                f"{section} must be a table of tables, not {_said(found.value)}",
                 f"write {self._table_form(section, 'NAME')}",
             )
             return
@@ -118,7 +118,7 @@ class _PipelineReader:
             if not isinstance(node.value, dict):
                 self._wrong(
                     spot,
-                    f"{section}.{name} is a table, not {_said(node.value)}",
+                    f"{section}.{name} must be a table, not {_said(node.value)}",
                     f"write {self._table_form(section, name)}, and its keys below it",
                 )
                 continue
@@ -156,7 +156,7 @@ class _PipelineReader:
             try:
                 fields[key.into] = self._value(found, key)
             except _Unfit as unfit:
-                self._wrong(found.spot, f"{key.name} is {unfit}, not {_said(found.value)}")
+                self._wrong(found.spot, f"{key.name} must be {unfit}, not {_said(found.value)}")
         return fields
 
     def _places(
@@ -186,13 +186,15 @@ class _PipelineReader:
         if not isinstance(node.value, dict):
             self._wrong(
                 node.spot,
-                f"parameters is a table, not {_said(node.value)}",
+                f"parameters must be a table, not {_said(node.value)}",
                 'write [parameters] and name = "default" below it',
             )
         for name, inner in node.entries.items():
             place = self._place(node.key_spots[name])
             if not NAME.fullmatch(name):
-                self._wrong(place, f"{name!r} is no name of a parameter", "use letters, digits, _")
+                self._wrong(
+                    place, f"{name!r} is not a valid parameter name", "use letters, digits, _"
+                )
             default, env, about = self._parameter(inner)
             made[name] = Parameter(name, default, env or variable_of(name), about or "", place)
         return made
@@ -214,12 +216,12 @@ class _PipelineReader:
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, str) and (at := value.find("${")) >= 0:
-            self._wrong(node.text_spot(at), f"{what} is taken as it is: it has no parameters in it")
+            self._wrong(node.text_spot(at), f"{what} cannot contain parameters")
         if isinstance(value, str | int | float):
             return str(value)
         if isinstance(value, datetime | date | time):
             return value.isoformat()
-        self._wrong(node.spot, f"{what} is a text, not {_said(value)}")
+        self._wrong(node.spot, f"{what} must be text, not {_said(value)}")
         return None
 
     def _source(self, name: str, node: Node, place: FilePlace) -> Source:
@@ -228,19 +230,21 @@ class _PipelineReader:
         if "files" in node.entries and "format" in node.entries:
             self._wrong(
                 node.key_spots["format"],
-                "format is how values of messages are written",
-                "of files, say file_format",
+                "format is for messages",
+                "use file_format for files",
             )
         if "files" not in node.entries and "file_format" in node.entries:
             self._wrong(
-                node.key_spots["file_format"], "file_format is for files", "of topics, say format"
+                node.key_spots["file_format"],
+                "file_format is only for files",
+                "use format for topics",
             )
         ways = [key for key in ("topic", "topics", "pattern", "files") if key in node.entries]
         if len(ways) != 1:
             said = f"not {' and '.join(ways)}" if ways else "and none is there"
             self._wrong(
                 node.key_spots[ways[1]] if ways else place,
-                f"the source {name} reads one of topic, topics, pattern and files, {said}",
+                f"the source {name} needs one of topic, topics, pattern and files, {said}",
             )
         if "topic" in fields:
             fields["topics"] = (fields.pop("topic"),)
@@ -265,7 +269,7 @@ class _PipelineReader:
         if node is None:
             return {}
         if not isinstance(node.value, dict):
-            self._wrong(node.spot, f"spark is a table of settings, not {_said(node.value)}")
+            self._wrong(node.spot, f"spark must be a table of settings, not {_said(node.value)}")
             return {}
         settings: dict[str, Any] = {}
 
@@ -279,7 +283,7 @@ class _PipelineReader:
                     settings[full] = self._plain(inner)
                 else:
                     self._wrong(
-                        inner.spot, f"{name} is a text or a number, not {_said(inner.value)}"
+                        inner.spot, f"{name} must be text or a number, not {_said(inner.value)}"
                     )
 
         take(node, "")
@@ -367,7 +371,7 @@ class _PipelineReader:
             value = self._plain(inner)
             if isinstance(value, dict | list) or value is None:
                 self._wrong(
-                    inner.spot, f"{what}: {name} is a text or a number, not {_said(inner.value)}"
+                    inner.spot, f"{what}: {name} must be text or a number, not {_said(inner.value)}"
                 )
                 continue
             texts[name] = str(value).lower() if isinstance(value, bool) else str(value)

@@ -36,18 +36,16 @@ def columns_of(schema: str) -> list[DeclaredColumn]:
     for part in _parts(schema):
         found = _NAME.fullmatch(part)
         if found is None:
-            raise InvalidRequest(f"{part.strip()!r} is no column: write a name and a type")
+            raise InvalidRequest(f"{part.strip()!r} is not a column: write a name and a type")
         name, rest = (found[1] or found[2] or "").replace("``", "`"), found[3].strip()
         kind = _TYPE.match(rest)
         if kind is None:
-            raise InvalidRequest(f"the column {name} has no type: write as {name} string")
+            raise InvalidRequest(f"the column {name} has no type: write for example {name} string")
         if kind[0].lower() not in TYPES:
             remedy = meant(kind[0], TYPES, "such as")
-            raise InvalidRequest(
-                f"the column {name} has the type {kind[0]}, which is none; {remedy}"
-            )
+            raise InvalidRequest(f"the column {name} has the unknown type {kind[0]}; {remedy}")
         if any(name.lower() == one.name.lower() for one in columns):
-            raise InvalidRequest(f"the column {name} is there twice")
+            raise InvalidRequest(f"the column {name} is defined twice")
         columns.append(DeclaredColumn(name, kind[0].lower()))
     return columns
 
@@ -91,7 +89,7 @@ def _parts(schema: str) -> Iterator[str]:
         elif sign in ">)":
             depth -= 1
             if depth < 0:
-                raise InvalidRequest(f"a {sign} closes what is not open, after {schema[:at]!r}")
+                raise InvalidRequest(f"a {sign} without an opening bracket, after {schema[:at]!r}")
         elif sign == "," and not depth:
             yield schema[begin:at]
             begin = at + 1

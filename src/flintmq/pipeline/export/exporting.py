@@ -94,7 +94,7 @@ def _secrets(thing: Source | Sink) -> Iterator[Defect]:
             yield Defect(
                 thing.places.get(f"options.{name}", place_in(thing, "options")),
                 f"{name} is a secret, which the project would show",
-                "take it out, and set FLINTMQ_API_KEY for who runs the project, or say apiKeyFile",
+                "remove it, and set FLINTMQ_API_KEY for the project, or use apiKeyFile",
             )
 
 
@@ -115,7 +115,7 @@ def _source_cannot(pipeline: Pipeline, source: Source) -> Iterator[Defect]:
     elif source.schema is None:
         yield _no(source, "files", "a stream of files without a schema", "say schema")
     elif source.dead_letters is not None:
-        yield _no(source, "dead_letters", "dead letters of files", "take dead_letters out")
+        yield _no(source, "dead_letters", "dead letters of files", "remove dead_letters")
 
 
 def _sink_cannot(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
@@ -128,7 +128,7 @@ def _sink_cannot(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
         yield _no(sink, "format", f"values of the format {sink.format}", "only json can be")
     for field in ("rate", "pace", "partition_by", "compact"):
         if getattr(sink, field):
-            yield _no(sink, field, field, f"take {field} out")
+            yield _no(sink, field, field, f"remove {field}")
     if sink.topic is not None and sink.servers is None and pipeline.servers is None:
         yield Defect(sink.place, f"the sink {sink.name} has no broker", "say servers")
 
