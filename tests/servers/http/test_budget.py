@@ -37,9 +37,19 @@ def test_no_more_than_a_little_is_ever_saved() -> None:
     assert budget.wait_seconds(1000.0) == pytest.approx(0.1)
 
 
+def test_a_scrape_of_very_many_topics_now_and_then_never_waits() -> None:
+    budget, now = Budget(0.1, now=0.0), 0.0
+    for _ in range(10):
+        now += 15
+        for _ in range(2000):
+            assert budget.wait_seconds(now) == 0
+            budget.spend(0.0005)
+            now += 0.0005
+
+
 def test_over_a_long_time_the_share_is_kept() -> None:
     budget, now, spent = Budget(0.2, now=0.0), 0.0, 0.0
-    while now < 60:
+    while now < 60 * SAVED_SECONDS:
         now += budget.wait_seconds(now) + 0.003
         budget.spend(0.003)
         spent += 0.003

@@ -6,8 +6,10 @@ that fills at a fixed share; while the account is overdrawn, HTTP waits, and mes
 
 from __future__ import annotations
 
-SAVED_SECONDS = 0.3
-"""Of this long a pause the share is saved up, so that a scrape now and then never waits."""
+SAVED_SECONDS = 15.0
+"""Of this long a pause the share is saved up, so that a scrape now and then never waits: by a
+tenth, 1.5 s on the processor, twice what the figures of 20,000 topics take. Spent at once it is
+still one small piece in each turn of the loop."""
 
 
 class Budget:
