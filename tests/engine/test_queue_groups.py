@@ -926,7 +926,7 @@ async def test_a_failed_read_of_the_disk_is_told_to_the_taker_and_strands_nothin
     topic = desk.broker.shard.topics["t"]
     queue = topic.queues["g"].queue
 
-    def fail(offset: int) -> Any:
+    def fail(*_: object) -> Any:
         raise StorageFailed("read", "segments/7", "I/O error")
 
     await desk.run(desk.broker.pause_group("t", "g", True))
@@ -936,6 +936,7 @@ async def test_a_failed_read_of_the_disk_is_told_to_the_taker_and_strands_nothin
     await desk.run(desk.broker.group_stats("t", "g"))  # it knows what there is by now
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topic.log, "locate", fail)
+        patch.setattr(topic.log, "locate_nowait", fail)
         await desk.run(desk.broker.pause_group("t", "g", False))
         with pytest.raises(StorageFailed):
             await desk.run(member.take(100, 30.0, 0) if task is None else task)

@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import gzip
 import json
+import os
 import re
 import tempfile
 import time
@@ -104,8 +105,8 @@ def document(number: int) -> bytes:
 
 
 class Broker:
-    def __init__(self, url: str, http: str, scratch: Path) -> None:
-        self.url, self.http, self.scratch = url, http, scratch
+    def __init__(self, url: str, http: str, scratch: Path, data: Path) -> None:
+        self.url, self.http, self.scratch, self.data = url, http, scratch, data
 
     async def measured(self, name: str, step: Step) -> Row:
         """Do a step while another client publishes."""
@@ -168,6 +169,44 @@ class Broker:
                 found += len(got)
         return found
 
+    async def fill_cold(self, topic: str, count: int) -> None:
+        """Messages of 1 KB that are in segments, and neither in the broker's memory nor in that of
+        the system."""
+        await self.fill(topic, count, lambda number: b"%1000d" % number, 1000)
+        await asyncio.sleep(3)  # what is in the journal alone is read from there
+        for path in (self.data / "segments").iterdir():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    async def drain(self, topic: str) -> None:
+        """A reader, a group and fetches, all from the beginning."""
+
+        async def read() -> None:
+            async with flintmq.connect(self.url) as mq, mq.reader(topic) as reader:
+                while await reader.read_batch(timeout=0):
+                    pass
+
+        async def poll() -> None:
+            async with flintmq.connect(self.url) as mq:
+                while got := await mq.poll(topic, "drain", max=1000):
+                    await got.ack()
+
+        async def fetch() -> None:
+            async with flintmq.connect(self.url) as mq:
+                position, end = 0, 1
+                while position < end:
+                    got = await mq._broker.fetch(
+                        *(topic, position),
+                        end=None,
+                        max_rows=10_000,
+                        max_bytes=4 << 20,
+                        filter=None,
+                        with_expired=False,
+                    )
+                    position, end = got.position, got.next_offset
+
+        await asyncio.gather(read(), poll(), fetch())
+
     async def listen(self, topic: str, text: str, count: int) -> None:
         async with flintmq.connect(self.url) as mq, mq.live(topic, filter=text):
             await self.fill_documents(topic, count)
@@ -211,6 +250,11 @@ def steps(broker: Broker, messages: int, megabytes: int) -> list[tuple[str, Step
             None,
             lambda: broker.listen("heard", wanted, count),
         ),
+        (
+            f"{megabytes} MB are read from a cold disk",
+            lambda: broker.fill_cold("cold", megabytes * 1000),
+            lambda: broker.drain("cold"),
+        ),
         ("a backup", None, broker.back_up),
         (
             f"a topic of {messages:,} messages is purged",
@@ -246,7 +290,7 @@ async def run(messages: int, megabytes: int, only: str) -> list[Row]:
         )
         await served.start()
         try:
-            broker = Broker(served.url, served.http, backups)
+            broker = Broker(served.url, served.http, backups, Path(scratch) / "data")
             for name, prepare, step in steps(broker, messages, megabytes):
                 if only in name:
                     if prepare is not None:

@@ -103,7 +103,7 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
         self._turns.left -= 1
         if self._turns.left <= 0:
             await self._turns.pause()
-        rows: R = self._stream.take(_checked_max(max))
+        rows = self._take(_checked_max(max))
         if rows.runs:
             return rows
         return await self._wait_for_rows(max, timeout, rows)
@@ -123,7 +123,7 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
         gap = rows.gap
         if left == 0:
             await self._stream.look()
-            looked: R = self._stream.take(max)
+            looked = self._take(max)
             looked.gap = gap = looked.gap or gap
             if looked.runs:
                 return looked
@@ -131,7 +131,7 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
         while left is None or left > 0 or self._api.is_ready():
             if not await self._api.wait(left):
                 break
-            rows = self._stream.take(max)
+            rows = self._take(max)
             gap = rows.gap or gap
             if rows.runs or (or_gap and gap is not None):
                 break
@@ -139,6 +139,11 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
             if deadline is not None:
                 left = deadline - self._clock.monotonic()
         rows.gap = gap
+        return rows
+
+    def _take(self, max: int) -> R:
+        """What is there, if no disk has to be waited for."""
+        rows: R = self._stream.take(max)
         return rows
 
     def _no_rows(self) -> R:

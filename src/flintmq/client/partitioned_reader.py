@@ -61,13 +61,13 @@ class PartitionedReader:
     def missed(self) -> int:
         return sum(reader.missed for reader in self._order)
 
-    def take(self, max_rows: int) -> Rows:
+    def take(self, max_rows: int, *, waits: bool = True) -> Rows:
         self._raise_failed()
         runs: list[Run] = []
         wanted = max_rows
         for reader in self._ready_from_turn():
             try:
-                rows = reader.take(wanted)
+                rows = reader.take(wanted, waits=waits)
             except FlintError as error:
                 if not runs:
                     raise
@@ -104,6 +104,10 @@ class PartitionedReader:
     def is_ready(self) -> bool:
         return self._failed is not None or any(reader.is_ready() for reader in self._order)
 
+    def at_hand(self) -> bool:
+        ready = [reader for reader in self._order if reader.is_ready()]
+        return not ready or sum(reader.at_hand() for reader in ready) > 0
+
     def on_ready(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
         for reader in self._order:
@@ -115,9 +119,13 @@ class PartitionedReader:
 
     async def wait(self, timeout: float | None) -> bool:
         self._look_for_more()
-        if self.is_ready():
-            return True
-        return await self._parking.wait(timeout)
+        while not self.is_ready() or not self.at_hand():
+            is_reading = self.is_ready()
+            if not await self._parking.wait(None if is_reading else timeout):
+                return False
+            if not is_reading:
+                return True
+        return True
 
     # --- partitions that are added
 

@@ -37,6 +37,9 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
         self._start, self._filter, self._auto_create = start, filter, auto_create
         self._partitions = partitions
 
+    def _take(self, max: int) -> Rows:
+        return self._api.take(max, waits=False)
+
     def _no_rows(self) -> Rows:
         return Rows()
 

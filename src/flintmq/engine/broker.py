@@ -18,6 +18,7 @@ from ..logs import event
 from ..model import Extent, Overflow, Receipt, Start, TopicOptions
 from ..patterns import check_name, check_pattern
 from ..rows import Decoder
+from ..storage.loading import when_loaded
 from .figures import JournalFigures, TopicFigures
 from .group_verbs import GroupVerbs
 from .in_turn import InTurn
@@ -242,8 +243,12 @@ class Broker:
         filter: Filter | None,
         with_expired: bool,
     ) -> Fetched:
-        found = self._topic_verbs.find(topic)
-        return fetch(found, offset, end, max_rows, max_bytes, filter, with_expired)
+        find = self._topic_verbs.find
+
+        def attempt() -> Fetched:  # the topic may be gone meanwhile
+            return fetch(find(topic), offset, end, max_rows, max_bytes, filter, with_expired)
+
+        return await when_loaded(attempt, find(topic).log.at_once)
 
     async def extents(self, topic: str, at: Start | None) -> list[Extent]:
         return [extent(one, at) for one in self._topic_verbs.existing_row(topic)]

@@ -15,7 +15,7 @@ from ..model import Start
 from ..patterns import check_name
 from ..rows import Rows, Run
 from .commands import Cancel, CreateGroup, PauseGroup, ResetGroup
-from .leading.group_figures import in_flight, peek, stats_of
+from .leading.group_figures import in_flight, looked, peek, stats_of
 from .leading.member import Member
 from .leading.queue_group import QueueGroup
 from .leading.readers import resolve_start
@@ -149,6 +149,8 @@ class GroupVerbs:
         parts: list[GroupStats] = []
         for part in row:
             queue = part.queues.get(group)
+            if queue is not None:
+                await looked(queue)
             stats = stats_of(queue) if queue is not None else part.cursors.stats(group)
             if stats is not None:
                 parts.append(stats)

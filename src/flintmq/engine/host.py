@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ..storage.frames import HAS_LEFT
 from ..storage.group_commit import GroupCommit
 from ..storage.group_files import GROUPS, groups_in, make_directories
 from ..storage.journal import FILE_BYTES, FIRST_FILE_BYTES, Journal
+from ..storage.loading import READING_THREADS
 from .backups import back_up_to
 from .broker import Broker
 from .checkpoints import aside
@@ -99,6 +101,7 @@ class Host:
         self.kept: dict[int, Kept] = {}
         """The shards, by their groups."""
         self._lock: Lock | None = None
+        self._pool: ThreadPoolExecutor | None = None
         self.journal_full: StorageFull | None = None
         self._full_since: float | None = None
         self.damages = Damages(filesystem, self.kept, scrub_bytes_per_second)
@@ -148,9 +151,11 @@ class Host:
         for kept in self.kept.values():
             kept.limit_producers(self._producer_limits)
         if threaded:
+            self._pool = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="flintmq-read")
             self.damages.start()
             self._commit.start()
             for kept in self.kept.values():
+                kept.store.read_aside(self._pool)
                 if kept.is_checkpoint_due():
                     # A process that died over a large journal leaves all of it in our memory.
                     kept.checkpoints.begin()
@@ -370,7 +375,11 @@ class Host:
         waited = False
         for kept in self.kept.values():
             proposer, checkpoints = kept.shard.proposer, kept.checkpoints
-            while not proposer.is_quiet() or checkpoints.running is not None:
+            while (
+                not proposer.is_quiet()
+                or checkpoints.running is not None
+                or await kept.store.settled()
+            ):
                 waited = True
                 if checkpoints.running is not None:
                     await asyncio.wait([checkpoints.running])
@@ -410,6 +419,8 @@ class Host:
                 try:
                     await self._commit.close()
                 finally:
+                    if self._pool is not None:
+                        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
                     for kept in all:
                         kept.checkpoints.end()
                         kept.store.close()

@@ -28,7 +28,7 @@ from .dead_letters import (
 )
 from .leading.burying import Dead
 from .leading.queue_group import QueueGroup
-from .leading.rows_of_groups import merged, rows_of
+from .leading.rows_of_groups import merged, rows_of_loaded
 from .leading.topic import LeadingTopic
 from .proposer import wait_for
 from .shard import Shard
@@ -55,6 +55,9 @@ class LetterVerbs:
         """Move messages to the dead letters: one command, so nothing is lost or doubled."""
         try:
             target = await self._dead_letter_topic(topic, group.name)
+            first = topic.log.first_offset
+            offsets = sorted(one.offset for one in dead if one.offset >= first)
+            await rows_of_loaded(topic, merged(offsets))  # so that they are in memory
             if group.ended is not None:  # and one of its name may have been made anew
                 raise again(group.ended)
             found = []
@@ -194,8 +197,9 @@ class LetterVerbs:
         while True:
             offset = max(offset, queue.floor, letters.log.first_offset)
             upto = min(end, offset + _LOOK_ROWS)
+            found_here = await rows_of_loaded(letters, queue.settled.missing(offset, upto))
             allowance = pace().begin()
-            for run in rows_of(letters, queue.settled.missing(offset, upto)):
+            for run in found_here:
                 for row in run.rows():
                     if filter is not None and allowance.is_over():
                         await asyncio.sleep(0)

@@ -106,7 +106,7 @@ class RemoteStream:
 
     # --- taking
 
-    def take(self, max_rows: int) -> Rows:
+    def take(self, max_rows: int, *, waits: bool = True) -> Rows:
         self._next_behind()
         self._raise_failed()
         gap, self._gap = self._gap, None
@@ -293,6 +293,9 @@ class RemoteStream:
     def expire(self, error: Exception) -> bool:
         """The take is not answered for now; whoever waits hears it."""
         self.fail(error)
+        return True
+
+    def at_hand(self) -> bool:
         return True
 
     async def look(self) -> None:

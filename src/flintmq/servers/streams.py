@@ -72,9 +72,9 @@ class Stream:
         self._waiting = (request, max_rows)
         self._at_once = timeout is not None and timeout <= 0
         self._serve()
-        if self._waiting is None or self._at_once:
+        if self._waiting is None or (self._at_once and self._can_listen):
             return
-        if timeout is not None:
+        if timeout is not None and not self._at_once:
             clock = self._session.server.broker.clock
             self._timer = clock.call_later(timeout, lambda: self.cancel(request))
         self._watch()
@@ -106,6 +106,8 @@ class Stream:
         assert self._waiting is not None
         if self._session.is_full():
             return  # has_room comes back to it
+        if not self._is_at_hand():
+            return  # once it has been read from the disk
         if self._sifts and not pace().may(self):
             self._rung()  # in the next turn
             return
@@ -166,10 +168,15 @@ class Stream:
         """What was too much for the last reply, or what the broker has; None if nothing."""
         if self._left:
             return self._left.popleft()
-        if has_rows and not self.api.is_ready():
+        if has_rows and not (self.api.is_ready() and self._is_at_hand()):
             return None
-        rows = self.api.take(count)
+        asked = {"waits": False} if self.is_reader else {}
+        rows = self.api.take(count, **asked)
         return rows if rows.runs or rows.gap is not None else None
+
+    def _is_at_hand(self) -> bool:
+        """Whether there is no need to wait for the disk; else we are rung once there is none."""
+        return bool(self._left) or not self.is_reader or self.api.at_hand()  # type: ignore[union-attr]
 
     def left(self) -> list[tuple[int, int, int]]:
         """What was taken and not sent yet: partition, first offset and behind the last."""

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple, TypeVar
 
 from ..batch import DELIVER_AT, EXPIRY, NOT_PLAIN, TIMES, BatchBuilder, DecodeCache, RecordBatch
 from ..disposal import let_go
 from ..errors import Corrupt, FlintError
+from .loading import ENOUGH_BATCHES, ENOUGH_BYTES, Load, NotLoaded
 from .segments import BatchEntry, Section, Segment, SegmentStore, is_damage
 from .sizes import Sizes
 
@@ -170,6 +171,42 @@ class TopicLog:
         batch = self._sealed(offset)
         return batch, offset - batch.base_offset, batch.row_count
 
+    def locate_nowait(self, offset: int, ahead: int = 0) -> tuple[RecordBatch, int, int]:
+        """As `locate`, but it does not wait for the disk. Raises NotLoaded where it would have to:
+        then it is being read, with what lies behind it (`ahead` bytes, or what is likely needed).
+        """
+        if self.damaged and (known := self.damage_at(offset)) is not None:
+            raise self._corrupt(known)
+        if self._tail_bases and offset >= self._tail_bases[0]:
+            return self._in_tail(offset)
+        section = self._section(offset)
+        entry = self._index(section, self._store.segment_nowait).entry_at(self._topic, offset)
+        batch = self._tried(
+            lambda: self._store.read_nowait(section.file, entry, ahead=ahead),
+            *(entry.base, entry.next, section.file),
+        )
+        return batch, offset - batch.base_offset, batch.row_count
+
+    def load(self, offset: int, *, is_further: bool = True) -> Load | None:
+        """What has to be waited for before `locate` reads no disk, there and (`is_further`) a
+        little further; None if nothing."""
+        offset, size = max(offset, self.first_offset), 0
+        try:
+            for _ in range(ENOUGH_BATCHES if is_further else 1):
+                if size >= ENOUGH_BYTES or offset >= self.next_offset or self._is_in_tail(offset):
+                    break
+                batch, row, stop = self.locate_nowait(offset)
+                offset, size = offset + stop - row, size + batch.byte_length
+        except NotLoaded as missing:
+            return missing.load
+        except FlintError:
+            pass  # whoever reads hears it
+        return None
+
+    def at_once(self) -> AbstractContextManager[None]:
+        """Meanwhile whatever is asked for is read at once, if need be."""
+        return self._store.at_once()
+
     def _in_tail(self, offset: int) -> tuple[RecordBatch, int, int]:
         batch = self._tail[bisect_right(self._tail_bases, offset) - 1]
         return batch, offset - batch.base_offset, batch.row_count
@@ -187,26 +224,21 @@ class TopicLog:
             lambda: self._store.read(section.file, entry), entry.base, entry.next, section.file
         )
 
-    def _index(self, section: Section) -> Segment:
+    def _index(self, section: Section, open: Callable[[str], Segment] | None = None) -> Segment:
         if section.file in self._without_index:
             known = self.damage_at(section.base)
             raise self._corrupt(known or Damage(*section[1:3], section.file, "its index is lost"))
         try:
             return self._tried(
-                lambda: self._store.segment(section.file), section.base, section.next, section.file
+                lambda: (open or self._store.segment)(section.file),
+                *(section.base, section.next, section.file),
             )
         except Corrupt:
             self._without_index.add(section.file)
             raise
 
     def _tried(self, read: Callable[[], T], first: int, next: int, file: str) -> T:
-        """What is read; what cannot be read twice is damaged."""
-        try:
-            return read()
-        except FlintError as error:
-            if not is_damage(error):
-                raise
-            self._store.forget(file)
+        """What is read; what cannot be read (the store tries twice) is damaged."""
         try:
             return read()
         except FlintError as error:
@@ -270,51 +302,59 @@ class TopicLog:
         error.is_proven = damage.is_proven
         return error
 
-    def _control(self, section: Section, entry: BatchEntry) -> RecordBatch | None:
+    def _control(
+        self, section: Section, entry: BatchEntry, *, waits: bool = True
+    ) -> RecordBatch | None:
         """The control columns of a batch that has some; None where they are damaged in both of
         their places."""
+        store, locate = self._store, self.locate if waits else self.locate_nowait
         try:
-            return self._store.segment(section.file).read_control(entry)
+            if waits:
+                return store.read_control(section.file, entry)
+            return store.read_nowait(section.file, entry, is_control=True)
         except FlintError as error:
             if not is_damage(error):
                 raise
         try:
-            return self._sealed(entry.base)
+            return locate(entry.base)[0]
         except Corrupt:
             return None
 
-    def control_at(self, offset: int) -> tuple[RecordBatch | None, int, int]:
+    def control_at(self, offset: int, *, waits: bool = True) -> tuple[RecordBatch | None, int, int]:
         """What holds the control columns of `offset`, its row there, and the row behind the last;
-        None as the first where they are plain, or cannot be read. No payload is read."""
+        None as the first where they are plain, or cannot be read. No payload is read. Unless it
+        `waits`, it raises NotLoaded where the disk has to be asked."""
         if self._is_in_tail(offset):
             batch, row, stop = self._in_tail(offset)
             return batch if batch.columns & NOT_PLAIN else None, row, stop
         section = self._section(offset)
         if section.columns & NOT_PLAIN:
             with suppress(Corrupt):
-                entry = self._index(section).entry_at(self._topic, offset)
+                open = self._store.segment if waits else self._store.segment_nowait
+                entry = self._index(section, open).entry_at(self._topic, offset)
                 has_some = entry.columns & NOT_PLAIN
-                control = self._control(section, entry) if has_some else None
+                control = self._control(section, entry, waits=waits) if has_some else None
                 return control, offset - entry.base, entry.rows
         return None, offset - section.base, section.next - section.base
 
-    def outline(self, offset: int) -> tuple[RecordBatch, int, int]:
-        """As `locate`, for who asks for times and control columns alone. Never raises: of what
-        cannot be read, all messages are taken to be as young as the last, and to have no expiry of
-        their own unless the control columns say so."""
+    def outline(self, offset: int, *, waits: bool = True) -> tuple[RecordBatch, int, int]:
+        """As `locate`, for who asks for times and control columns alone. Never raises, if it
+        `waits`, else NotLoaded: of what cannot be read, all messages are taken to be as young as
+        the last, and to have no expiry of their own unless the control columns say so."""
         if self._is_in_tail(offset):
             return self._in_tail(offset)
         section = self._section(offset)
         base, next, time = section.base, section.next, section.last_time
         control: RecordBatch | None = None
         with suppress(FlintError):
-            entry = self._index(section).entry_at(self._topic, offset)
+            open = self._store.segment if waits else self._store.segment_nowait
+            entry = self._index(section, open).entry_at(self._topic, offset)
             base, next, time = entry.base, entry.next, entry.last_time
             if entry.columns & TIMES:
                 with suppress(Corrupt):
-                    return self.locate(offset)
+                    return self.locate(offset) if waits else self.locate_nowait(offset)
             if entry.columns & NOT_PLAIN:
-                control = self._control(section, entry)
+                control = self._control(section, entry, waits=waits)
         if control is None or control.columns & TIMES:
             control = RecordBatch(
                 columns=0, row_count=next - base, body=b"", control_length=0, payload_length=0,

@@ -6,6 +6,7 @@ the lanes, what is due later is in here, and nothing is in both.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from ...clock import Timer
 from ...errors import Corrupt, FlintError, QueueFull
 from ...group_model import Ranges
 from ...rows import Run
+from ...storage.loading import NotLoaded
 from .delays import Delays, Stored, Unstored
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ class Delaying:
         self._topic, self._lanes, self._log = topic, topic.lanes, topic.log
         self.delays = Delays()
         self._due_while_cancelled: list[Stored] = []
+        self._to_offer: deque[Stored | Unstored] = deque()
+        """What is due, and waits for the disk before feeds can have it."""
         self._timer: Timer | None = None
 
     def take_up(self) -> None:
@@ -104,28 +108,44 @@ class Delaying:
         return rest
 
     def _hand_out(self, due: Iterable[Stored | Unstored]) -> None:
-        topic, log = self._topic, self._log
+        topic = self._topic
         stored: list[tuple[int, int]] = []
         for delayed in due:
+            self._to_offer.append(delayed)
             first, row = delayed
-            if isinstance(first, int):
-                if first < log.first_offset:
-                    topic.drops["feed"] += len(topic.feeds)  # retention was faster
-                    continue
+            if isinstance(first, int) and first >= self._log.first_offset:
                 stored.append((first, row))
-                if not topic.feeds:
-                    continue
-                try:
-                    first, row, _ = log.locate(first)
-                except FlintError as error:  # also a disk that cannot be asked now: groups wait
-                    reason = "damaged" if isinstance(error, Corrupt) else "feed"
-                    topic.drops[reason] += len(topic.feeds)
-                    continue
-            topic.fan_out.offer(Run(first, row, row + 1, topic.origin), was_let_in=False)
+        self._offer()
         if stored:
             self._lanes.add_due(stored)
             for group in topic.queues.values():
                 group.add_due(stored)
+
+    def _offer(self) -> None:
+        """Hand what is due to the live feeds, in its order, as far as it is in memory."""
+        topic, log, waiting = self._topic, self._log, self._to_offer
+        while waiting and topic.ended is None:
+            first, row = waiting[0]
+            if isinstance(first, int):
+                if first < log.first_offset:
+                    topic.drops["feed"] += len(topic.feeds)  # retention was faster
+                    waiting.popleft()
+                    continue
+                if not topic.feeds:
+                    waiting.popleft()
+                    continue
+                try:
+                    first, row, _ = log.locate_nowait(first)
+                except NotLoaded as missing:
+                    missing.load.then(topic.guarded(self._offer))
+                    return
+                except FlintError as error:  # also a disk that cannot be asked now: groups wait
+                    reason = "damaged" if isinstance(error, Corrupt) else "feed"
+                    topic.drops[reason] += len(topic.feeds)
+                    waiting.popleft()
+                    continue
+            waiting.popleft()
+            topic.fan_out.offer(Run(first, row, row + 1, topic.origin), was_let_in=False)
 
     # --- cancelling
 

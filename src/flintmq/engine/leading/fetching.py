@@ -17,6 +17,7 @@ from ...errors import FlintError, InvalidRequest
 from ...model import Extent, Missed, Start
 from ...pace import Allowance, pace
 from ...rows import Rows, Run
+from ...storage.loading import NotLoaded
 from ..waiting import resolve
 from .readers import resolve_start
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 FILTER_ROWS_MAX = 16_384
 """How many rows one fetch looks at with a filter: a rare match must not hold up the loop."""
+
+_ENOUGH_BYTES = 1 << 20
+"""Of more than this, the disk is not waited for."""
 
 
 def fetch(
@@ -36,6 +40,7 @@ def fetch(
     filter: Filter | None,
     with_expired: bool,
 ) -> Fetched:
+    """Raises NotLoaded where the disk has to be waited for."""
     if type(offset) is not int or offset < 0 or max_rows < 1:
         raise InvalidRequest(f"fetch from offset {offset!r}, up to {max_rows!r} rows")
     log = topic.log
@@ -52,7 +57,11 @@ def fetch(
     allowance = pace().begin()
     while offset < stop_at and taken < max_rows and size < max_bytes and budget > 0:
         try:
-            source, row, rows = log.locate(offset)
+            source, row, rows = log.locate_nowait(offset, max_bytes)
+        except NotLoaded:
+            if size < min(max_bytes, _ENOUGH_BYTES):
+                raise
+            break
         except FlintError:
             if runs or gap is not None:
                 break  # whoever fetches on from here hears it

@@ -8,21 +8,33 @@ from collections.abc import Sequence
 from ...group_model import GroupStats, InFlight
 from ...groups.ranges import count_in
 from ...rows import Run
+from ...storage.loading import when_loaded
 from ..expiry import end_of_life
 from ..figures import GroupFigures
 from .picking import LOOKED_AT_MAX
 from .queue_group import QueueGroup
-from .rows_of_groups import cut, each, rows_of
+from .rows_of_groups import cut, each, rows_of_loaded
+
+
+async def looked(group: QueueGroup) -> bool:
+    """Have a group look at what has come, without holding up the loop; whether at all of it."""
+
+    def look() -> bool:
+        group.check_open()
+        return group.look()
+
+    return await when_loaded(look, group.topic.log.at_once)
 
 
 async def peek(group: QueueGroup, max_rows: int) -> list[Run]:
-    while not group.look():
+    is_all = False
+    while not is_all:
+        is_all = await looked(group)
         await asyncio.sleep(0)
-        group.check_open()
     wanted = max_rows
     while True:
         ranges = group.queue.peek(wanted)
-        runs = await _alive(group, rows_of(group.topic, ranges))
+        runs = await _alive(group, await rows_of_loaded(group.topic, ranges))
         found = sum(run.row_count for run in runs)
         if found >= max_rows or count_in(ranges) < wanted or wanted >= LOOKED_AT_MAX:
             break
@@ -106,7 +118,7 @@ _ALSO_STATS = (
 
 
 def stats_of(group: QueueGroup) -> GroupStats:
-    group.look()
+    """Of what a group has `looked` at before."""
     figures = figures_of(group)
     return GroupStats(
         **{name: getattr(figures, name) for name in _ALSO_STATS},

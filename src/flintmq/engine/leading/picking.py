@@ -16,6 +16,7 @@ from ...groups.ranges import count_in, without
 from ...logs import limited
 from ...pace import Allowance, pace
 from ...rows import Run
+from ...storage.loading import NotLoaded
 from ..expiry import end_of_life
 from ..proposer import Done
 from .burying import Dead
@@ -89,7 +90,16 @@ class Picking:
                 return ranges, runs
             damaged: Ranges = []
             unreadable: Ranges = []
-            picked = rows_of(topic, selection.ranges, damaged, unreadable)
+            unloaded: Ranges = []
+            try:
+                picked = rows_of(topic, selection.ranges, damaged, unreadable, unloaded)
+            except NotLoaded:
+                if not runs:
+                    raise
+                queue.put_back(selection.ranges)
+                break
+            if unloaded:
+                queue.put_back(unloaded)
             if unreadable:
                 # The disk may read them again another time: they are set aside until the next
                 # start, and nothing of that is written down.
@@ -103,7 +113,7 @@ class Picking:
             if (damaged or unreadable) and not picked:
                 continue  # others may be ready behind them
             if not sifts:
-                is_whole = not damaged and not unreadable
+                is_whole = not damaged and not unreadable and not unloaded
                 return (selection.ranges if is_whole else offsets_of(picked)), picked
             budget -= sum(run.row_count for run in picked)
             picked, rest = self._sift(picked, allowance)

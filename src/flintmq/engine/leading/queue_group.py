@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,7 @@ from ...group_model import GroupInfo, Ranges
 from ...logs import limited
 from ...pace import pace
 from ...rows import Rows
+from ...storage.loading import Load, NotLoaded
 from ..proposer import Done
 from ..state.group import GroupState
 from ..waiting import again, resolve
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
     from .topic import LeadingTopic
 
 _log = logging.getLogger(__name__)
+
+_IN_VAIN = 32
+"""How often nothing could be handed out as something was not in memory, before it is read at once:
+an order by key may have to know more messages than are held in memory."""
 
 
 class _Handed(NamedTuple):
@@ -74,6 +80,9 @@ class QueueGroup:
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._is_awake = False
+        self._loading: Load | None = None
+        """What has to be read from the disk before anything can be handed out."""
+        self._loads_in_vain = 0
         self.counter: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()
         self.oldest = (-1, 0)
@@ -88,23 +97,18 @@ class QueueGroup:
 
     @property
     def info(self) -> GroupInfo:
-        return GroupInfo(
-            name=self.name,
-            topic=self.topic.name.partition("/")[0],
-            kind="queue",
-            order=self.order,
-            filter=self.state.filter_text,
-            start=self.state.start,
-            paused=self.state.paused,
-        )
+        return _info(self)
 
     # --- taking
 
     def is_ready(self) -> bool:
         if self.ended is not None:
             return True
-        if not self.look():
-            return True  # it takes a look to know
+        try:
+            if not self.look():
+                return True  # it takes a look to know
+        except NotLoaded:
+            return True
         return not self._is_halted() and self.queue.has_ready()
 
     def _is_halted(self) -> bool:
@@ -123,8 +127,8 @@ class QueueGroup:
             self._serve()  # those who came before are first
         if taker.handed is None and not self.takers:
             taker.handed = self._hand_out(taker)
-        while taker.handed is None and wait == 0 and self.picking.has_more:
-            await asyncio.sleep(0)
+        while taker.handed is None and wait == 0 and (self.picking.has_more or self._loading):
+            await (asyncio.sleep(0) if self._loading is None else self._loading.wait())
             self.check_open()
             if not self.takers:  # else it is looked at for them first
                 taker.handed = self._hand_out(taker)
@@ -212,7 +216,20 @@ class QueueGroup:
             self.topic.bell.listeners.discard(self.wake)
 
     def _hand_out(self, taker: Taker) -> _Handed | None:
-        """What this taker gets right now, decided and on its way to be written; None if nothing."""
+        """What this taker gets right now, decided and on its way to be written; None if nothing, or
+        if that has to be read from the disk first."""
+        self._loading = None
+        try:
+            with self.topic.log.at_once() if self._loads_in_vain > _IN_VAIN else nullcontext():
+                handed = self._hand_out_loaded(taker)
+        except NotLoaded as missing:
+            self._loading = missing.load
+            missing.load.then(self.wake)
+            return None
+        self._loads_in_vain = 0
+        return handed
+
+    def _hand_out_loaded(self, taker: Taker) -> _Handed | None:
         self.picking.has_more = False
         if self._is_halted():
             return None
@@ -237,7 +254,8 @@ class QueueGroup:
                 ranges, runs = self.picking.pick_apart(wanted)
             else:
                 ranges, runs = self.picking.pick(wanted, taker.in_turn)
-        except BaseException:  # of the disk, or of the filter: nobody got anything
+        except BaseException as error:  # of the disk, or of the filter: nobody got anything
+            self._loads_in_vain += isinstance(error, NotLoaded)
             queue.put_back(queue.places.selected.ranges())
             if bucket is not None:
                 bucket.refund(wanted)
@@ -265,11 +283,13 @@ class QueueGroup:
         return _Handed(Grant(token, Rows(runs), counts), ranges, done)
 
     def look(self) -> bool:
-        """Take note of what has come, and of what retention took; whether of all of it."""
+        """Take note of what has come, and of what retention took; whether of all of it. Raises
+        NotLoaded where the disk has to be asked first."""
         topic, queue = self.topic, self.queue
-        is_all = queue.index.end >= topic.log.next_offset or topic.lanes.fill(queue.index)
-        self._pass_dropped()
-        return is_all
+        try:
+            return queue.index.end >= topic.log.next_offset or topic.lanes.fill(queue.index)
+        finally:
+            self._pass_dropped()
 
     def _pass_dropped(self) -> None:
         topic, queue = self.topic, self.queue
@@ -338,6 +358,8 @@ class QueueGroup:
         self._timer = clock.call_later(max(0.0, at - now), self.topic.guarded(self._time_is_up))
 
     def _time_is_up(self) -> None:
+        if self.ended is not None:
+            return
         self._timer = None
         topic, queue = self.topic, self.queue
         expired = queue.expire(topic.clock.monotonic())
@@ -356,6 +378,9 @@ class QueueGroup:
                 self._timer_at = topic.clock.monotonic()
                 self._timer = topic.clock.call_later(0.0, topic.guarded(self._time_is_up))
                 return
+        except NotLoaded as missing:
+            missing.load.then(topic.guarded(self._time_is_up))
+            return
         except FlintError as error:  # of the disk: whoever asks next hears it again
             limited(
                 _log,
@@ -435,3 +460,15 @@ class QueueGroup:
         self._pass_dropped()
         queue = self.queue
         return max(0, self.topic.log.next_offset - queue.floor - len(queue.settled))
+
+
+def _info(group: QueueGroup) -> GroupInfo:
+    return GroupInfo(
+        name=group.name,
+        topic=group.topic.name.partition("/")[0],
+        kind="queue",
+        order=group.order,
+        filter=group.state.filter_text,
+        start=group.state.start,
+        paused=group.state.paused,
+    )

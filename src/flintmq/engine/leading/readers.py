@@ -21,10 +21,15 @@ from ...groups.offset_set import OffsetSet
 from ...model import Missed, Start
 from ...pace import Allowance, pace
 from ...rows import Message, Rows, Run
+from ...storage.loading import Load, NotLoaded
 from ..waiting import again
 
 if TYPE_CHECKING:
     from .topic import LeadingTopic
+
+_LOADS_MAX = 32
+"""How often it is waited for the disk to have a little more than the next batch: others may drive
+it out of memory meanwhile."""
 
 _FILTER_ROWS_MAX = 4096
 """How many rows one take looks at with a filter, so that a rare match does not hold up the loop."""
@@ -112,6 +117,8 @@ class Reader:
         self._chunk: RowSource | None = None
         self._chunk_base = self._chunk_stop = 0
         self._reading = 0
+        self._load: Load | None = None  # what is being read from the disk for us
+        self._loads = 0
         self._damage: tuple[int, int] | None = None
         """What we could not read last: damage of the disk, and what lies behind it."""
         self._held = OffsetSet()
@@ -128,22 +135,24 @@ class Reader:
         if self._ended is None:
             self._ended = error
 
-    def take(self, max_rows: int) -> Rows:
+    def take(self, max_rows: int, *, waits: bool = True) -> Rows:
         if self._ended is not None:
             raise again(self._ended)
+        if not waits and not self.at_hand():
+            return Rows([])
         topic, cursor = self._topic, self._cursor
         log = topic.log
         gap = None
         if cursor.returned:
             gap = self.miss_returned()
-            rows = self._take_returned(max_rows, gap)
+            rows = self._take_returned(max_rows, gap, waits)
             if rows.runs or cursor.returned:
                 return rows
         if cursor.position < log.first_offset:
             gap = _joined(gap, self._fall_behind())
         first = self._reading = cursor.position
         try:
-            runs, has_looked = self._read(log.next_offset, max_rows)
+            runs, has_looked = self._read(log.next_offset, max_rows, waits)
         except Corrupt:
             if gap is None:
                 raise
@@ -152,6 +161,7 @@ class Reader:
             cursor.position = self._reading
             self._hold(first, self._reading)
         if runs or gap is not None or has_looked:
+            self._loads = 0
             topic.was_read(sum(run.row_count for run in runs))
         return Rows(runs, gap)
 
@@ -167,7 +177,7 @@ class Reader:
         cursor.missed += count
         return Missed(topic.name, lost[0][0], behind, count) if count else None
 
-    def _take_returned(self, max_rows: int, gap: Missed | None) -> Rows:
+    def _take_returned(self, max_rows: int, gap: Missed | None, waits: bool) -> Rows:
         """Rows that another reader of the name held when it ended."""
         returned, topic = self._cursor.returned, self._topic
         first = returned.first()
@@ -175,7 +185,7 @@ class Reader:
             return Rows([])
         self._reading, behind = first, returned.first_missing(first)
         try:
-            runs, _ = self._read(behind, max_rows)
+            runs, _ = self._read(behind, max_rows, waits)
         except Corrupt as error:
             # It is told once: the position of the name is elsewhere, and seeking does not help.
             self._reading = min(behind, error.next_offset or first)
@@ -188,7 +198,7 @@ class Reader:
         topic.was_read(sum(run.row_count for run in runs))
         return Rows(runs, gap)
 
-    def _read(self, behind: int, max_rows: int) -> tuple[list[Run], bool]:
+    def _read(self, behind: int, max_rows: int, waits: bool) -> tuple[list[Run], bool]:
         """Rows from where we are reading up to an offset; whether a filter has looked at any."""
         cursor = self._cursor
         runs: list[Run] = []
@@ -197,7 +207,9 @@ class Reader:
         allowance = None if cursor.filter is None else pace().begin()
         while wanted and self._reading < behind and budget:
             try:
-                source, row, stop = self._locate(self._reading)
+                source, row, stop = self._locate(self._reading, waits)
+            except NotLoaded:
+                break
             except FlintError:
                 if runs:
                     break  # the next take hears it
@@ -233,7 +245,9 @@ class Reader:
             and log.first_offset <= position < log.next_offset
         ):
             if not self._chunk_base <= position < self._chunk_stop:
-                self._chunk, row, stop = self._locate(position)
+                if not self.at_hand():
+                    return None
+                self._chunk, row, stop = self._locate(position, waits=True)
                 self._chunk_base, self._chunk_stop = position - row, position - row + stop
             assert self._chunk is not None
             cursor.position = position + 1
@@ -241,12 +255,13 @@ class Reader:
                 self._hold(position, position + 1)
             topic.was_read(1)
             return Message(self._chunk, position - self._chunk_base, topic.origin)
-        rows = self.take(1)
+        rows = self.take(1, waits=False)
         return rows[0] if rows else None
 
-    def _locate(self, offset: int) -> tuple[RowSource, int, int]:
+    def _locate(self, offset: int, waits: bool) -> tuple[RowSource, int, int]:
+        log = self._topic.log
         try:
-            found = self._topic.log.locate(offset)
+            found = log.locate(offset) if waits else log.locate_nowait(offset)
         except Corrupt as error:
             self._damage = offset, error.next_offset or offset
             raise
@@ -290,7 +305,7 @@ class Reader:
         assert wants is not None
         rows = self._living(source, start, stop)
         if not callable(wants):
-            return self._filtered_by_expression(wants, source, start, stop, wanted, rows, allowance)
+            return _expressed(topic, cursor, wants, source, start, stop, wanted, rows, allowance)
         picks: list[int] = []
         end = stop
         is_over = False
@@ -317,30 +332,6 @@ class Reader:
         cursor.rejected += end - start - len(picks)
         return (Run(source, start, end, topic.origin, picks) if picks else None), end, is_over
 
-    def _filtered_by_expression(
-        self,
-        wants: RowFilter,
-        source: RowSource,
-        start: int,
-        stop: int,
-        wanted: int,
-        rows: Run | None,
-        allowance: Allowance,
-    ) -> tuple[Run | None, int, bool]:
-        topic, cursor = self._topic, self._cursor
-        picks: list[int] = []
-        if rows:
-            asked = rows.rows()
-            picks, looked = topic.sieve.look_through(wants, source, asked, wanted, allowance)
-            if len(picks) == wanted:
-                stop = picks[-1] + 1
-            elif looked < len(asked):
-                stop = asked[looked]
-        cursor.matched += len(picks)
-        cursor.rejected += stop - start - len(picks)
-        run = Run(source, start, stop, topic.origin, picks) if picks else None
-        return run, stop, allowance.is_over()
-
     def is_ready(self) -> bool:
         cursor = self._cursor
         return (
@@ -353,17 +344,35 @@ class Reader:
         self._callbacks.append(callback)
         self._topic.bell.listeners.add(callback)
 
+    def at_hand(self) -> bool:
+        if self._load is not None:
+            if not self._load.is_done:
+                return False
+            self._loads += 1
+        topic = self._topic
+        is_further = self._loads < _LOADS_MAX
+        self._load = topic.log.load(self._cursor.unread_from(), is_further=is_further)
+        if self._load is None:
+            return True
+        self._load.then(topic.bell.ring)
+        return False
+
     async def look(self) -> None:
-        """What is there is in this process."""
+        """What is there is in this process, or on its disk."""
+        while self._ended is None and not self.at_hand():
+            await self._topic.bell.wait(self._topic.clock, None)
 
     async def wait(self, timeout: float | None) -> bool:
         self._check_open()
         topic = self._topic
-        if self.is_ready():
-            return True
-        rung = await topic.bell.wait(topic.clock, timeout)
+        if not self.is_ready():
+            rung = await topic.bell.wait(topic.clock, timeout)
+            self._check_open()
+            if not rung:
+                return False
+        await self.look()
         self._check_open()
-        return rung
+        return True
 
     async def begin(self) -> None:
         """Make it last that this name has begun here."""
@@ -503,6 +512,31 @@ def _joined(one: Missed | None, other: Missed | None) -> Missed | None:
         return one or other
     first, behind = min(one.first, other.first), max(one.next, other.next)
     return Missed(one.topic, first, behind, one.count + other.count)
+
+
+def _expressed(
+    topic: LeadingTopic,
+    cursor: Cursor,
+    wants: RowFilter,
+    source: RowSource,
+    start: int,
+    stop: int,
+    wanted: int,
+    rows: Run | None,
+    allowance: Allowance,
+) -> tuple[Run | None, int, bool]:
+    picks: list[int] = []
+    if rows:
+        asked = rows.rows()
+        picks, looked = topic.sieve.look_through(wants, source, asked, wanted, allowance)
+        if len(picks) == wanted:
+            stop = picks[-1] + 1
+        elif looked < len(asked):
+            stop = asked[looked]
+    cursor.matched += len(picks)
+    cursor.rejected += stop - start - len(picks)
+    run = Run(source, start, stop, topic.origin, picks) if picks else None
+    return run, stop, allowance.is_over()
 
 
 def resolve_start(topic: LeadingTopic, start: Start, cursor: Cursor | None = None) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...batch import KEY_HASH, KEYS, RowSource
 from ...errors import Corrupt
 from ...group_model import Ranges
 from ...rows import Origin, Run
+from ...storage.loading import ENOUGH_BATCHES, ENOUGH_BYTES, NotLoaded, when_loaded
 from ..state.memory_log import TopicLogApi
 
 if TYPE_CHECKING:
@@ -20,16 +22,22 @@ def rows_of(
     ranges: Ranges,
     damaged: Ranges | None = None,
     unreadable: Ranges | None = None,
+    unloaded: Ranges | None = None,
 ) -> list[Run]:
     """The rows at these offsets, in this order; neighbours of one batch are one run. What is
-    damaged is left out, and noted in `damaged`; what the disk could not read, in `unreadable`."""
-    locate, origin = topic.log.locate, topic.origin
+    damaged is left out, and noted in `damaged`; what the disk could not read, in `unreadable`.
+
+    With `unloaded`, the disk is not waited for: from the first that is not in memory on, all are
+    noted there. Raises NotLoaded if what comes before it is little.
+    """
+    origin = topic.origin
+    locate = topic.log.locate if unloaded is None else topic.log.locate_nowait
     runs: list[Run] = []
     source = None
     base = end = 0
-    first = last = 0
+    first = last = size = 0
     picks: list[int] | None = None
-    for start, stop in ranges:
+    for number, (start, stop) in enumerate(ranges):
         while start < stop:
             upto = min(stop, end)
             if source is not None and base <= start < end:
@@ -48,6 +56,11 @@ def rows_of(
                     source = None
                 try:
                     source, row, rows = locate(start)
+                except NotLoaded:
+                    if unloaded is None or (len(runs) < ENOUGH_BATCHES and size < ENOUGH_BYTES):
+                        raise
+                    unloaded += [(start, stop), *ranges[number + 1 :]]
+                    return runs
                 except Corrupt as error:
                     if error.next_offset is None:
                         raise
@@ -59,10 +72,23 @@ def rows_of(
                     continue
                 base, end = start - row, start - row + rows
                 upto = min(stop, end)
+                size += source.size(row, upto - base)
                 first, last, picks = row, upto - base, None
             start = upto
     if source is not None:
         runs.append(_run(source, first, last, origin, picks))
+    return runs
+
+
+async def rows_of_loaded(topic: LeadingTopic, ranges: Ranges) -> list[Run]:
+    """As `rows_of`, without holding up the loop while the disk reads."""
+    runs: list[Run] = []
+    while ranges:
+        unloaded: Ranges = []
+        attempt = partial(rows_of, topic, ranges, unloaded=unloaded)
+        runs += await when_loaded(attempt, topic.log.at_once)
+        first = topic.log.first_offset  # retention may have come by
+        ranges = [(max(start, first), stop) for start, stop in unloaded if stop > first]
     return runs
 
 
@@ -119,11 +145,11 @@ def cut(runs: list[Run], count: int) -> list[Run]:
 
 
 def key_hashes(log: TopicLogApi, start: int, stop: int) -> list[int]:
-    """What messages are ordered by, of each; 0 where there is no key."""
+    """What messages are ordered by, of each; 0 where there is no key. Raises NotLoaded."""
     hashes: list[int] = []
     while start < stop:
         try:
-            source, row, rows = log.locate(start)
+            source, row, rows = log.locate_nowait(start)
         except Corrupt:  # nobody gets it: no key has to wait for it
             source, row, rows = log.outline(start)
         end = min(rows, row + stop - start)

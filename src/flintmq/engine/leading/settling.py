@@ -7,11 +7,13 @@ applied.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...errors import LeaseLost
 from ...group_model import Lease, Ranges
 from ...groups.ranges import count_in
+from ...storage.loading import NotLoaded
 from ..commands import Attempts
 from ..proposer import Done
 from .burying import Dead
@@ -67,7 +69,8 @@ class Settling:
     async def settle_before(self, offset: int) -> None:
         """Everything before an offset is done, whoever holds it."""
         self._group.check_open()
-        self._group.look()
+        with suppress(NotLoaded):  # whatever they ask for, they are settled
+            self._group.look()
         floor, stop = self._queue.floor, min(offset, self._topic.log.next_offset)
         if stop > floor:
             done = self._topic.proposer.settle(self._topic.id, self._group.name, [(floor, stop)])

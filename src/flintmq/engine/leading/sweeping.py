@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...batch import EXPIRY, RowSource
 from ...clock import Timer
+from ...storage.loading import NotLoaded
 from ..commands import AdvanceFirstOffset
 from ..expiry import FOREVER, end_of_life
 
@@ -51,10 +52,15 @@ class Sweeping:
                 if len(self.expired) > _GAPS_MAX:
                     self.expired.popleft()
         elif self.is_armed and (
-            self._log.first_offset == self._log.next_offset
-            or (self._topic.expiry_seen and self._front_due_ms()[0] < self._due_ms)
+            self._log.first_offset == self._log.next_offset or self._is_due_earlier()
         ):
             self.rearm()  # who set the alarm is gone, and may not have been first to expire
+
+    def _is_due_earlier(self) -> bool:
+        try:
+            return self._topic.expiry_seen and self._front_due_ms()[0] < self._due_ms
+        except NotLoaded:
+            return True  # it is told once it is known
 
     def missed_between(self, start: int, stop: int) -> int:
         """How many of these offsets were dropped unread; what expired was not missed."""
@@ -63,10 +69,15 @@ class Sweeping:
 
     def arm(self) -> None:
         topic = self._topic
-        if topic.view.is_passing_over():
+        if topic.view.is_passing_over() or topic.ended is not None:
             return  # a drop that is on its way arms it again
-        due_ms = self._front_due_ms()[0]
-        if due_ms < FOREVER and topic.ended is None:
+        try:
+            due_ms = self._front_due_ms()[0]
+        except NotLoaded as missing:
+            self.is_armed = True
+            missing.load.then(topic.guarded(self.rearm))
+            return
+        if due_ms < FOREVER:
             wait_ms = max(SWEEP_MS_MIN, due_ms - topic.clock.now_ms())
             self._due_ms, self.is_armed = due_ms, True
             self._timer = topic.clock.call_later(wait_ms / 1000, topic.guarded(self._sweep))
@@ -94,7 +105,10 @@ class Sweeping:
         enough = min(log.next_offset, offset + SWEEP_ROWS)
         passed, why = 0, ""
         while offset < enough:
-            source, row, stop = log.outline(offset)
+            try:
+                source, row, stop = log.outline(offset, waits=False)
+            except NotLoaded:
+                break  # the alarm comes again for the rest
             due_ms, reason = self._due(source, row)
             is_held = reason == "age" and self._is_held(offset)
             if is_held:
@@ -113,7 +127,7 @@ class Sweeping:
         has_limit = topic.may_expire or topic.age_ms is not None
         if not has_limit or log.first_offset == log.next_offset:
             return FOREVER, ""
-        source, row, _ = log.outline(log.first_offset)
+        source, row, _ = log.outline(log.first_offset, waits=False)
         due_ms, reason = self._due(source, row)
         if reason == "age" and self._is_held(log.first_offset):
             return end_of_life(source, row, topic.ttl_ms), "expired"

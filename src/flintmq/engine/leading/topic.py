@@ -123,12 +123,13 @@ class LeadingTopic:
         that time."""
         if self.log.has_expiry():
             self._saw_expiry()
-        self.sweeping.arm()
-        for group in self.state.groups.values():
-            self.group_made(group)
-        self.delaying.take_up()
-        for leading in self.queues.values():
-            leading.take_up(reclaim_seconds, last_term)
+        with self.log.at_once():  # nobody is served before it is known what there is
+            self.sweeping.arm()
+            for group in self.state.groups.values():
+                self.group_made(group)
+            self.delaying.take_up()
+            for leading in self.queues.values():
+                leading.take_up(reclaim_seconds, last_term)
 
     @property
     def feeds(self) -> tuple[Feed, ...]:

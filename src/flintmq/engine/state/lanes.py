@@ -30,9 +30,10 @@ class ControlLog(Protocol):
     def first_offset(self) -> int: ...
     @property
     def next_offset(self) -> int: ...
-    def control_at(self, offset: int) -> tuple[RowSource | None, int, int]:
+    def control_at(self, offset: int, *, waits: bool = True) -> tuple[RowSource | None, int, int]:
         """What holds the control columns of `offset`, its row there, and the row behind the last
-        one; None as the first where all of these are plain."""
+        one; None as the first where all of these are plain. Raises if they are not in memory and
+        it does not wait for the disk."""
         ...
 
 
@@ -75,12 +76,13 @@ class TopicLanes:
         """Take in what has been appended since, and is still there; whether that is all.
 
         What is not plain costs something for each row, and a backlog may have millions of them:
-        so many are looked at in one go, and the caller comes again.
+        so many are looked at in one go, and the caller comes again. Also where what is next is
+        being read from the disk: then this raises, and what came before it is taken in.
         """
         log, left = self._log, FILL_ROWS
         index.end = max(index.end, log.first_offset)
         while index.end < log.next_offset:
-            control, row, stop = log.control_at(index.end)
+            control, row, stop = log.control_at(index.end, waits=False)
             count = min(stop - row, log.next_offset - index.end)
             priorities: bytes | None = None
             left_out: Sequence[int] | None = None

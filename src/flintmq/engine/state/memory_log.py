@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from ...batch import NOT_PLAIN, OBJECTS, BatchBuilder, DecodeCache, RecordBatch, RowSource
 from ...disposal import let_go
 
 if TYPE_CHECKING:
+    from ...storage.loading import Load
     from ...storage.topic_log import Damage
 
 JOIN_ROWS_MAX = 64
@@ -52,8 +54,13 @@ class TopicLogApi(Protocol):
     def append(self, rows: BatchBuilder | RecordBatch, now_ms: int) -> int: ...
     def append_value(self, value: bytes, now_ms: int) -> int: ...
     def locate(self, offset: int) -> tuple[RowSource, int, int]: ...
-    def control_at(self, offset: int) -> tuple[RowSource | None, int, int]: ...
-    def outline(self, offset: int) -> tuple[RowSource, int, int]: ...
+    def locate_nowait(self, offset: int, ahead: int = 0) -> tuple[RowSource, int, int]: ...
+    def load(self, offset: int, *, is_further: bool = True) -> Load | None: ...
+    def at_once(self) -> AbstractContextManager[None]: ...
+    def control_at(
+        self, offset: int, *, waits: bool = True
+    ) -> tuple[RowSource | None, int, int]: ...
+    def outline(self, offset: int, *, waits: bool = True) -> tuple[RowSource, int, int]: ...
     def time_of(self, offset: int) -> int: ...
     def delayed(self, now_ms: int) -> Iterator[tuple[int, int, int]]: ...
     def has_expiry(self) -> bool: ...
@@ -179,12 +186,21 @@ class MemoryLog:
             return self._chunks[chunk], offset - bases[chunk], bases[chunk + 1] - bases[chunk]
         return self._chunks[chunk], offset - bases[chunk], self.next_offset - bases[chunk]
 
-    def control_at(self, offset: int) -> tuple[RowSource | None, int, int]:
+    def locate_nowait(self, offset: int, ahead: int = 0) -> tuple[RowSource, int, int]:
+        return self.locate(offset)
+
+    def load(self, offset: int, *, is_further: bool = True) -> Load | None:
+        return None
+
+    def at_once(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def control_at(self, offset: int, *, waits: bool = True) -> tuple[RowSource | None, int, int]:
         """As `locate`, with None where the rows are plain."""
         source, row, stop = self.locate(offset)
         return source if source.columns & NOT_PLAIN else None, row, stop
 
-    def outline(self, offset: int) -> tuple[RowSource, int, int]:
+    def outline(self, offset: int, *, waits: bool = True) -> tuple[RowSource, int, int]:
         """As `locate`, for who asks for times and control columns alone."""
         return self.locate_first() if offset == self.first_offset else self.locate(offset)
 

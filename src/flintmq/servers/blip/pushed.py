@@ -128,6 +128,7 @@ class PushedSubscription:
     async def _push_live(self, source: FeedApi | ReaderApi) -> None:
         portions = Portions(TAKE_LIVE)
         while await self._is_read():
+            await source.look()
             rows = source.take(portions.count)
             if rows.runs:
                 portions.note(self.send_unleased(rows.values))

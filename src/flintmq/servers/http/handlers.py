@@ -295,6 +295,7 @@ async def messages(desk: Desk, call: Call) -> models.Messages:
         call.path["topic"], name=None, start=offset, filter=None, auto_create=False
     )
     try:
+        await reader.look()
         rows = reader.take(query.limit)
         after = await reader.position()
     finally:
