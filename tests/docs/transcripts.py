@@ -59,7 +59,7 @@ MASKS = [
     (r"\d\d:\d\d:\d\d(\.\d+)?", "TIME"),
     (r'"timestamp":[\d.]+', '"timestamp":TIME'),
     (r"in [\d.]+ s(, [\d,]+/s)?", "in TIME"),
-    (r"in \d+ ms", "in TIME"),
+    (r"in [\d.]+ (?:ms|us)", "in TIME"),
     (r"oldest message is \d+ s", "oldest message is TIME"),
     (r"\bid \d+", "id N"),
     (r" +", " "),
