@@ -23,7 +23,7 @@ def test_groups_import_the_vocabulary_themselves_and_nothing_that_waits() -> Non
                 modules = {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 is_ours = node.level == 1 or (node.module or "").startswith("flintmq.groups")
-                is_vocabulary = node.level == 2 and node.module == "group_model"
+                is_vocabulary = node.level == 2 and node.module in ("group_model", "rows")
                 modules = set() if is_ours or is_vocabulary else {node.module or ""}
             else:
                 continue
