@@ -108,19 +108,35 @@ TAKE_ANY_NAME = ("create_topic", "publish")
 """To Schemathesis "['true']" is a list, and no name; to these it is a name like any other."""
 
 
-@SCHEMA.parametrize()
-@settings(
-    max_examples=60,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-def test_whatever_is_asked_is_answered_as_the_document_says(
-    case: schemathesis.Case[Any], served: str
-) -> None:
-    checks = list(CHECKS)
-    if case.operation.definition.raw["operationId"] not in TAKE_ANY_NAME:
-        checks.append(negative_data_rejection)
-    case.call_and_validate(base_url=served, checks=checks)
+def making_sure_of(operation: str) -> Any:
+    """A test of one operation, under a name of its own: those that Schemathesis makes of one
+    function are all called the same, and of tests of one name pytest-xdist runs one."""
+
+    @SCHEMA.include(operation_id=operation).parametrize()
+    @settings(
+        max_examples=60,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    def test(case: schemathesis.Case[Any], served: str) -> None:
+        checks = list(CHECKS)
+        if operation not in TAKE_ANY_NAME:
+            checks.append(negative_data_rejection)
+        case.call_and_validate(base_url=served, checks=checks)
+
+    return test
+
+
+OPERATIONS = [
+    operation["operationId"]
+    for operations in seen_document()["paths"].values()
+    for operation in operations.values()
+]
+
+for operation in OPERATIONS:
+    globals()[f"test_whatever_is_asked_of_{operation}_is_answered_as_the_document_says"] = (
+        making_sure_of(operation)
+    )
