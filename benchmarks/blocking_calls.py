@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flintmq
-from flintmq.blocking import BlockingClient, connect_sync
+from flintmq.client.blocking import BlockingClient, connect_sync
 
 VALUES = [b"x" * 100] * 1000
 CALLS = 2000

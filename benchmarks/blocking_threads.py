@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from flintmq.blocking import BlockingClient, BlockingReader, connect_sync
+from flintmq.client.blocking import BlockingClient, BlockingReader, connect_sync
 
 TOPIC = "orders"
 BATCH = 100

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from statistics import median
 
 import flintmq
-from flintmq.daemon import loop_factory
+from flintmq.daemon.process import loop_factory
 
 VALUE = b"x" * 100
 CONNECTIONS = 8

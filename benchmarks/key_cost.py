@@ -21,14 +21,14 @@ from types import SimpleNamespace
 
 import flintmq
 from flintmq.access import EVERYTHING, Access, Grant
-from flintmq.daemon import loop_factory
+from flintmq.daemon.process import loop_factory
 from flintmq.engine.broker import Broker
+from flintmq.net.server.key_gate import gate_of
+from flintmq.net.server.native import NativeServer
+from flintmq.net.wire.operations import Publish
+from flintmq.net.wire.rules import may_publish
 from flintmq.serde.codec import Codec
-from flintmq.servers.key_gate import gate_of
-from flintmq.servers.native import NativeServer
 from flintmq.storage.key_file import KEYS_FILE, KeyFile, make_key
-from flintmq.wire.operations import Publish
-from flintmq.wire.rules import may_publish
 
 from .report import machine, machine_line
 

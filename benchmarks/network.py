@@ -22,7 +22,7 @@ from statistics import median
 from typing import cast
 
 import flintmq
-from flintmq.daemon import loop_factory
+from flintmq.daemon.process import loop_factory
 
 VALUE = b"x" * 100
 Work = Callable[[str, float], Awaitable[dict[str, float]]]

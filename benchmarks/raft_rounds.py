@@ -20,8 +20,8 @@ from collections import deque
 from pathlib import Path
 from random import Random
 
+from flintmq.net.wire.raft_messages import decode_message, encode_message
 from flintmq.raft import Membership, MemoryStorage, Message, RaftNode, Settings
-from flintmq.wire.raft_messages import decode_message, encode_message
 
 PAYLOAD = b"x" * 100
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import trustme
 
-from flintmq.daemon import loop_factory
+from flintmq.daemon.process import loop_factory
 
 from . import network
 

@@ -26,11 +26,11 @@ from typing import Any
 
 import flintmq
 from flintmq.access import Grant
-from flintmq.daemon import loop_factory
+from flintmq.daemon.process import loop_factory
+from flintmq.net.wire.frames import encode_frame
+from flintmq.net.wire.hello import HELLO_BYTES, client_hello
+from flintmq.net.wire.operations import Op, Open, encode
 from flintmq.storage.key_file import KEYS_FILE, KeyFile, make_key
-from flintmq.wire.frames import encode_frame
-from flintmq.wire.hello import HELLO_BYTES, client_hello
-from flintmq.wire.operations import Op, Open, encode
 
 from .report import machine, machine_line
 from .server_footprint import Process

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
-from flintmq import logs
-from flintmq.remote import link
+from flintmq.net.remote import link
+from flintmq.observe import logs
 from flintmq.testing import ManualClock
 
 T = TypeVar("T")

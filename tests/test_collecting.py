@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from flintmq import collecting
+from flintmq.loop import collecting
 
 
 def test_what_outlives_a_collection_of_all_is_frozen_until_twice_as_much_is_held(
@@ -42,7 +42,7 @@ def test_what_outlives_a_collection_of_all_is_frozen_until_twice_as_much_is_held
 def test_what_was_loaded_before_makes_no_collection_larger() -> None:
     script = """
 import gc
-from flintmq.collecting import keep_pauses_short
+from flintmq.loop.collecting import keep_pauses_short
 loaded = [[] for _ in range(400_000)]
 keep_pauses_short()
 before = gc.get_stats()[2]["collections"]

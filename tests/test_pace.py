@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from flintmq import pace
-from flintmq.disposal import let_go
+from flintmq.loop import pace
+from flintmq.loop.disposal import let_go
 
 
 class Loop:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from flintmq.loop_probe import probe
+from flintmq.loop.probe import probe
+from flintmq.loop.turns import UNKNOWN, Overrun, Turns
 from flintmq.patterns import check_pattern
-from flintmq.turns import UNKNOWN, Overrun, Turns
 
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import flintmq
-from flintmq.daemon import loop_factory
+from flintmq.daemon.process import loop_factory
 from flintmq.spark import direct_bounds
 
 from ..meters import wait_quiet

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import flintmq
-from flintmq.daemon import loop_factory
+from flintmq.daemon.process import loop_factory
 
 from .jobs import VALUE_BYTES, Jobs
 

@@ -31,7 +31,7 @@ from typing import Any
 
 import flintmq
 import flintmq.spark
-from flintmq.daemon import loop_factory
+from flintmq.daemon.process import loop_factory
 from flintmq.pipeline.define.definition import Pipeline
 from flintmq.pipeline.define.reading import read_pipeline
 from flintmq.pipeline.run.running import run, settings_of

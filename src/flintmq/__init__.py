@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api import connect
     from .batch import BatchBuilder, RecordBatch
-    from .blocking import (
+    from .client.blocking import (
         BlockingClient,
         BlockingDeliveries,
         BlockingDelivery,
@@ -162,7 +162,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         is_blocking = name == "connect_sync" or name.startswith("Blocking")
-        home = _HOME_OF.get(name, "blocking" if is_blocking else "errors")
+        home = _HOME_OF.get(name, "client.blocking" if is_blocking else "errors")
         found = globals()[name] = getattr(import_module(f".{home}", __name__), name)
         return found
 

@@ -13,10 +13,10 @@ from .client.client import Client
 from .clock import Clock
 from .errors import InvalidRequest
 from .fsync_policy import FsyncPolicy
-from .logs import event
 from .model import Seconds, timeout_seconds
+from .observe.logs import event
+from .observe.tracing import Tracing, tracing_for
 from .serde.codec import DECODED_BYTES_MAX, Codec
-from .tracing import Tracing, tracing_for
 
 OnFull = Literal["block", "raise"]
 File = str | os.PathLike[str]
@@ -111,12 +111,12 @@ def connect(
             spans,
         )
     if scheme in ("flint", "flints") and separator:
-        from .remote.broker import RemoteBroker
+        from .net.remote.broker import RemoteBroker
 
         codec = Codec(decoded_bytes_max)
         tls = None
         if scheme == "flints":
-            from .remote.tls import ClientTls
+            from .net.remote.tls import ClientTls
 
             tls = ClientTls.given(ca=tls_ca, cert=tls_cert, key=tls_key, verify=tls_verify)
         far = RemoteBroker(

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
-from flintmq.blocking import BlockingClient, connect_sync
+from flintmq.client.blocking import BlockingClient, connect_sync
 from flintmq.testing import ManualClock
 
 T = TypeVar("T")

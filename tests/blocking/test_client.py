@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.blocking import BlockingClient, connect_sync
+from flintmq.client.blocking import BlockingClient, connect_sync
 from flintmq.testing import ManualClock
 
 from .conftest import Worker, advance, run_script, wait_until, wait_until_parked
@@ -345,9 +345,9 @@ def test_a_connection_nobody_closed_ends_its_thread_when_it_is_collected() -> No
 def test_the_blocking_api_is_loaded_when_it_is_first_asked_for() -> None:
     printed = run_script("""
         import sys, flintmq
-        print("flintmq.blocking" in sys.modules)
+        print("flintmq.client.blocking" in sys.modules)
         flintmq.connect_sync().close()
-        print("flintmq.blocking" in sys.modules)
+        print("flintmq.client.blocking" in sys.modules)
         print(hasattr(flintmq, "BlockingNonsense"))
     """)
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from flintmq.blocking import BlockingClient
-from flintmq.blocking.loop_thread import Call
+from flintmq.client.blocking import BlockingClient
+from flintmq.client.blocking.loop_thread import Call
 
 from .conftest import Worker, posix, run_script, wait_until, wait_until_parked
 
@@ -292,7 +292,7 @@ def test_an_interpreter_that_ends_without_close_ends_cleanly_and_flushes() -> No
         mq = flintmq.connect_sync()
         publisher = mq.publisher("orders", linger=3600)
         atexit.register(lambda: print(publisher.acknowledged, "acknowledged"))
-        from flintmq.blocking import loop_thread
+        from flintmq.client.blocking import loop_thread
         atexit.unregister(loop_thread._at_exit)
         atexit.register(loop_thread._at_exit)  # last registered, first run
         reader = mq.reader("other").open()

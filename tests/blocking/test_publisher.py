@@ -7,8 +7,8 @@ import threading
 import pytest
 
 import flintmq
-from flintmq.blocking import BlockingClient, connect_sync
-from flintmq.blocking.publisher import HANDED_OVER_MAX
+from flintmq.client.blocking import BlockingClient, connect_sync
+from flintmq.client.blocking.publisher import HANDED_OVER_MAX
 from flintmq.client.publisher import BATCH_ROWS_MAX
 from flintmq.testing import ManualClock
 

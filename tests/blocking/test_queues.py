@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.blocking import BlockingClient, BlockingDelivery
+from flintmq.client.blocking import BlockingClient, BlockingDelivery
 from flintmq.errors import InvalidRequest, TopicDeleted
 from flintmq.testing import ManualClock
 

@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import pytest
 
 import flintmq
-from flintmq.blocking import (
+from flintmq.client.blocking import (
     BlockingClient,
     BlockingDeliveries,
     BlockingDelivery,
@@ -21,8 +21,8 @@ from flintmq.blocking import (
     BlockingSubscription,
     connect_sync,
 )
-from flintmq.blocking.delivery import BlockingProcess
-from flintmq.blocking.subscription import BlockingHandler
+from flintmq.client.blocking.delivery import BlockingProcess
+from flintmq.client.blocking.subscription import BlockingHandler
 from flintmq.client.delivery import Process
 from flintmq.client.subscription import Handler
 

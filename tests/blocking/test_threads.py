@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.blocking_threads import Outcome, run_messages, run_seconds
-from flintmq.blocking import BlockingClient, connect_sync
+from flintmq.client.blocking import BlockingClient, connect_sync
 from flintmq.engine import broker
 
 from .conftest import Worker

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import flintmq
 from flintmq.cli.root import root, run
-from flintmq.config import SETTINGS
+from flintmq.config.table import SETTINGS
 from flintmq.engine.host import Host
 from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.storage.frames import State

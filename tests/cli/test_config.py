@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.cli.root import run
-from flintmq.config import SETTINGS
+from flintmq.config.table import SETTINGS
 from tests.integration.served import Served
 
 Flint = Callable[..., tuple[int, str, str]]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.blip_settings import VARIABLES, resolve_blip
-from flintmq.config import Config
+from flintmq.config.table import Config
+from flintmq.frontends.blip.settings import VARIABLES, resolve_blip
 from flintmq.fsync_policy import FsyncPolicy
 
 SECOND = """

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.config_files import FileUnreadable, entries_of, read_entries
-from flintmq.documents import Node, toml_document, yaml_document
+from flintmq.config.documents import Node, toml_document, yaml_document
+from flintmq.config.files import FileUnreadable, entries_of, read_entries
 
 TRICKY = '''
 # max = "a comment"
@@ -105,10 +105,13 @@ def written(tmp_path: Path, name: str, text: str | bytes) -> Path:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("x.toml", 'fsync = "never"\n\n[log_levels]\nflintmq.servers = "info"\n'),
-        ("x.yaml", "fsync: never\n\nlog_levels:\n  flintmq:\n    servers: info\n"),
-        ("x.YML", "fsync: never\r\n\r\nlog_levels:\r\n  flintmq.servers: info\r\n"),
-        ("x.toml", '\ufefffsync = "never"\r\n\r\n[log_levels]\r\n"flintmq.servers" = "info"\r\n'),
+        ("x.toml", 'fsync = "never"\n\n[log_levels]\nflintmq.engine = "info"\n'),
+        ("x.yaml", "fsync: never\n\nlog_levels:\n  flintmq:\n    engine: info\n"),
+        ("x.YML", "fsync: never\r\n\r\nlog_levels:\r\n  flintmq.engine: info\r\n"),
+        (
+            "x.toml",
+            '\ufefffsync = "never"\r\n\r\n[log_levels]\r\n"flintmq.engine" = "info"\r\n',
+        ),
     ],
 )
 def test_both_languages_say_the_same(tmp_path: Path, name: str, text: str) -> None:
@@ -116,7 +119,7 @@ def test_both_languages_say_the_same(tmp_path: Path, name: str, text: str) -> No
 
     assert (first.key, first.value, first.line) == ("fsync", "never", 1)
     assert (second.key, second.line) == ("log_levels", 3)
-    assert second.inner_lines["flintmq.servers"] in (4, 5)
+    assert second.inner_lines["flintmq.engine"] in (4, 5)
 
 
 FAULTS: list[tuple[str, str | bytes, str]] = [

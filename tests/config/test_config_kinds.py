@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.config import Config
-from flintmq.config_kinds import (
+from flintmq.config.kinds import (
     Boolean,
     Bytes,
     Choice,
@@ -22,6 +21,7 @@ from flintmq.config_kinds import (
     TopicDefaults,
     Unfit,
 )
+from flintmq.config.table import Config
 
 PORT = HostPort(7600)
 TAKEN: list[tuple[Kind, Any, Any]] = [

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-import flintmq.servers
-from flintmq.config import SETTINGS, Config
-from flintmq.exposure import Exposed, check_exposure, is_loopback
-from flintmq.servers.front_end import FRONT_ENDS, Offered
+import flintmq.net.server
+from flintmq.config.table import SETTINGS, Config
+from flintmq.daemon.exposure import Exposed, check_exposure, is_loopback
+from flintmq.frontends.front_end import FRONT_ENDS, Offered
 
-SERVERS = Path(flintmq.servers.__path__[0])
+SERVERS = Path(flintmq.net.server.__path__[0])
 TLS: dict[str, Any] = {"tls_cert": Path("c"), "tls_key": Path("k")}
 
 

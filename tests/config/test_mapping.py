@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from flintmq.config import BY_NAME
-from flintmq.config_docs import PAGE
+from flintmq.config.docs import PAGE
+from flintmq.config.table import BY_NAME
 from flintmq.model import OPTION_NAMES
 
 MAPPING = (Path(__file__).parents[2] / PAGE).read_text().partition("## Coming from")[2]

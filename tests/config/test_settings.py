@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.config import BY_NAME, SETTINGS, Config, Setting, changed, why_not
-from flintmq.config_docs import sample
-from flintmq.config_kinds import Choice, Unfit
-from flintmq.settings import ConfigInvalid, resolve
+from flintmq.config.docs import sample
+from flintmq.config.kinds import Choice, Unfit
+from flintmq.config.settings import ConfigInvalid, resolve
+from flintmq.config.table import BY_NAME, SETTINGS, Config, Setting, changed, why_not
 
 SOURCES = Path(flintmq.__file__).parent
 
@@ -230,12 +230,12 @@ def test_what_has_changed_is_named() -> None:
 
 def test_parsers_are_loaded_only_for_files() -> None:
     script = (
-        "import sys\nfrom flintmq.settings import resolve\n"
+        "import sys\nfrom flintmq.config.settings import resolve\n"
         "resolve(environment={'FLINTMQ_FSYNC': 'never'})\nprint(*sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
 
-    assert "flintmq.config_files" in done.stdout
+    assert "flintmq.config.files" in done.stdout
     assert not {"yaml", "tomllib", "difflib"} & set(done.stdout.split())

@@ -14,23 +14,23 @@ import msgspec
 import pytest
 
 import flintmq
-from flintmq.config import SETTINGS, Config
-from flintmq.daemon import Daemon, http_limits_of, limits_of, slowness_of
+from flintmq.config.settings import ConfigInvalid
+from flintmq.config.table import SETTINGS, Config
+from flintmq.daemon.process import Daemon, http_limits_of, limits_of, slowness_of
 from flintmq.engine.proposer import QUEUE_BYTES_MAX
 from flintmq.engine.state.producers import PRODUCER_BYTES, PRODUCER_SECONDS
 from flintmq.engine.state.staging import STAGED_BYTES_MAX, STAGED_SECONDS, WRITER_BYTES_MAX
 from flintmq.errors import NotAuthenticated
+from flintmq.frontends.blip.assembly import blip_options_of
+from flintmq.frontends.blip.keys import LISTED
+from flintmq.frontends.blip.options import BlipOptions
+from flintmq.frontends.blip.server import BlipServer
+from flintmq.frontends.http.limits import HttpLimits
+from flintmq.net.server import slowing
+from flintmq.net.server.connection import Connection
+from flintmq.net.server.key_gate import KeyGate
+from flintmq.net.server.limits import Limits
 from flintmq.serde.codec import FILTERED_BYTES_MAX
-from flintmq.servers import slowing
-from flintmq.servers.blip.assembly import blip_options_of
-from flintmq.servers.blip.keys import LISTED
-from flintmq.servers.blip.options import BlipOptions
-from flintmq.servers.blip.server import BlipServer
-from flintmq.servers.connection import Connection
-from flintmq.servers.http.limits import HttpLimits
-from flintmq.servers.key_gate import KeyGate
-from flintmq.servers.limits import Limits
-from flintmq.settings import ConfigInvalid
 from flintmq.storage.journal import FILE_BYTES
 from tests.config.test_settings_table import CASES
 from tests.tls.throw_away import Authority
@@ -233,7 +233,7 @@ async def test_what_can_be_changed_while_running_is_and_the_rest_stays(tmp_path:
 async def test_what_changed_is_logged_and_what_needs_a_restart_is_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "flintmq.daemon")
+    caplog.set_level(logging.INFO, "flintmq.daemon.process")
     async with running(tmp_path) as told:
         told.change(max_away=3, fsync=CASES["fsync"].value, journal_file_bytes=65536)
         told.daemon.reload()

@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from flintmq.cli.root import root
-from flintmq.config import BY_NAME, SETTINGS, Config, Setting
-from flintmq.config_kinds import Number, Unfit
+from flintmq.config.kinds import Number, Unfit
+from flintmq.config.settings import resolve
+from flintmq.config.table import BY_NAME, SETTINGS, Config, Setting
 from flintmq.fsync_policy import FsyncPolicy
-from flintmq.settings import resolve
 
 MIB = 2**20
 

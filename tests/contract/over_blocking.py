@@ -22,10 +22,10 @@ from typing import Any, Self, cast
 from unittest.mock import patch
 
 import flintmq
-from flintmq.blocking import BlockingClient, connect_sync
-from flintmq.blocking.delivery import BlockingProcess
-from flintmq.blocking.loop_thread import Call, LoopThread
 from flintmq.broker_api import BrokerApi
+from flintmq.client.blocking import BlockingClient, connect_sync
+from flintmq.client.blocking.delivery import BlockingProcess
+from flintmq.client.blocking.loop_thread import Call, LoopThread
 from flintmq.client.delivery import Process
 from flintmq.engine.broker import Broker
 from flintmq.testing import ManualClock
@@ -115,7 +115,7 @@ def connect_over_blocking(
     make: Callable[..., flintmq.Client] = flintmq.connect,
     **options: Any,
 ) -> flintmq.Client:
-    with patch("flintmq.blocking.client.connect", make):
+    with patch("flintmq.client.blocking.client.connect", make):
         client = connect_sync(url, clock=clock, **options)
     thread = client._thread
     clock.threads[thread] = lambda: _settled(client._inner._broker)

@@ -18,11 +18,11 @@ import flintmq
 from flintmq.access import PERMISSIONS, Grant
 from flintmq.broker_api import BrokerApi
 from flintmq.engine.broker import Broker
-from flintmq.remote.broker import RemoteBroker
-from flintmq.servers.gate import WatchedGate
-from flintmq.servers.key_gate import gate_of
-from flintmq.servers.native import NativeServer
-from flintmq.servers.tls import ServerTls
+from flintmq.net.remote.broker import RemoteBroker
+from flintmq.net.server.gate import WatchedGate
+from flintmq.net.server.key_gate import gate_of
+from flintmq.net.server.native import NativeServer
+from flintmq.net.server.tls import ServerTls
 from flintmq.storage.key_file import KeyFile, make_key
 from flintmq.testing import ManualClock
 

@@ -12,8 +12,8 @@ import pytest
 
 import flintmq
 from flintmq import errors
-from flintmq.config import SETTINGS
-from flintmq.config_docs import PAGE, with_tables
+from flintmq.config.docs import PAGE, with_tables
+from flintmq.config.table import SETTINGS
 from flintmq.installing import PACKAGE
 from tests.serving import serving
 

@@ -14,7 +14,8 @@ import pytest
 import trustme
 
 import flintmq
-from flintmq.doctor import (
+from flintmq.config.settings import resolve
+from flintmq.daemon.doctor import (
     Finding,
     Redactor,
     Report,
@@ -24,8 +25,8 @@ from flintmq.doctor import (
     look_at_server,
     write_bundle,
 )
-from flintmq.doctor.bundle import without_userinfo
-from flintmq.doctor.data_directory import (
+from flintmq.daemon.doctor.bundle import without_userinfo
+from flintmq.daemon.doctor.data_directory import (
     holder_of,
     judge_filesystem,
     judge_free,
@@ -33,11 +34,10 @@ from flintmq.doctor.data_directory import (
     mounted,
     probe,
 )
-from flintmq.doctor.machine import judge_clock, judge_files, judge_memory, versions
-from flintmq.doctor.server import judge_certificate, look_at_certificate
-from flintmq.settings import resolve
+from flintmq.daemon.doctor.machine import judge_clock, judge_files, judge_memory, versions
+from flintmq.daemon.doctor.server import judge_certificate, look_at_certificate
+from flintmq.net.tls.certificate import Certificate
 from flintmq.storage.filesystem import LocalFileSystem
-from flintmq.tls.certificate import Certificate
 
 GIB = 1 << 30
 DAY = 86_400.0

@@ -19,7 +19,7 @@ from flintmq.engine.leading.queue_group import QueueGroup
 from flintmq.engine.leading.sweeping import Sweeping
 from flintmq.engine.state.topic import TopicState
 from flintmq.errors import BrokerFailed, FlintError, InvalidRequest, OutcomeUnknown
-from flintmq.pace import Allowance
+from flintmq.loop.pace import Allowance
 from flintmq.rows import Origin, Run
 from flintmq.testing import ManualClock, SimulatedFileSystem
 from tests.engine.stepping import Life, small_sizes

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq import pace
 from flintmq.engine.leading import feeds
+from flintmq.loop import pace
 from flintmq.serde.codec import FILTERED_BYTES_MAX
 
 COUNT = 60

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.metrics import WINDOW_MS, Histogram, Meter
+from flintmq.observe.metrics import WINDOW_MS, Histogram, Meter
 
 
 def test_a_meter_that_never_moved_says_zero() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.cli.root import run
-from flintmq.doctor.data_directory import look_at_directory
+from flintmq.daemon.doctor.data_directory import look_at_directory
 from flintmq.storage.backup import copy_stopped
 from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.storage.inspect import list_directory, messages, verify

@@ -17,7 +17,7 @@ import pytest
 import flintmq
 from flintmq.batch import BatchBuilder
 from flintmq.installing import remedy
-from flintmq.wire.operations import Op
+from flintmq.net.wire.operations import Op
 from tests.patience import free_port
 from tests.servers.test_garbage import Raw, raw
 

@@ -100,7 +100,7 @@ async def test_a_profile_is_written_on_request_and_at_the_end(serve: Serve, tmp_
 
     ET.parse(profile)
     text = profile.read_text()
-    assert "flintmq.servers" in text
+    assert "flintmq.net.server" in text
     assert "sampling took" in text
     lines = await lines_of(broker)
     written = [line for line in lines if line["event"] == "profile_written"]

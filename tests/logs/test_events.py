@@ -13,7 +13,7 @@ import pytest
 import flintmq
 from flintmq.engine import checkpoints
 from flintmq.errors import StorageFull
-from flintmq.logs import event_of
+from flintmq.observe.logs import event_of
 from flintmq.testing import SimulatedFileSystem
 from tests.engine.stepping import OWN_SEGMENT_BYTES, Life, Story, small_sizes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from flintmq.logs import LeftOut, Limiter
+from flintmq.observe.logs import LeftOut, Limiter
 
 WARNING = logging.WARNING
 

@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from flintmq.errors import InvalidRequest
-from flintmq.logs import ConsoleFormatter, Format, JsonFormatter, Logs, configure, event, limited
+from flintmq.observe.logs import (
+    ConsoleFormatter,
+    Format,
+    JsonFormatter,
+    Logs,
+    configure,
+    event,
+    limited,
+)
 
 log = logging.getLogger("flintmq.tests.lines")
 
@@ -207,7 +215,7 @@ def test_without_any_logging_configured_a_warning_still_carries_its_facts() -> N
         [
             sys.executable,
             "-c",
-            "import logging; from flintmq.logs import event; "
+            "import logging; from flintmq.observe.logs import event; "
             "event(logging.getLogger('flintmq.x'), logging.WARNING, 'dead_letters', "
             "'2 messages are dead letters now', topic='jobs', group='the workers', count=2)",
         ],

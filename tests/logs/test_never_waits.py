@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.logs import configure, event
+from flintmq.observe.logs import configure, event
 
 log = logging.getLogger("flintmq.tests.waiting")
 
@@ -98,7 +98,7 @@ def test_closing_writes_everything_that_waits(tmp_path: Path) -> None:
 def test_whatever_way_a_process_ends_its_lines_are_written(end: str, event: str) -> None:
     script = (
         "import logging, os, threading\n"
-        "from flintmq.logs import configure, event\n"
+        "from flintmq.observe.logs import configure, event\n"
         "logs = configure(format='json')\n"
         "for n in range(300):\n"
         "    event(logging.getLogger('x'), logging.INFO, 'line', 'text', n=n)\n"

@@ -12,14 +12,14 @@ import pytest
 
 import flintmq
 from flintmq.engine.broker import Broker
-from flintmq.logs import configure
+from flintmq.net.server.key_gate import gate_of
+from flintmq.net.server.limits import Limits
+from flintmq.net.server.native import NativeServer
+from flintmq.net.server.slowing import Slowing
+from flintmq.net.wire.frames import encode_frame
+from flintmq.net.wire.operations import Op
+from flintmq.observe.logs import configure
 from flintmq.serde.codec import Codec
-from flintmq.servers.key_gate import gate_of
-from flintmq.servers.limits import Limits
-from flintmq.servers.native import NativeServer
-from flintmq.servers.slowing import Slowing
-from flintmq.wire.frames import encode_frame
-from flintmq.wire.operations import Op
 from tests.servers.test_garbage import raw
 
 MARK = "MARKED-7f3a"

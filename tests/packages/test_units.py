@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flintmq.notify import READY, STOPPING, notify
+from flintmq.daemon.notify import READY, STOPPING, notify
 
 from .conftest import ROOT
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.blocking.client import BlockingClient
+from flintmq.client.blocking.client import BlockingClient
 from tests.spark.fixtures import BrokerProcess
 
 from .ready import Ready

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flintmq.blocking.client import BlockingClient
+from flintmq.client.blocking.client import BlockingClient
 from flintmq.pipeline.define.reading import read_pipeline
 from flintmq.pipeline.run.running import Outcome, run
 from tests.spark.fixtures import everything

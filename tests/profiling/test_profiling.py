@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.profiling import Profiler, Stacks, flame_graph
-from flintmq.profiling.flame_graph import shortened
-from flintmq.profiling.sampler import cpu_of_thread
-from flintmq.profiling.stacks import DEPTH_MAX, REST
+from flintmq.daemon.profiling import Profiler, Stacks, flame_graph
+from flintmq.daemon.profiling.flame_graph import shortened
+from flintmq.daemon.profiling.sampler import cpu_of_thread
+from flintmq.daemon.profiling.stacks import DEPTH_MAX, REST
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import flintmq
-from flintmq.servers.native import NativeServer
+from flintmq.net.server.native import NativeServer
 
 from .proxy import Proxy, Way
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import flintmq
 from flintmq.engine.broker import Broker
+from flintmq.net.server.native import NativeServer
+from flintmq.net.server.streams import Member
 from flintmq.serde.codec import Codec
-from flintmq.servers.native import NativeServer
-from flintmq.servers.streams import Member
 from tests.patience import until
 
 Verb = Callable[[flintmq.Client], Awaitable[object]]

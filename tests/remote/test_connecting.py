@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.remote import link
-from flintmq.remote.address import parse_addresses
-from flintmq.servers.native import NativeServer
+from flintmq.net.remote import link
+from flintmq.net.remote.address import parse_addresses
+from flintmq.net.server.native import NativeServer
 
 from ..patience import free_port, jump, until
 from .proxy import Proxy

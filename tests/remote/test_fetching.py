@@ -9,12 +9,12 @@ import pytest
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.errors import FlintError, TopicNotFound, TopicReplaced
-from flintmq.remote.broker import RemoteBroker
+from flintmq.net.remote.broker import RemoteBroker
+from flintmq.net.server.limits import Limits
+from flintmq.net.server.native import NativeServer
+from flintmq.net.server.requests import HANDLERS
+from flintmq.net.wire.operations import Op
 from flintmq.serde.codec import Codec
-from flintmq.servers.limits import Limits
-from flintmq.servers.native import NativeServer
-from flintmq.servers.requests import HANDLERS
-from flintmq.wire.operations import Op
 
 
 class Far:

@@ -9,9 +9,9 @@ import pytest
 
 import flintmq
 from flintmq.engine.broker import Broker
+from flintmq.net.server.limits import Limits
+from flintmq.net.server.native import NativeServer
 from flintmq.serde.codec import Codec
-from flintmq.servers.limits import Limits
-from flintmq.servers.native import NativeServer
 
 
 @pytest.fixture

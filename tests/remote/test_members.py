@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import flintmq
-from flintmq.servers.native import NativeServer
+from flintmq.net.server.native import NativeServer
 
 from ..patience import until
 from .proxy import Proxy

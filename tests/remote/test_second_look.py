@@ -14,13 +14,13 @@ from flintmq.batch import BatchBuilder
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
 from flintmq.errors import MessageTooLarge
-from flintmq.remote.broker import RemoteBroker
-from flintmq.remote.link import Link
+from flintmq.net.remote.broker import RemoteBroker
+from flintmq.net.remote.link import Link
+from flintmq.net.server.limits import Limits
+from flintmq.net.server.native import NativeServer
+from flintmq.net.wire.operations import Op, Take, Taken
 from flintmq.serde.codec import Codec
-from flintmq.servers.limits import Limits
-from flintmq.servers.native import NativeServer
 from flintmq.storage.filesystem import LocalFileSystem
-from flintmq.wire.operations import Op, Take, Taken
 
 from ..patience import jump, until
 from .proxy import Proxy

@@ -11,11 +11,11 @@ import pytest
 import flintmq
 from flintmq.batch import RELATIVE, RecordBatch, RowSource
 from flintmq.engine.broker import Broker
+from flintmq.net.server.native import NativeServer
+from flintmq.net.wire import hello
 from flintmq.serde.codec import Codec
-from flintmq.servers.native import NativeServer
 from flintmq.testing import ManualClock
 from flintmq.testing.manual_clock import START_MS
-from flintmq.wire import hello
 
 Connect = Callable[[int], flintmq.Client]
 
@@ -143,7 +143,7 @@ async def test_an_older_client_is_sent_times(
         await mq.publish("orders", b"short", ttl=30)
     assert stored(broker)[0].columns & RELATIVE
 
-    monkeypatch.setattr("flintmq.remote.connection.client_hello", lambda: older_hello())
+    monkeypatch.setattr("flintmq.net.remote.connection.client_hello", lambda: older_hello())
     async with connect(0) as mq:
         (found,) = await read_all(mq)
         assert not found._source.columns & RELATIVE
@@ -156,7 +156,7 @@ async def test_an_older_broker_is_sent_times_by_the_clock_of_the_client(
     connect: Connect, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "flintmq.servers.connection.server_hello", lambda theirs: (older_hello(), True)
+        "flintmq.net.server.connection.server_hello", lambda theirs: (older_hello(), True)
     )
     async with connect(10) as mq:
         await mq.publish("orders", b"short", ttl=30)

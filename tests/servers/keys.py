@@ -7,12 +7,12 @@ from pathlib import Path
 import flintmq
 from flintmq.access import Grant
 from flintmq.engine.broker import Broker
+from flintmq.net.server.key_gate import KeyGate
+from flintmq.net.server.key_ring import KeyRing
+from flintmq.net.server.limits import Limits
+from flintmq.net.server.native import NativeServer
+from flintmq.net.server.slowing import Slowing
 from flintmq.serde.codec import Codec
-from flintmq.servers.key_gate import KeyGate
-from flintmq.servers.key_ring import KeyRing
-from flintmq.servers.limits import Limits
-from flintmq.servers.native import NativeServer
-from flintmq.servers.slowing import Slowing
 from flintmq.storage.key_file import Key, KeyFile, make_key
 from flintmq.testing import ManualClock
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from flintmq.wire.frames import Frame, FrameDecoder, encode_frame
-from flintmq.wire.hello import HELLO_BYTES, client_hello
-from flintmq.wire.operations import Control, Fault, Op, Open, encode
+from flintmq.net.wire.frames import Frame, FrameDecoder, encode_frame
+from flintmq.net.wire.hello import HELLO_BYTES, client_hello
+from flintmq.net.wire.operations import Control, Fault, Op, Open, encode
 
 
 class RawClient:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.config import Config
-from flintmq.daemon import Daemon
-from flintmq.logs import event_of
+from flintmq.config.table import Config
+from flintmq.daemon.process import Daemon
+from flintmq.observe.logs import event_of
 from flintmq.storage.filesystem import LocalFile
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import flintmq
 from benchmarks.wrong_keys import add_key, flood, latencies
-from flintmq.servers.slowing import Slowing
+from flintmq.net.server.slowing import Slowing
 
 from ..integration.served import Served
 from .keys import KeyedServer

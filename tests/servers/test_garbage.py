@@ -15,11 +15,11 @@ import pytest
 
 import flintmq
 from flintmq.batch import BatchBuilder
-from flintmq.servers.limits import Limits
-from flintmq.servers.native import NativeServer
-from flintmq.wire.frames import Frame, FrameDecoder, encode_frame
-from flintmq.wire.hello import HELLO_BYTES, client_hello
-from flintmq.wire.operations import Op, Open, encode
+from flintmq.net.server.limits import Limits
+from flintmq.net.server.native import NativeServer
+from flintmq.net.wire.frames import Frame, FrameDecoder, encode_frame
+from flintmq.net.wire.hello import HELLO_BYTES, client_hello
+from flintmq.net.wire.operations import Op, Open, encode
 from tests.patience import jump, until
 
 Address = tuple[str, int]

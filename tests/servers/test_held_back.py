@@ -12,11 +12,11 @@ import pytest
 import flintmq
 from flintmq.batch import BatchBuilder
 from flintmq.engine.host import durable_broker
+from flintmq.net.server.limits import Limits
+from flintmq.net.server.native import NativeServer
+from flintmq.net.wire.operations import Op
 from flintmq.serde.codec import Codec
-from flintmq.servers.limits import Limits
-from flintmq.servers.native import NativeServer
 from flintmq.storage.filesystem import LocalFileSystem
-from flintmq.wire.operations import Op
 
 from .test_garbage import raw
 

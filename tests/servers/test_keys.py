@@ -15,9 +15,9 @@ import pytest
 
 import flintmq
 from flintmq.access import Grant
-from flintmq.logs import forget_limits
-from flintmq.servers.gate import WatchedGate
-from flintmq.servers.key_gate import gate_of
+from flintmq.net.server.gate import WatchedGate
+from flintmq.net.server.key_gate import gate_of
+from flintmq.observe.logs import forget_limits
 from flintmq.storage.key_file import KeyFile, make_key, parse_key
 
 from .keys import KeyedServer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flintmq.servers.leases_by_id import NUMBERS_MAX, Handed, LeasesById, leases_of
+from flintmq.net.server.leases_by_id import NUMBERS_MAX, Handed, LeasesById, leases_of
 
 ANNA, BERT = "anna", "bert"
 

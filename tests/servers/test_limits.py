@@ -13,12 +13,12 @@ import pytest
 import flintmq
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
+from flintmq.net.server.limits import Limits
+from flintmq.net.server.native import NativeServer
+from flintmq.net.wire.frames import encode_frame
+from flintmq.net.wire.hello import client_hello
+from flintmq.net.wire.operations import Op, Open, encode
 from flintmq.serde.codec import Codec
-from flintmq.servers.limits import Limits
-from flintmq.servers.native import NativeServer
-from flintmq.wire.frames import encode_frame
-from flintmq.wire.hello import client_hello
-from flintmq.wire.operations import Op, Open, encode
 from tests.integration.test_slow_disk import Gate, SlowFileSystem
 from tests.patience import jump, until
 

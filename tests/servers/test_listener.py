@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.daemon import loop_factory
+from flintmq.daemon.process import loop_factory
 from flintmq.engine.broker import Broker
 from flintmq.errors import Disconnected, QueueFull
+from flintmq.frontends.blip.server import BlipServer
+from flintmq.frontends.hermes.server import HermesLimits, HermesServer
+from flintmq.net.server import listener, peer
+from flintmq.net.server.limits import Limits
+from flintmq.net.server.native import NativeServer
+from flintmq.net.server.tls import ServerTls
 from flintmq.serde.codec import Codec
-from flintmq.servers import listener, peer
-from flintmq.servers.blip.server import BlipServer
-from flintmq.servers.hermes.server import HermesLimits, HermesServer
-from flintmq.servers.limits import Limits
-from flintmq.servers.native import NativeServer
-from flintmq.servers.tls import ServerTls
 from flintmq.testing import ManualClock
 from tests.servers.hermes.client import HermesClient
 from tests.servers.hermes.schema import frame_of, request

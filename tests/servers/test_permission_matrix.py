@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.servers.requests import HANDLERS
-from flintmq.wire import operations as ops
-from flintmq.wire.operations import OPERATIONS, Op, Open
+from flintmq.net.server.requests import HANDLERS
+from flintmq.net.wire import operations as ops
+from flintmq.net.wire.operations import OPERATIONS, Op, Open
 
 from .keys import KeyedServer
 from .raw_client import RawClient, kind_of, value_of

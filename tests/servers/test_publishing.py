@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flintmq.batch import BatchBuilder
-from flintmq.servers.publishing import BESIDE_BYTES_MAX, checked_batch
+from flintmq.net.server.publishing import BESIDE_BYTES_MAX, checked_batch
 
 
 def encoded(size: int) -> bytes:

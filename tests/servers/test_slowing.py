@@ -8,9 +8,9 @@ import logging
 import pytest
 
 import flintmq
-from flintmq.logs import forget_limits
-from flintmq.servers import slowing
-from flintmq.servers.slowing import Slowing, address_of
+from flintmq.net.server import slowing
+from flintmq.net.server.slowing import Slowing, address_of
+from flintmq.observe.logs import forget_limits
 
 from .keys import KeyedServer
 

@@ -10,7 +10,7 @@ import pytest
 import flintmq
 from flintmq.client.partitioned_reader import PartitionedReader
 from flintmq.errors import FlintError
-from flintmq.wire.operations import CloseStream, Op, OpenReader
+from flintmq.net.wire.operations import CloseStream, Op, OpenReader
 from tests.patience import PATIENCE_SECONDS
 
 from .raw_client import RawClient, kind_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq.net.wire.raft_messages import decode_message, encode_message
 from flintmq.raft import Message, MessageKind
-from flintmq.wire.raft_messages import decode_message, encode_message
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

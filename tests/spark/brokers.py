@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from flintmq.client.client import Client
 from flintmq.engine.host import durable_broker
 from flintmq.fsync_policy import FsyncPolicy
+from flintmq.net.server.native import NativeServer
 from flintmq.serde.codec import Codec
-from flintmq.servers.native import NativeServer
 from flintmq.storage.filesystem import LocalFileSystem
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.blocking.client import BlockingClient
+from flintmq.client.blocking.client import BlockingClient
 
 # Other masters: see cluster.py
 MASTER = os.environ.get("FLINTMQ_TEST_MASTER", "local[2,4]")

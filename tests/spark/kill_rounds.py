@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import flintmq
-from flintmq.blocking.client import BlockingClient
+from flintmq.client.blocking.client import BlockingClient
 
 from .fixtures import BrokerProcess
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import flintmq
-from flintmq.blocking.client import BlockingClient
+from flintmq.client.blocking.client import BlockingClient
 from flintmq.spark import from_value, to_value
 
 from .fixtures import BrokerProcess

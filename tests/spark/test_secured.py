@@ -13,10 +13,10 @@ pytest.importorskip("pyspark")
 
 from flintmq.access import Grant
 from flintmq.errors import FlintError, NotAuthenticated, PermissionDenied
-from flintmq.servers.key_gate import KeyGate
-from flintmq.servers.key_ring import KeyRing
-from flintmq.servers.slowing import Slowing
-from flintmq.servers.tls import ServerTls
+from flintmq.net.server.key_gate import KeyGate
+from flintmq.net.server.key_ring import KeyRing
+from flintmq.net.server.slowing import Slowing
+from flintmq.net.server.tls import ServerTls
 from flintmq.spark.connecting import close_lines
 from flintmq.storage.key_file import KeyFile, make_key
 from flintmq.testing import ManualClock

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 import flintmq.spark
-from flintmq.blocking.client import BlockingClient
+from flintmq.client.blocking.client import BlockingClient
 from tests.spark.fixtures import BrokerProcess
 
 pytestmark = pytest.mark.spark

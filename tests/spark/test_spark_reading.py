@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 import flintmq
 import flintmq.spark
-from flintmq.blocking.client import BlockingClient
+from flintmq.client.blocking.client import BlockingClient
 from tests.spark.fixtures import BrokerProcess
 
 pytestmark = pytest.mark.spark

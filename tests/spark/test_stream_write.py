@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.blocking.client import BlockingClient
+from flintmq.client.blocking.client import BlockingClient
 
 from .fixtures import BrokerProcess, everything
 

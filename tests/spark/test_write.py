@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.blocking.client import BlockingClient
+from flintmq.client.blocking.client import BlockingClient
 
 from .fixtures import MASTER, BrokerProcess, everything
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import flintmq
-from flintmq.blocking import BlockingClient, connect_sync
+from flintmq.client.blocking import BlockingClient, connect_sync
 from flintmq.testing import ManualClock, advance_sync, settle, wait_consumed, wait_consumed_sync
 from tests.conftest import Background
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 import flintmq
-from flintmq.remote import link
-from flintmq.remote.broker import RemoteBroker
+from flintmq.net.remote import link
+from flintmq.net.remote.broker import RemoteBroker
 
 from ..remote.proxy import Proxy
 from .conftest import Run

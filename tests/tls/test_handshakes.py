@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.remote.broker import RemoteBroker
-from flintmq.servers.limits import Limits
-from flintmq.servers.tls import ServerTls
+from flintmq.net.remote.broker import RemoteBroker
+from flintmq.net.server.limits import Limits
+from flintmq.net.server.tls import ServerTls
 
 from .conftest import Run
 from .throw_away import Authority, Pair, eventually, failure, served

@@ -6,10 +6,10 @@ import asyncio
 import ssl
 
 import flintmq
-from flintmq.servers.gate import OpenGate
-from flintmq.servers.http.server import HttpServer
-from flintmq.servers.http.state import HttpState
-from flintmq.tls.certificate import Certificate
+from flintmq.frontends.http.server import HttpServer
+from flintmq.frontends.http.state import HttpState
+from flintmq.net.server.gate import OpenGate
+from flintmq.net.tls.certificate import Certificate
 
 from ..servers.http.running import Line
 from .conftest import Run

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.remote.broker import RemoteBroker
-from flintmq.servers import tls as server_tls
-from flintmq.servers.tls import ServerTls
-from flintmq.tls.certificate import Certificate
-from flintmq.tls.files import Stamp
+from flintmq.net.remote.broker import RemoteBroker
+from flintmq.net.server import tls as server_tls
+from flintmq.net.server.tls import ServerTls
+from flintmq.net.tls.certificate import Certificate
+from flintmq.net.tls.files import Stamp
 
 from .conftest import Run
 from .test_handshakes import tls

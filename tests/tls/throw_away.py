@@ -14,11 +14,11 @@ import trustme
 
 import flintmq
 from flintmq.engine.broker import Broker
+from flintmq.net.server.limits import Limits
+from flintmq.net.server.native import NativeServer
+from flintmq.net.server.tls import ServerTls
+from flintmq.net.tls.certificate import Certificate
 from flintmq.serde.codec import Codec
-from flintmq.servers.limits import Limits
-from flintmq.servers.native import NativeServer
-from flintmq.servers.tls import ServerTls
-from flintmq.tls.certificate import Certificate
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ import flintmq
 from flintmq.client.delivery import Delivery
 from flintmq.client.traced import TracedClient
 from flintmq.engine.broker import Broker
+from flintmq.net.server.native import NativeServer
+from flintmq.observe.tracing import context_of, tracing_for
 from flintmq.serde.codec import Codec
-from flintmq.servers.native import NativeServer
-from flintmq.tracing import context_of, tracing_for
 
 OWN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

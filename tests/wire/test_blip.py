@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.errors import MalformedFrame
-from flintmq.wire.blip import (
+from flintmq.frontends.blip.codec import (
     LENGTH_MAX,
     Frame,
     FrameDecoder,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.errors import MalformedFrame
-from flintmq.wire.blip_flat import (
+from flintmq.frontends.blip.flat_codec import (
     Action,
     Command,
     FlatMessage,

@@ -7,8 +7,8 @@ import pytest
 
 from flintmq import errors
 from flintmq.errors import FlintError
-from flintmq.wire.faults import error_of, fault_of
-from flintmq.wire.operations import Fault, encode
+from flintmq.net.wire.faults import error_of, fault_of
+from flintmq.net.wire.operations import Fault, encode
 
 SAMPLES = [
     errors.InvalidRequest("no"),

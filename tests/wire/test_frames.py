@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from flintmq.batch import BatchBuilder
 from flintmq.errors import MalformedFrame
-from flintmq.wire.frames import HEADER, HEADER_BYTES, Frame, FrameDecoder, encode_frame
-from flintmq.wire.hello import Hello, client_hello, parse_hello, server_hello
-from flintmq.wire.operations import Op, Open, Publish, encode
+from flintmq.net.wire.frames import HEADER, HEADER_BYTES, Frame, FrameDecoder, encode_frame
+from flintmq.net.wire.hello import Hello, client_hello, parse_hello, server_hello
+from flintmq.net.wire.operations import Op, Open, Publish, encode
 
 frames = st.builds(
     lambda op, id, control, batches, received: b"".join(

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.wire import hermes
+from flintmq.frontends.hermes import codec as hermes
 from tests.servers.hermes import schema
 
 GOLDEN = {

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from flintmq.wire import operations as ops
-from flintmq.wire.operations import Control, Op, encode
+from flintmq.net.wire import operations as ops
+from flintmq.net.wire.operations import Control, Op, encode
 
 RUN = ops.RunInfo("orders", 1, 0, 3, [0, 2])
 SAMPLES: list[Control] = [

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flintmq.errors import InvalidRequest, MalformedRaftMessage
-from flintmq.raft import Entry, EntryKind, Membership, Message, MessageKind, Snapshot
-from flintmq.wire.raft_messages import (
+from flintmq.net.wire.raft_messages import (
     CONTEXT_BYTES_MAX,
     ENTRIES_MAX,
     decode_message,
     encode_message,
 )
+from flintmq.raft import Entry, EntryKind, Membership, Message, MessageKind, Snapshot
 
 GOLDEN = [
     (

@@ -8,9 +8,9 @@ import pytest
 
 from flintmq.batch import BatchBuilder, RowSource
 from flintmq.errors import InvalidRequest, MalformedFrame
+from flintmq.net.wire.operations import RunInfo
+from flintmq.net.wire.runs import RunEncoder, decode_runs
 from flintmq.rows import Origin, Rows, Run
-from flintmq.wire.operations import RunInfo
-from flintmq.wire.runs import RunEncoder, decode_runs
 
 ORIGIN = Origin("orders", 2)
 

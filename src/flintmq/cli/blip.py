@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import click
 
-from ..config import BLIP_PORT
+from ..config.table import BLIP_PORT
 from ..errors import Disconnected, FlintError, MalformedFrame
-from ..wire.blip_flat import (
+from ..frontends.blip.flat_codec import (
     FORBIDDEN,
     TOPIC_BYTES_MAX,
     Action,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from ..blip_settings import DEFAULTS, resolve_blip
-from ..config import BY_NAME
-from ..settings import Resolved
+from ..config.settings import Resolved
+from ..config.table import BY_NAME
+from ..frontends.blip.settings import DEFAULTS, resolve_blip
 from .config_options import GroupedCommand, config_options_of, configured, tell_problems
 from .serve import serve
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..settings import resolve
+from ..config.settings import resolve
 from .config_options import tell_problems
 from .shared import output_option, print_json
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..config_docs import sample
+from ..config.docs import sample
 from .shared import output_option, print_json
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from ..config import BY_NAME, SETTINGS, Config, Setting
-from ..config_kinds import Boolean
-from ..settings import FILE_VARIABLE, ConfigInvalid, Resolved
+from ..config.kinds import Boolean
+from ..config.settings import FILE_VARIABLE, ConfigInvalid, Resolved
+from ..config.table import BY_NAME, SETTINGS, Config, Setting
 
 Command = Callable[..., int]
 

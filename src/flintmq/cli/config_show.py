@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from ..config import DEFAULT, SETTINGS, described
-from ..settings import resolve
+from ..config.settings import resolve
+from ..config.table import DEFAULT, SETTINGS, described
 from .config_options import GroupedCommand, config_options, tell_problems
 from .look import print_table
 from .shared import output_option, print_json

@@ -15,7 +15,7 @@ import click
 from ..api import connect
 from ..client.client import Client
 from ..errors import InvalidRequest
-from ..event_loop import loop_factory
+from ..loop.event_loop import loop_factory
 from .contexts import Context, chosen, path_of_contexts, read_contexts
 from .exit_codes import Terminated
 

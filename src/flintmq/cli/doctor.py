@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from ..doctor import (
+from ..config.settings import FILE_VARIABLE, resolve
+from ..daemon.doctor import (
     Finding,
     Redactor,
     Report,
@@ -24,8 +25,7 @@ from ..doctor import (
     look_at_server,
     write_bundle,
 )
-from ..doctor.bundle import without_userinfo
-from ..settings import FILE_VARIABLE, resolve
+from ..daemon.doctor.bundle import without_userinfo
 from .connecting import run_async, target_of
 from .shared import output_option, print_json
 

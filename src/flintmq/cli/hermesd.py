@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from .. import __version__
-from ..hermes_settings import DEFAULTS, OURS, PREFIX, resolve_hermes
-from ..settings import Resolved
+from ..config.settings import Resolved
+from ..frontends.hermes.settings import DEFAULTS, OURS, PREFIX, resolve_hermes
 from .config_options import GroupedCommand, config_options, configured, tell_problems
 from .serve import serve
 

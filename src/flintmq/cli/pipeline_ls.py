@@ -86,7 +86,7 @@ def _files(directory: Path) -> Iterator[Path]:
 
 def _found(path: Path, values: dict[str, str]) -> Found | None:
     """The pipeline in a file; None if the file is not a pipeline."""
-    from ..documents import FileUnreadable, read_document
+    from ..config.documents import FileUnreadable, read_document
     from ..pipeline.define.flows import flows_of
     from ..pipeline.define.reading import read_parameters
     from ..pipeline.draw.picture import about_sink, about_source

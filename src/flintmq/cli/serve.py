@@ -11,13 +11,13 @@ from socket import AI_PASSIVE, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, getaddrinf
 
 import click
 
-from ..config import BY_NAME, Config
-from ..config_kinds import shown_address
-from ..daemon import run
+from ..config.kinds import shown_address
+from ..config.settings import Resolved, resolve
+from ..config.table import BY_NAME, Config
+from ..daemon.exposure import Exposed, check_exposure
+from ..daemon.process import run
 from ..errors import Disconnected
-from ..exposure import Exposed, check_exposure
-from ..logs import configure
-from ..settings import Resolved, resolve
+from ..observe.logs import configure
 from .config_options import GroupedCommand, config_options, configured, tell_problems
 from .exit_codes import NotStarted
 

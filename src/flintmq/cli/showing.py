@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from ..servers.http.shown import AS_TEXT
+from ..frontends.http.shown import AS_TEXT
 from .exit_codes import FAILED
 
 LARGE = frozenset((*AS_TEXT, "token"))

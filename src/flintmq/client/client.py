@@ -29,9 +29,9 @@ from ..model import (
     seconds,
     timeout_seconds,
 )
+from ..observe.tracing import Tracing
 from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
 from ..serde.formats import schema_text
-from ..tracing import Tracing
 from .connection_state import ConnectionState, OnDisconnect, OnReconnect
 from .consuming import AnyConsumer, Closer
 from .feed import Feed

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..broker_api import BrokerApi, Connected
 from ..errors import Disconnected
-from ..logs import event
+from ..observe.logs import event
 
 _log = logging.getLogger(__name__)
 

@@ -24,10 +24,10 @@ from ..errors import (
 )
 from ..group_model import LEASE_SECONDS_MAX, Lease, Ranges
 from ..groups.ranges import ascending, ranges_of_runs, sorted_ranges, without
-from ..logs import event
 from ..model import SECONDS_MAX, Seconds, seconds
+from ..observe.logs import event
+from ..observe.tracing import Processing, Tracing
 from ..rows import Message, RowsOf, Run
-from ..tracing import Processing, Tracing
 
 log = logging.getLogger("flintmq.client")
 

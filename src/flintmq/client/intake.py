@@ -28,9 +28,9 @@ from ..errors import (
 )
 from ..group_model import Lease
 from ..groups.ranges import sorted_ranges
-from ..logs import event
+from ..observe.logs import event
+from ..observe.tracing import Tracing
 from ..rows import Origin, Run
-from ..tracing import Tracing
 from .delivery import (
     Deliveries,
     Delivery,

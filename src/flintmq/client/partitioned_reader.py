@@ -9,8 +9,8 @@ from typing import Any
 from ..broker_api import ReaderApi
 from ..clock import Clock
 from ..errors import Corrupt, FlintError, InvalidRequest
+from ..loop.pace import pace
 from ..model import Start
-from ..pace import pace
 from ..rows import Message, Rows, Run
 from .parking import Parking
 

@@ -25,10 +25,10 @@ from ..errors import (
     TopicNotFound,
 )
 from ..group_model import Order, Ranges
-from ..logs import event
 from ..model import Start
+from ..observe.logs import event
+from ..observe.tracing import Tracing
 from ..rows import Run
-from ..tracing import Tracing
 from .delivery import Deliveries, Grip, acking, log, releasing, settle_lots
 from .in_time import ANSWER_SECONDS, in_time
 from .intake import GIVE_BACK_SECONDS

@@ -12,8 +12,8 @@ from ..broker_api import BrokerApi
 from ..clock import Timer
 from ..errors import Closed, FlintError, OutcomeUnknown, QueueFull, TopicDeleted, TopicFull
 from ..model import Receipt, Seconds, TopicOptions, timeout_seconds
+from ..observe.tracing import PublisherTracing, Tracing
 from ..serde.codec import UNSAID, Settings
-from ..tracing import PublisherTracing, Tracing
 from .in_time import ANSWER_SECONDS
 from .keywords import MessageKeywords, takes
 from .routing import Route

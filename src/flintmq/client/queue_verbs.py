@@ -19,9 +19,9 @@ from ..group_model import (
     check_order,
 )
 from ..model import Receipt, Seconds, Start, seconds
+from ..observe.tracing import Tracing
 from ..patterns import check_name
 from ..rows import Rows
-from ..tracing import Tracing
 from .consuming import AnyConsumer
 from .dead_letters import DeadLetter, Which, dead_letter_ids, dead_letters
 from .delivery import (

@@ -15,9 +15,9 @@ from ..broker_api import BrokerApi, Filter
 from ..clock import done_within
 from ..errors import InvalidRequest
 from ..group_model import LEASE_SECONDS, TAKE_MAX, Order
-from ..logs import event
 from ..model import Seconds, Start
-from ..tracing import Tracing
+from ..observe.logs import event
+from ..observe.tracing import Tracing
 from .consuming import Closer, Consumer, Owner
 from .delivery import Deliveries, Delivery, Errors, Process, Retrying, log
 from .intake import Intake

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from ..batch import BatchBuilder
 from ..model import Receipt, StoredReceipt
-from ..tracing import Publishing, Tracing
+from ..observe.tracing import Publishing, Tracing
 from .client import Client
 from .keywords import BatchKeywords, PublishKeywords
 from .values import Value, pair_list, value_list

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ..logs import event, limited
+from ..observe.logs import event, limited
 from ..storage.backup import Progress, back_up, check_empty
 from ..storage.filesystem import FileSystem
 from .checkpoints import aside

@@ -14,8 +14,8 @@ from ..batch import BatchBuilder, DecodeCache, RecordBatch
 from ..broker_api import Fetched, Filter
 from ..clock import Clock, SteadyClock, SystemClock
 from ..errors import InvalidRequest
-from ..logs import event
 from ..model import Extent, Overflow, Receipt, Start, TopicOptions
+from ..observe.logs import event
 from ..patterns import check_name, check_pattern
 from ..rows import Decoder
 from ..storage.loading import when_loaded

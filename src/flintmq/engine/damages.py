@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..logs import event, limited
+from ..observe.logs import event, limited
 from ..storage.filesystem import FileSystem
 from ..storage.group_files import path_in, split
 from ..storage.scrub import Found, Scrubber

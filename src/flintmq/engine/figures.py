@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from ..group_model import Kind
-from ..metrics import Histogram
+from ..observe.metrics import Histogram
 
 
 @dataclass(slots=True)

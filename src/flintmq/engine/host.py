@@ -18,8 +18,8 @@ from typing import Any
 from ..clock import Clock, SteadyClock
 from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
 from ..fsync_policy import FsyncPolicy
-from ..logs import event, limited
-from ..metrics import LONG_SECONDS, Histogram
+from ..observe.logs import event, limited
+from ..observe.metrics import LONG_SECONDS, Histogram
 from ..rows import Decoder
 from ..storage.filesystem import FileSystem, LocalFileSystem, Lock
 from ..storage.frames import HAS_LEFT

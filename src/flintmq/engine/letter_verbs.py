@@ -12,9 +12,9 @@ from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
 from ..errors import Corrupt
 from ..group_model import Ranges
-from ..logs import limited
+from ..loop.pace import pace
 from ..model import VALUE_OPTIONS, TopicOptions
-from ..pace import pace
+from ..observe.logs import limited
 from ..patterns import NAME_BYTES_MAX
 from ..rows import Message, Rows, Run
 from .commands import CreateGroup, Move

@@ -21,8 +21,8 @@ from typing import NamedTuple, Protocol
 
 from ..errors import FlintError, NotLeader, OutcomeUnknown, StorageFull
 from ..group_model import Ranges
-from ..metrics import Histogram
 from ..model import Durability
+from ..observe.metrics import Histogram
 from .command_log import CommandLog
 from .commands import Attempts, Command, Settle
 from .waiting import again

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ..errors import BrokerFailed, Corrupt, FlintError
-from ..logs import event
+from ..observe.logs import event
 from ..storage.filesystem import FileSystem
 from ..storage.frames import HAS_LEFT, State
 from ..storage.group_files import files_of

@@ -24,8 +24,8 @@ from ..errors import (
     StorageFailed,
     TopicDeleted,
 )
-from ..logs import event
 from ..model import TopicOptions
+from ..observe.logs import event
 from ..patterns import is_literal
 from ..rows import Decoder
 from .command_log import InstantLog

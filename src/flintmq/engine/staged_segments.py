@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ..batch import lost_rows
 from ..errors import Corrupt, FlintError
-from ..logs import event
+from ..observe.logs import event
 from ..storage.manifest import PartState, StagedState, WriterState
 from ..storage.segments import HIDDEN_TOPIC, SegmentStore, SegmentWriter, is_damage
 from .commands import Place, StagedBatch

@@ -15,8 +15,8 @@ from ..errors import (
     TopicExists,
     TopicNotFound,
 )
-from ..logs import event
 from ..model import OBJECT_RETENTION_COUNT, TopicInfo, TopicOptions, TopicStats, changed_options
+from ..observe.logs import event
 from ..patterns import check_name, check_pattern, matches
 from .commands import ConfigureTopics, CreateGroup, CreateTopics, DeleteTopics, PauseGroup
 from .deciding import check_change, check_dead_letters, options_with

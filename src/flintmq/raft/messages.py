@@ -1,6 +1,6 @@
 """The values that go in and out of the core: entries, messages, hard state, snapshots.
 
-Plain immutable data. How it looks on the wire is told in `flintmq.wire.raft_messages`; how a
+Plain immutable data. How it looks on the wire is told in `flintmq.net.wire.raft_messages`; how a
 payload looks inside is nobody's business here.
 """
 

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from ..client.client import Client
 from ..errors import Disconnected, InvalidRequest, OutcomeUnknown
-from ..remote.broker import RemoteBroker
-from ..remote.tls import ClientTls
+from ..net.remote.broker import RemoteBroker
+from ..net.remote.tls import ClientTls
 from ..serde.codec import DECODED_BYTES_MAX, Codec
 
 T = TypeVar("T")

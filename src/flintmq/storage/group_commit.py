@@ -27,7 +27,7 @@ from time import perf_counter
 
 from ..errors import BrokerFailed, Closed, FlintError, StorageFailed, StorageFull
 from ..fsync_policy import ALWAYS, FsyncPolicy
-from ..metrics import DISK_SECONDS, Histogram
+from ..observe.metrics import DISK_SECONDS, Histogram
 from .frames import Lot, Record, bytes_of
 from .journal import Journal
 

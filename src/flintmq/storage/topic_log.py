@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple, TypeVar
 
 from ..batch import DELIVER_AT, EXPIRY, NOT_PLAIN, TIMES, BatchBuilder, DecodeCache, RecordBatch
-from ..disposal import let_go
 from ..errors import Corrupt, FlintError
+from ..loop.disposal import let_go
 from .loading import ENOUGH_BATCHES, ENOUGH_BYTES, Load, NotLoaded
 from .segments import BatchEntry, Section, Segment, SegmentStore, is_damage
 from .sizes import Sizes

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from ..blocking import BlockingClient
+    from ..client.blocking import BlockingClient
     from ..client.client import Client
     from .manual_clock import ManualClock
 
@@ -40,7 +40,7 @@ def flint(flintmq_clock: ManualClock) -> Iterator[Client]:
 @pytest.fixture
 def flint_sync() -> Iterator[BlockingClient]:
     """The same, blocking; its clock is its own: `advance_sync(flint_sync, seconds)`."""
-    from ..blocking import connect_sync
+    from ..client.blocking import connect_sync
     from .manual_clock import ManualClock
 
     with connect_sync("memory://", clock=ManualClock()) as client:

@@ -10,7 +10,7 @@ from ..errors import InvalidRequest, TopicNotFound
 from .manual_clock import ManualClock, settle
 
 if TYPE_CHECKING:
-    from ..blocking import BlockingClient
+    from ..client.blocking import BlockingClient
     from ..client.client import Client
 
 QUICK_LOOKS = 1000

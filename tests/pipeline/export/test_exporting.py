@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from flintmq.blocking.client import BlockingClient
 from flintmq.cli.root import run
+from flintmq.client.blocking.client import BlockingClient
 from flintmq.pipeline.define.definition import Pipeline
 from flintmq.pipeline.define.problems import PipelineInvalid
 from flintmq.pipeline.define.reading import read_pipeline

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import flintmq
-from flintmq.blocking.client import BlockingClient
+from flintmq.client.blocking.client import BlockingClient
 from tests.spark.fixtures import BrokerProcess, everything
 
 from ..answers import Row

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import flintmq.spark
-from flintmq.blocking.client import BlockingClient
+from flintmq.client.blocking.client import BlockingClient
 from flintmq.pipeline.check.checking import check
 from flintmq.pipeline.check.functions import check_functions
 from flintmq.pipeline.check.queries import check_sql

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from flintmq.blocking.client import BlockingClient
+from flintmq.client.blocking.client import BlockingClient
 
 from .. import answers
 from ..answers import Row

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.blocking.client import BlockingClient
+from flintmq.client.blocking.client import BlockingClient
 from flintmq.errors import InvalidRequest
 from flintmq.pipeline.define.definition import FilePlace, Pipeline, Sink, Source, Step
 from flintmq.pipeline.define.reading import read_pipeline

@@ -8,10 +8,10 @@ import pytest
 
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import Host, durable_broker
+from flintmq.frontends.blip.options import BlipOptions
+from flintmq.frontends.blip.server import BlipServer
+from flintmq.net.server.limits import Limits
 from flintmq.serde.codec import Codec
-from flintmq.servers.blip.options import BlipOptions
-from flintmq.servers.blip.server import BlipServer
-from flintmq.servers.limits import Limits
 from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.testing import ManualClock
 

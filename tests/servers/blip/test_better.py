@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from flintmq.blip_settings import TOPIC_DEFAULTS
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
 from flintmq.errors import StorageFull
+from flintmq.frontends.blip.metrics import BlipCollector
+from flintmq.frontends.blip.options import BlipOptions
+from flintmq.frontends.blip.server import BlipServer
+from flintmq.frontends.blip.settings import TOPIC_DEFAULTS
 from flintmq.serde.codec import Codec
-from flintmq.servers.blip.metrics import BlipCollector
-from flintmq.servers.blip.options import BlipOptions
-from flintmq.servers.blip.server import BlipServer
 from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.testing import ManualClock
 from tests.power_cut import copy_as_cut

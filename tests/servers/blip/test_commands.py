@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 from flintmq.cli.blip import command
 from flintmq.cli.blipd import command as blipd
 from flintmq.errors import Disconnected, FlintError
-from flintmq.servers.blip.keys import listed_keys_gate
-from flintmq.servers.blip.options import BlipOptions
-from flintmq.servers.blip.server import BlipServer
-from flintmq.servers.slowing import Slowing
+from flintmq.frontends.blip.keys import listed_keys_gate
+from flintmq.frontends.blip.options import BlipOptions
+from flintmq.frontends.blip.server import BlipServer
+from flintmq.net.server.slowing import Slowing
 
 from .raw import RawFlat
 

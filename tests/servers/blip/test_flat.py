@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from flintmq.servers.blip.options import BlipOptions
-from flintmq.servers.blip.server import BlipServer
+from flintmq.frontends.blip.options import BlipOptions
+from flintmq.frontends.blip.server import BlipServer
 from flintmq.testing import ManualClock
 
 from .raw import DELIVER, RawBlip, RawFlat, command

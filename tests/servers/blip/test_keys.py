@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from flintmq.errors import NotAuthenticated
-from flintmq.servers.blip.keys import listed_keys_gate
-from flintmq.servers.blip.server import BlipServer
-from flintmq.servers.slowing import Slowing
+from flintmq.frontends.blip.keys import listed_keys_gate
+from flintmq.frontends.blip.server import BlipServer
+from flintmq.net.server.slowing import Slowing
 from tests.patience import jump
 from tests.servers.keys import KeyedServer
 
@@ -131,7 +131,7 @@ async def test_who_takes_too_long_to_say_who_they_are_is_let_go(
 
 async def test_there_may_be_so_many_connections(address: Address, server: BlipServer) -> None:
     """There they have no limit (B19)."""
-    from flintmq.servers.limits import Limits
+    from flintmq.net.server.limits import Limits
 
     server.set_limits(Limits(connections=1))
     async with RawBlip(address) as one, RawBlip(address) as two:

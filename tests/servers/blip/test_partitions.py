@@ -8,10 +8,10 @@ import pytest
 
 from flintmq.batch import key_hash
 from flintmq.engine.broker import Broker
-from flintmq.servers.blip.metrics import BlipCollector
-from flintmq.servers.blip.options import PUSH_LEASE_SECONDS
-from flintmq.servers.blip.row import PARTITION_BITS
-from flintmq.servers.blip.server import BlipServer
+from flintmq.frontends.blip.metrics import BlipCollector
+from flintmq.frontends.blip.options import PUSH_LEASE_SECONDS
+from flintmq.frontends.blip.row import PARTITION_BITS
+from flintmq.frontends.blip.server import BlipServer
 from flintmq.testing import ManualClock
 
 from .conftest import Restarted

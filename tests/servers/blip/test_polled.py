@@ -10,9 +10,9 @@ import time
 import pytest
 
 from flintmq.engine.broker import Broker
-from flintmq.servers.blip.options import BlipOptions
-from flintmq.servers.blip.publishing import IN_LINE_SECONDS
-from flintmq.servers.blip.server import BlipServer
+from flintmq.frontends.blip.options import BlipOptions
+from flintmq.frontends.blip.publishing import IN_LINE_SECONDS
+from flintmq.frontends.blip.server import BlipServer
 from flintmq.testing import ManualClock
 from tests.patience import until
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from flintmq.engine.broker import Broker
-from flintmq.servers.blip.options import PUSH_LEASE_SECONDS
-from flintmq.servers.blip.server import BlipServer
+from flintmq.frontends.blip.options import PUSH_LEASE_SECONDS
+from flintmq.frontends.blip.server import BlipServer
 from flintmq.testing import ManualClock
 
 from .conftest import Restarted

@@ -16,11 +16,11 @@ from flintmq.errors import (
     StorageFull,
     TopicFull,
 )
-from flintmq.servers.blip.metrics import BlipCollector
-from flintmq.servers.blip.options import BlipOptions
-from flintmq.servers.blip.refusals import ShuttingDown, publish_refusal
-from flintmq.servers.blip.server import BlipServer
-from flintmq.servers.http.exposition import Page
+from flintmq.frontends.blip.metrics import BlipCollector
+from flintmq.frontends.blip.options import BlipOptions
+from flintmq.frontends.blip.refusals import ShuttingDown, publish_refusal
+from flintmq.frontends.blip.server import BlipServer
+from flintmq.frontends.http.exposition import Page
 from flintmq.testing import ManualClock
 
 from .raw import NACK, PING, PONG, PUBLISH, RawBlip, nack_of, publish_payload
@@ -200,7 +200,7 @@ async def test_a_ping_is_answered_once_the_publishes_before_it_are_safe(clock: M
 
 async def test_who_publishes_faster_than_the_disk_is_not_read_from(clock: ManualClock) -> None:
     """BlipMQ takes what fits its channel and refuses the rest (its B42)."""
-    from flintmq.servers.limits import Limits
+    from flintmq.net.server.limits import Limits
 
     broker = Broker(clock)
     slow = Slow(broker)
@@ -285,7 +285,7 @@ async def test_its_metrics_have_their_names(
 
 
 def figures_of(collector: BlipCollector) -> dict[str, float]:
-    from flintmq.servers.http.collectors import ConnectionCollector
+    from flintmq.frontends.http.collectors import ConnectionCollector
 
     page = Page([*ConnectionCollector.families, *collector.families])
     for _ in collector.collect(page):

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from flintmq.engine.broker import Broker
-from flintmq.servers.blip.options import PUSH_LEASE_SECONDS
+from flintmq.frontends.blip.options import PUSH_LEASE_SECONDS
 from flintmq.testing import ManualClock
 
 from .raw import DELIVER, NACK, PING, PONG, Delivery, Got, RawBlip

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from flintmq.engine.broker import Broker
+from flintmq.frontends.hermes.server import HermesLimits, HermesServer
 from flintmq.serde.codec import Codec
-from flintmq.servers.hermes.server import HermesLimits, HermesServer
 from flintmq.testing import ManualClock
 
 from .client import HermesClient

@@ -17,8 +17,8 @@ import flintmq
 from flintmq.batch import BatchBuilder
 from flintmq.engine.broker import Broker
 from flintmq.engine.leading.topic_figures import figures_of
-from flintmq.servers.hermes.server import HermesLimits, HermesServer
-from flintmq.servers.native import NativeServer
+from flintmq.frontends.hermes.server import HermesLimits, HermesServer
+from flintmq.net.server.native import NativeServer
 from flintmq.testing import ManualClock
 
 from .client import HermesClient

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from flintmq.clock import SystemClock
-from flintmq.daemon import loop_factory
+from flintmq.daemon.process import loop_factory
 from flintmq.engine.broker import Broker
+from flintmq.frontends.hermes.server import HermesLimits, HermesServer
 from flintmq.serde.codec import Codec
-from flintmq.servers.hermes.server import HermesLimits, HermesServer
 
 from .client import HermesClient
 

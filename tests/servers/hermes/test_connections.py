@@ -11,10 +11,10 @@ import pytest
 
 import flintmq
 from flintmq.engine.broker import Broker
-from flintmq.servers.hermes.holds import Hold
-from flintmq.servers.hermes.server import HermesLimits, HermesServer
-from flintmq.servers.native import NativeServer
-from flintmq.wire.hello import client_hello
+from flintmq.frontends.hermes.holds import Hold
+from flintmq.frontends.hermes.server import HermesLimits, HermesServer
+from flintmq.net.server.native import NativeServer
+from flintmq.net.wire.hello import client_hello
 
 from .client import HermesClient, Refused, without_nodelay
 from .conftest import Connect

@@ -14,8 +14,8 @@ import pytest
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import Host, durable_broker
 from flintmq.errors import StorageFailed, StorageFull
+from flintmq.frontends.hermes.server import HermesServer
 from flintmq.serde.codec import Codec
-from flintmq.servers.hermes.server import HermesServer
 from flintmq.storage.filesystem import LocalFileSystem
 
 from .client import HermesClient, Refused

@@ -23,13 +23,13 @@ import flintmq
 from flintmq import __version__
 from flintmq.access import Grant
 from flintmq.cli import hermesd
-from flintmq.config import Config
-from flintmq.daemon import Daemon
+from flintmq.config.table import Config
+from flintmq.daemon.exposure import Exposed, check_exposure
+from flintmq.daemon.process import Daemon
 from flintmq.engine.host import Host
 from flintmq.errors import InvalidRequest
-from flintmq.exposure import Exposed, check_exposure
-from flintmq.hermes_settings import resolve_hermes
-from flintmq.servers.hermes.server import HermesLimits, HermesServer
+from flintmq.frontends.hermes.server import HermesLimits, HermesServer
+from flintmq.frontends.hermes.settings import resolve_hermes
 from flintmq.storage.key_file import KeyFile, make_key
 from tests.tls.throw_away import Authority
 

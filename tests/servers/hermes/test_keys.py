@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.servers.hermes.server import HermesServer
+from flintmq.frontends.hermes.server import HermesServer
 from tests.servers.keys import KeyedServer
 
 from .client import HermesClient, Refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flintmq.engine.broker import Broker
-from flintmq.servers.hermes.server import HermesServer
+from flintmq.frontends.hermes.server import HermesServer
 from flintmq.testing import ManualClock
 
 from .client import HermesClient, Refused
@@ -510,7 +510,7 @@ async def test_stats_count_topics_messages_and_leases(client: HermesClient) -> N
 async def test_stats_of_very_many_topics_are_kept_for_a_second(
     client: HermesClient, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flintmq.servers.hermes.server.TOPICS_SUMMED", 1)
+    monkeypatch.setattr("flintmq.frontends.hermes.server.TOPICS_SUMMED", 1)
     await client.produce("a", b"x")
     await client.produce("b", b"x")
     assert (await client.call("stats")).messages == 2

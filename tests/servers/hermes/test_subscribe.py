@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from flintmq.engine.broker import Broker
-from flintmq.servers.hermes.server import HermesServer
+from flintmq.frontends.hermes.server import HermesServer
 from flintmq.testing import ManualClock
 
 from .client import HermesClient, Refused

@@ -12,14 +12,14 @@ from starlette.routing import BaseRoute
 from flintmq.access import EVERYTHING, Access, Grant
 from flintmq.engine.broker import Broker
 from flintmq.errors import NotAuthenticated
+from flintmq.frontends.http.api import api_routes
+from flintmq.frontends.http.limits import HttpLimits
+from flintmq.frontends.http.pages import Pages
+from flintmq.frontends.http.server import HttpServer
+from flintmq.frontends.http.state import HttpState
+from flintmq.net.server.gate import OpenGate
+from flintmq.net.server.native import NativeServer
 from flintmq.serde.codec import Codec
-from flintmq.servers.gate import OpenGate
-from flintmq.servers.http.api import api_routes
-from flintmq.servers.http.limits import HttpLimits
-from flintmq.servers.http.pages import Pages
-from flintmq.servers.http.server import HttpServer
-from flintmq.servers.http.state import HttpState
-from flintmq.servers.native import NativeServer
 
 from .running import Running, Start
 

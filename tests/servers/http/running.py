@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 from flintmq.engine.broker import Broker
-from flintmq.servers.http.server import HttpServer
-from flintmq.servers.http.state import HttpState
+from flintmq.frontends.http.server import HttpServer
+from flintmq.frontends.http.state import HttpState
 
 
 class Answer(NamedTuple):

@@ -11,14 +11,14 @@ import pytest
 import flintmq
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
+from flintmq.frontends.http import handlers
+from flintmq.frontends.http.api import api_routes
+from flintmq.frontends.http.limits import HttpLimits
+from flintmq.frontends.http.pages import Pages
+from flintmq.frontends.http.state import HttpState
+from flintmq.net.server.gate import OpenGate
+from flintmq.net.server.native import NativeServer
 from flintmq.serde.codec import Codec
-from flintmq.servers.gate import OpenGate
-from flintmq.servers.http import handlers
-from flintmq.servers.http.api import api_routes
-from flintmq.servers.http.limits import HttpLimits
-from flintmq.servers.http.pages import Pages
-from flintmq.servers.http.state import HttpState
-from flintmq.servers.native import NativeServer
 
 from .conftest import Caller
 from .running import Start

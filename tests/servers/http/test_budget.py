@@ -7,8 +7,8 @@ from time import thread_time
 
 import pytest
 
-from flintmq.servers.http.budget import SAVED_SECONDS, Budget
-from flintmq.servers.http.turnstile import Turnstile
+from flintmq.frontends.http.budget import SAVED_SECONDS, Budget
+from flintmq.frontends.http.turnstile import Turnstile
 
 
 def test_what_is_saved_can_be_spent_at_once() -> None:

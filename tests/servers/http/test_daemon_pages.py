@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.config import Config
-from flintmq.daemon import Daemon
+from flintmq.config.table import Config
+from flintmq.daemon.process import Daemon
 from flintmq.engine import host
 from flintmq.errors import Disconnected, StorageFailed
 from tests.power_cut import copy_as_cut

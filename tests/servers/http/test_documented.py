@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from flintmq.servers.http.api import ROUTES
+from flintmq.frontends.http.api import ROUTES
 
 from .conftest import Caller
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.metrics import Histogram
-from flintmq.servers.http.exposition import LABEL_CHARS_MAX, Family, Page, families, label
+from flintmq.frontends.http.exposition import LABEL_CHARS_MAX, Family, Page, families, label
+from flintmq.observe.metrics import Histogram
 
 from .promtool import read_labels, read_page
 

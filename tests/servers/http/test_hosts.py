@@ -6,13 +6,13 @@ import httpx
 import pytest
 
 from flintmq.engine.broker import Broker
-from flintmq.servers.gate import OpenGate
-from flintmq.servers.http.api import api_routes
-from flintmq.servers.http.health import health_routes
-from flintmq.servers.http.hosts import is_ours
-from flintmq.servers.http.limits import HttpLimits
-from flintmq.servers.http.pages import Pages
-from flintmq.servers.http.state import HttpState
+from flintmq.frontends.http.api import api_routes
+from flintmq.frontends.http.health import health_routes
+from flintmq.frontends.http.hosts import is_ours
+from flintmq.frontends.http.limits import HttpLimits
+from flintmq.frontends.http.pages import Pages
+from flintmq.frontends.http.state import HttpState
+from flintmq.net.server.gate import OpenGate
 
 from .conftest import ADMIN, KeyGate
 

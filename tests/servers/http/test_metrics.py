@@ -13,16 +13,16 @@ from flintmq.batch import BatchBuilder
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
+from flintmq.frontends.blip.server import BlipServer
+from flintmq.frontends.hermes.server import HermesServer
+from flintmq.frontends.http.exposition import OPEN_METRICS, TEXT, Family, Page
+from flintmq.frontends.http.limits import HttpLimits
+from flintmq.frontends.http.metrics_docs import GROUPS, PAGE, with_metrics
+from flintmq.frontends.http.state import HttpState
+from flintmq.net.server.gate import OpenGate
+from flintmq.net.server.key_gate import gate_of
+from flintmq.net.server.slowing import Slowing
 from flintmq.serde.codec import Codec
-from flintmq.servers.blip.server import BlipServer
-from flintmq.servers.gate import OpenGate
-from flintmq.servers.hermes.server import HermesServer
-from flintmq.servers.http.exposition import OPEN_METRICS, TEXT, Family, Page
-from flintmq.servers.http.limits import HttpLimits
-from flintmq.servers.http.metrics_docs import GROUPS, PAGE, with_metrics
-from flintmq.servers.http.state import HttpState
-from flintmq.servers.key_gate import gate_of
-from flintmq.servers.slowing import Slowing
 from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.storage.key_file import KeyFile, make_key
 

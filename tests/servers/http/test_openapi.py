@@ -12,10 +12,10 @@ import schemathesis
 
 from flintmq import errors
 from flintmq.errors import FlintError
-from flintmq.servers.http.api import ROUTES
-from flintmq.servers.http.faults import STATUS, status_of
-from flintmq.servers.http.openapi import ERRORS, document
-from flintmq.servers.publishing import Draining
+from flintmq.frontends.http.api import ROUTES
+from flintmq.frontends.http.faults import STATUS, status_of
+from flintmq.frontends.http.openapi import ERRORS, document
+from flintmq.net.server.publishing import Draining
 
 from .conftest import Caller
 

@@ -10,14 +10,14 @@ import pytest
 from flintmq.access import PERMISSIONS
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
+from flintmq.frontends.http.api import ROUTES, ApiRoute, api_routes
+from flintmq.frontends.http.limits import HttpLimits
+from flintmq.frontends.http.pages import Pages
+from flintmq.frontends.http.server import HttpServer
+from flintmq.frontends.http.state import HttpState
+from flintmq.net.server.gate import OpenGate
+from flintmq.net.wire.operations import OPERATIONS, Op
 from flintmq.serde.codec import Codec
-from flintmq.servers.gate import OpenGate
-from flintmq.servers.http.api import ROUTES, ApiRoute, api_routes
-from flintmq.servers.http.limits import HttpLimits
-from flintmq.servers.http.pages import Pages
-from flintmq.servers.http.server import HttpServer
-from flintmq.servers.http.state import HttpState
-from flintmq.wire.operations import OPERATIONS, Op
 
 from .conftest import Caller, KeyGate
 

@@ -24,13 +24,13 @@ from schemathesis.specs.openapi.checks import (
 
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
+from flintmq.frontends.http.api import ROUTES, api_routes
+from flintmq.frontends.http.limits import HttpLimits
+from flintmq.frontends.http.openapi import document
+from flintmq.frontends.http.server import HttpServer
+from flintmq.frontends.http.state import HttpState
+from flintmq.net.server.gate import OpenGate
 from flintmq.serde.codec import Codec
-from flintmq.servers.gate import OpenGate
-from flintmq.servers.http.api import ROUTES, api_routes
-from flintmq.servers.http.limits import HttpLimits
-from flintmq.servers.http.openapi import document
-from flintmq.servers.http.server import HttpServer
-from flintmq.servers.http.state import HttpState
 
 pytestmark = pytest.mark.slow
 

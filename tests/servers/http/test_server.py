@@ -16,9 +16,9 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from flintmq.errors import Disconnected, InvalidRequest, StorageFailed, TopicNotFound
-from flintmq.servers.http.budget import SAVED_SECONDS
-from flintmq.servers.http.limits import HttpLimits
-from flintmq.servers.http.server import HttpServer
+from flintmq.frontends.http.budget import SAVED_SECONDS
+from flintmq.frontends.http.limits import HttpLimits
+from flintmq.frontends.http.server import HttpServer
 from tests.patience import jump, until
 
 from .running import Line, Running, Start

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from flintmq.client import dead_letters
+from flintmq.frontends.http import models
+from flintmq.frontends.http.shown import AS_TEXT, Model, Number, show, shows
 from flintmq.group_model import GroupInfo, GroupStats, InFlight
 from flintmq.model import Receipt, TopicInfo, TopicStats
-from flintmq.servers.http import models
-from flintmq.servers.http.shown import AS_TEXT, Model, Number, show, shows
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...batch import UNSTAMPED, BatchBuilder, RecordBatch
 from ...errors import FilterFailed
-from ...pace import Allowance, pace
+from ...loop.pace import Allowance, pace
 from ...rows import Run
 from .feeds import Feed, Unsifted
 

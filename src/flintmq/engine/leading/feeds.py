@@ -14,8 +14,8 @@ from ...batch import EXPIRY
 from ...broker_api import Filter
 from ...clock import Clock
 from ...errors import Closed, FlintError, QueueFull
+from ...loop.pace import Allowance, pace
 from ...model import Overflow
-from ...pace import Allowance, pace
 from ...patterns import PatternIndex
 from ...rows import Message, Rows, Run
 from ..expiry import alive

@@ -14,8 +14,8 @@ from ...batch import RecordBatch, RowSource
 from ...broker_api import Fetched, Filter
 from ...clock import Clock
 from ...errors import FlintError, InvalidRequest
+from ...loop.pace import Allowance, pace
 from ...model import Extent, Missed, Start
-from ...pace import Allowance, pace
 from ...rows import Rows, Run
 from ...storage.loading import NotLoaded
 from ..waiting import resolve

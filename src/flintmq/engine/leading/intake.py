@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from ...batch import BatchBuilder, RecordBatch
 from ...errors import FlintError
-from ...metrics import PUBLISH_SECONDS, Histogram
 from ...model import Receipt
+from ...observe.metrics import PUBLISH_SECONDS, Histogram
 from ..commands import Append
 from ..pending import Pending
 from ..state.memory_log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX

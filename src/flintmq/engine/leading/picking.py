@@ -13,8 +13,8 @@ from ...errors import FilterFailed
 from ...group_model import Ranges
 from ...groups.offset_set import OffsetSet
 from ...groups.ranges import count_in, without
-from ...logs import limited
-from ...pace import Allowance, pace
+from ...loop.pace import Allowance, pace
+from ...observe.logs import limited
 from ...rows import Run
 from ...storage.loading import NotLoaded
 from ..expiry import end_of_life

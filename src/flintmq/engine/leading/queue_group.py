@@ -18,8 +18,8 @@ from ...broker_api import Filter, Grant
 from ...clock import Timer
 from ...errors import FlintError
 from ...group_model import GroupInfo, Ranges
-from ...logs import limited
-from ...pace import pace
+from ...loop.pace import pace
+from ...observe.logs import limited
 from ...rows import Rows
 from ...storage.loading import Load, NotLoaded
 from ..proposer import Done

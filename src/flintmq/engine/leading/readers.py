@@ -18,8 +18,8 @@ from ...broker_api import Filter, RowFilter
 from ...errors import Closed, Corrupt, FilterFailed, FlintError, InvalidRequest
 from ...group_model import Ranges
 from ...groups.offset_set import OffsetSet
+from ...loop.pace import Allowance, pace
 from ...model import Missed, Start
-from ...pace import Allowance, pace
 from ...rows import Message, Rows, Run
 from ...storage.loading import Load, NotLoaded
 from ..waiting import again

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from ...batch import RowSource
 from ...broker_api import Filter, OutOfTime, RowFilter
 from ...errors import FilterFailed, FlintError
-from ...logs import limited
-from ...pace import Allowance, pace
+from ...loop.pace import Allowance, pace
+from ...observe.logs import limited
 from ...rows import Message, Origin, ValueTooLarge
 
 _PIECE_ROWS = 256

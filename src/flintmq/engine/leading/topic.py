@@ -30,8 +30,8 @@ from ...errors import (
     TopicFull,
 )
 from ...groups.token_bucket import TokenBucket
-from ...metrics import Meter
 from ...model import Receipt
+from ...observe.metrics import Meter
 from ...rows import Decoder, Origin, Run
 from ..commands import AdvanceFirstOffset, CreateGroup, DeleteGroup
 from ..deciding import (

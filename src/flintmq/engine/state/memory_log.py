@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from ...batch import NOT_PLAIN, OBJECTS, BatchBuilder, DecodeCache, RecordBatch, RowSource
-from ...disposal import let_go
+from ...loop.disposal import let_go
 
 if TYPE_CHECKING:
     from ...storage.loading import Load

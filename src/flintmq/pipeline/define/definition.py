@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ...documents import Layout
+from ...config.documents import Layout
 from ...spark.decoding import From, To
 from ...spark.session import SparkSetting
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ...documents import Layout
+from ...config.documents import Layout
 from .definition import FilePlace
 from .problems import Defect, meant
 

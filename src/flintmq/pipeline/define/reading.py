@@ -13,7 +13,7 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...documents import FileUnreadable, Node, Spot, read_document
+from ...config.documents import FileUnreadable, Node, Spot, read_document
 from .definition import FilePlace, Pipeline, Sink, Source, Step, Watermark
 from .keys import PARAMETER, SINK, SOURCE, STEP, TOP, WATERMARK, FileKey
 from .parameters import NAME, Filled, Parameter, fill, values_of, variable_of

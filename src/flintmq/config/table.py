@@ -1,0 +1,580 @@
+"""The settings of a broker: one table, from which flags, environment variables, files and docs are
+made.
+
+Pure: no file and no environment is read here. A setting has the same name everywhere:
+`max_connections` in a file, `FLINTMQ_MAX_CONNECTIONS` in the environment, `--max-connections` as a
+flag. Defaults are those of `Config`; everything else about a setting is in its row of `SETTINGS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ..fsync_policy import ALWAYS, FsyncPolicy
+from ..model import Overflow
+from .kinds import (
+    LEVELS,
+    Address,
+    Boolean,
+    Bytes,
+    Choice,
+    Count,
+    FilePath,
+    Fsync,
+    HostNames,
+    HostPort,
+    Kind,
+    LogLevels,
+    Seconds,
+    Share,
+    TopicDefaults,
+    Unfit,
+    Words,
+)
+
+PORT = 7600
+HTTP_PORT = 7601
+BLIP_PORT = 5555
+DEFAULT = "default"
+"""The source of a setting that was not set."""
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+DAY = 86_400.0
+
+Level = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["console", "json", "auto"]
+Auth = Literal["auto", "required", "off"]
+Group = Literal[
+    "General",
+    "Security",
+    "Disk",
+    "Topics",
+    "Connections",
+    "HTTP for operations",
+    "BlipMQ clients",
+    "Logs and traces",
+]
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked configuration; `sources` says where each value came from."""
+
+    data_dir: Path = Path("flint-data")
+    listen: Address = ("127.0.0.1", PORT)
+    http: Address | None = None
+    hermes: Address | None = None
+    hermes_node_id: int = 1
+    drain_seconds: float = 10.0
+
+    auth: Auth = "auto"
+    keys_file: Path | None = None
+    login_failures_max: int = 10
+    login_delay: float = 0.5
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    insecure: bool = False
+    backup_dir: Path | None = None
+    hermes_key_file: Path | None = None
+
+    fsync: FsyncPolicy = ALWAYS
+    checkpoint_bytes: int = 32 * MIB
+    journal_file_bytes: int = 64 * MIB
+    max_queue_bytes: int = 64 * MIB
+    slow_disk_seconds: float = 1.0
+    scrub_bytes: int = 8 * MIB
+
+    auto_create: bool = True
+    topic_defaults: dict[str, Any] = {}
+    staged_seconds: float = 3600.0
+    producer_seconds: float = 7 * DAY
+    max_producer_bytes: int = 64 * MIB
+    max_staged_bytes: int = GIB
+    max_staged_writer_bytes: int = 768 * MIB
+    max_decoded_bytes: int = MIB
+
+    max_connections: int = 10_000
+    max_frame_bytes: int = 64 * MIB
+    max_in_flight_bytes: int = 16 * MIB
+    max_delivery_bytes: int = MIB
+    max_unacknowledged_bytes: int = 64 * MIB
+    max_requests: int = 12_000
+    max_streams: int = 10_000
+    handshake_timeout: float = 10.0
+    idle_timeout: float = 300.0
+    ping_seconds: float = 120.0
+    grace_seconds: float = 5.0
+    max_away: int = 1000
+    max_away_bytes: int = 256 * MIB
+
+    metrics: bool = True
+    metrics_max_series: int = 10_000
+    http_max_body_bytes: int = MIB
+    http_timeout: float = 10.0
+    http_max_connections: int = 100
+    http_cpu_share: float = 0.1
+    http_hosts: tuple[str, ...] = ()
+
+    blip: Address | None = None
+    blip_api_keys: tuple[str, ...] = ()
+    blip_retry_backoff: float = 0.1
+    blip_subscription_seconds: float = 3600.0
+    blip_adopt: bool = True
+    blip_queue_capacity: int = 16_384
+    blip_overflow: Overflow = "drop_oldest"
+    blip_max_command_bytes: int = MIB
+
+    log_level: Level = "info"
+    log_levels: dict[str, Level] = {}
+    log_format: LogFormat = "auto"
+    profile: Path | None = None
+
+    sources: dict[str, str] = {}
+    """For values that are not defaults: the file with its line, the variable, or the flag."""
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Every setting with value and source, for JSON; without secrets."""
+        return described(msgspec.structs.asdict(self), self.sources)
+
+    def addresses(self) -> dict[str, Address]:
+        """Where the broker listens, by the name of the setting: every one that is an address."""
+        places = {one.name: getattr(self, one.name) for one in SETTINGS if one.is_address}
+        return {name: place for name, place in places.items() if place is not None}
+
+    @property
+    def keys_path(self) -> Path:
+        return self.keys_file or self.data_dir / "keys.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table."""
+
+    name: str
+    kind: Kind
+    help: str
+    group: Group
+    reload: bool = False
+    """Whether it can be changed while the broker runs."""
+    secret: bool = False
+    """Whether its value is never shown."""
+    default_text: str = ""
+    """The default in words, if its value does not say it."""
+
+    @property
+    def is_address(self) -> bool:
+        """Whether it says where the broker listens."""
+        return isinstance(self.kind, HostPort)
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def metavar(self) -> str:
+        return "|".join(self.kind.choices) if isinstance(self.kind, Choice) else self.kind.metavar
+
+    @property
+    def variable(self) -> str:
+        return variable_of(self.name)
+
+    @property
+    def default(self) -> Any:
+        return _DEFAULTS.get(self.name)
+
+    @property
+    def default_shown(self) -> str:
+        """For people."""
+        if self.default_text:
+            return self.default_text
+        if isinstance(self.kind, Bytes):
+            return self.kind.show(self.default)
+        return self.kind.to_text(self.default) or "empty"
+
+    def from_text(self, text: str) -> Any:
+        return self.kind.from_text(text)
+
+    def from_value(self, value: Any) -> Any:
+        return self.kind.from_value(value)
+
+    def shown(self, value: Any) -> Any:
+        """The value for JSON; never a secret."""
+        if value is None and self.default_text:
+            return self.default_text
+        return "(secret)" if self.secret else self.kind.to_plain(value)
+
+    def shown_text(self, value: Any) -> str:
+        """The value for people; never a secret."""
+        if self.secret or value is None:
+            return str(self.shown(value))
+        return self.kind.to_text(value)
+
+
+def variable_of(name: str) -> str:
+    return f"FLINTMQ_{name.upper()}"
+
+
+_FIELDS = msgspec.structs.fields(Config)
+_DEFAULTS: dict[str, Any] = {
+    field.name: field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+    for field in _FIELDS
+}
+
+SETTINGS: Sequence[Setting] = (
+    Setting(
+        "data_dir", FilePath(), "Data directory. Created if it does not exist.", "General",
+    ),
+    Setting(
+        "listen", HostPort(PORT),
+        "Address for clients. Port 0 picks any free port.", "General",
+    ),
+    Setting(
+        "http", HostPort(HTTP_PORT, can_be_off=True),
+        "Address for HTTP: metrics, health checks and administration; the usual port is "
+        f"{HTTP_PORT}.", "General",
+    ),
+    Setting(
+        "hermes", HostPort(PORT, can_be_off=True),
+        "Address for HermesMQ clients. FlintMQ clients can connect there too.", "General",
+    ),
+    Setting(
+        "hermes_node_id", Count(1, 2**63 - 1),
+        "Node id that HermesMQ clients see.", "General",
+    ),
+    Setting(
+        "drain_seconds", Seconds(0, DAY),
+        "How long shutdown waits for pending requests and for messages that consumers are "
+        "processing.",
+        "General", reload=True,
+    ),
+    # --- security
+    Setting(
+        "auth", Choice(("auto", "required", "off")),
+        "Whether clients need an API key. auto: as soon as the keys file exists.",
+        "Security",
+    ),
+    Setting(
+        "keys_file", FilePath(), "File with the hashed API keys.",
+        "Security", default_text="keys.json in data_dir",
+    ),
+    Setting(
+        "login_failures_max", Count(1, 1_000_000),
+        "Maximum failed logins per client address that wait for their delayed reply. "
+        "Further ones are disconnected without a reply.",
+        "Security", reload=True,
+    ),
+    Setting(
+        "login_delay", Seconds(0, 5),
+        "Delay before the reply to a failed login; it grows with each further failure from "
+        "that address.",
+        "Security", reload=True,
+    ),
+    Setting(
+        "tls_cert", FilePath(can_be_off=True),
+        "Certificate chain of the broker, as PEM. If set, all ports use TLS.",
+        "Security", reload=True,
+    ),
+    Setting(
+        "tls_key", FilePath(can_be_off=True), "Private key of the certificate, as PEM.",
+        "Security", reload=True,
+    ),
+    Setting(
+        "tls_client_ca", FilePath(can_be_off=True),
+        "CA that signs client certificates, as PEM. If set, clients need a certificate.",
+        "Security", reload=True,
+    ),
+    Setting(
+        "backup_dir", FilePath(can_be_off=True),
+        "Directory below which clients may write backups; off: anywhere the broker's user "
+        "may write.",
+        "Security",
+    ),
+    Setting(
+        "hermes_key_file", FilePath(can_be_off=True),
+        "File with the API key that HermesMQ clients act under, because they cannot send "
+        "one.",
+        "Security",
+    ),
+    Setting(
+        "insecure", Boolean(),
+        "Allow listening beyond this machine without keys or without TLS.", "Security",
+    ),
+    # --- disk
+    Setting(
+        "fsync", Fsync(),
+        "When to sync to disk: always, every_n:<n>, interval:<ms> or never.", "Disk",
+    ),
+    Setting(
+        "checkpoint_bytes", Bytes(64 * KIB, 64 * GIB),
+        "Journal bytes between two checkpoints. The same amount is kept in memory, and is "
+        "replayed after a crash.", "Disk", reload=True,
+    ),
+    Setting(
+        "journal_file_bytes", Bytes(64 * KIB, 4 * GIB),
+        "Size of a journal file; the first ones are smaller.", "Disk",
+    ),
+    Setting(
+        "max_queue_bytes", Bytes(KIB),
+        "Maximum bytes of all clients that wait to be written to disk. Beyond it, "
+        "publishers wait.",
+        "Disk", reload=True,
+    ),
+    Setting(
+        "slow_disk_seconds", Seconds(0.001, DAY),
+        "Log a write or sync that takes longer as a slow disk.", "Disk", reload=True,
+    ),
+    Setting(
+        "scrub_bytes", Bytes(0, 16 * GIB),
+        "Bytes of stored messages read per second, in the background, to find damage. All "
+        "messages are read at most once every six hours. 0: off.",
+        "Disk", reload=True,
+    ),
+    # --- topics
+    Setting(
+        "auto_create", Boolean(),
+        "Create a missing topic on the first publish or read.", "Topics",
+        reload=True,
+    ),
+    Setting(
+        "topic_defaults", TopicDefaults(),
+        "Default options of new topics. Existing topics keep theirs.",
+        "Topics", reload=True,
+    ),
+    Setting(
+        "staged_seconds", Seconds(1, 365 * DAY),
+        "Discard staged messages (from Spark) that are not committed within this time.", "Topics",
+        reload=True,
+    ),
+    Setting(
+        "producer_seconds", Seconds(60, 365 * DAY),
+        "How long duplicate publishes are detected, by producer and sequence. Counted from "
+        "the producer's last publish to the topic.", "Topics",
+        reload=True,
+    ),
+    Setting(
+        "max_producer_bytes", Bytes(8 * MIB),
+        "Maximum memory for detecting duplicates, over all topics. Beyond it, the "
+        "producers that published longest ago are forgotten.", "Topics",
+        reload=True,
+    ),
+    Setting(
+        "max_staged_bytes", Bytes(KIB), "Maximum bytes staged and not committed, over all writers.",
+        "Topics",
+    ),
+    Setting(
+        "max_staged_writer_bytes", Bytes(KIB),
+        "Maximum bytes staged and not committed by one writer.", "Topics",
+    ),
+    Setting(
+        "max_decoded_bytes", Bytes(KIB, GIB),
+        "Maximum uncompressed size of a value that filters decode. A filter treats a "
+        "larger value as missing.", "Topics",
+    ),
+    # --- connections
+    Setting(
+        "max_connections", Count(1, 1_000_000),
+        "Maximum clients of all protocols, not counting HTTP. Further clients are rejected.",
+        "Connections", reload=True,
+    ),
+    Setting(
+        "max_frame_bytes", Bytes(64 * KIB, 64 * MIB), "Maximum size of a published batch.",
+        "Connections", reload=True,
+    ),
+    Setting(
+        "max_in_flight_bytes", Bytes(1),
+        "Maximum bytes of one client that wait to be written to disk. Beyond it, the "
+        "client is throttled.", "Connections",
+        reload=True,
+    ),
+    Setting(
+        "max_delivery_bytes", Bytes(1, 64 * MIB),
+        "Maximum bytes per delivery; a single message may be larger.", "Connections",
+        reload=True,
+    ),
+    Setting(
+        "max_unacknowledged_bytes", Bytes(64 * KIB),
+        "Maximum bytes of replies that a client has not acknowledged. Beyond it, the "
+        "client is disconnected.", "Connections",
+        reload=True,
+    ),
+    Setting(
+        "max_requests", Count(1, 10_000_000),
+        "Maximum pending requests per connection, not counting publishes.", "Connections",
+        reload=True,
+    ),
+    Setting(
+        "max_streams", Count(1, 10_000_000),
+        "Maximum readers, live feeds and group memberships per connection.", "Connections",
+        reload=True,
+    ),
+    Setting(
+        "handshake_timeout", Seconds(0.1, DAY), "How long a client may take to log in.",
+        "Connections", reload=True,
+    ),
+    Setting(
+        "idle_timeout", Seconds(1, DAY),
+        "Disconnect a client that sends nothing for this long. Clients ping automatically.",
+        "Connections",
+        reload=True,
+    ),
+    Setting(
+        "ping_seconds", Seconds(0.1, DAY),
+        "How often idle clients are asked to ping; at least twice per idle_timeout.",
+        "Connections", reload=True,
+    ),
+    Setting(
+        "grace_seconds", Seconds(0, DAY),
+        "How long a disconnected client keeps its leases, so that it can reconnect.",
+        "Connections", reload=True,
+    ),
+    Setting(
+        "max_away", Count(0, 1_000_000),
+        "Maximum sessions of disconnected clients. Beyond it, the oldest one is dropped.",
+        "Connections", reload=True,
+    ),
+    Setting(
+        "max_away_bytes", Bytes(0),
+        "Maximum bytes of unacknowledged replies kept for disconnected clients, over all sessions.",
+        "Connections", reload=True,
+    ),
+    # --- HTTP
+    Setting(
+        "metrics", Boolean(), "Serve /metrics.", "HTTP for operations", reload=True,
+    ),
+    Setting(
+        "metrics_max_series", Count(1, 10_000_000),
+        "Maximum series in /metrics. Further topics and groups are summed up as one.",
+        "HTTP for operations", reload=True,
+    ),
+    Setting(
+        "http_max_body_bytes", Bytes(KIB, GIB), "Maximum size of a request body.",
+        "HTTP for operations", reload=True,
+    ),
+    Setting(
+        "http_timeout", Seconds(0.1, 3600), "Maximum time for a request.",
+        "HTTP for operations", reload=True,
+    ),
+    Setting(
+        "http_max_connections", Count(1, 100_000),
+        "Maximum HTTP connections. Beyond it, the connection that was idle for longest is "
+        "closed.",
+        "HTTP for operations", reload=True,
+    ),
+    Setting(
+        "http_cpu_share", Share(0.01, 1),
+        "Maximum share of the broker's time for HTTP. Further requests wait; messages do "
+        "not.",
+        "HTTP for operations", reload=True,
+    ),
+    Setting(
+        "http_hosts", HostNames(),
+        "Additional host names accepted in HTTP requests while the broker has neither keys "
+        "nor TLS.", "HTTP for operations", reload=True,
+    ),
+    # --- BlipMQ
+    Setting(
+        "blip", HostPort(BLIP_PORT, can_be_off=True),
+        "Address for BlipMQ clients, for all three protocols; BlipMQ's usual port is "
+        f"{BLIP_PORT}.",
+        "BlipMQ clients",
+    ),
+    Setting(
+        "blip_api_keys", Words(),
+        "Keys with all permissions, in addition to the keys file: BlipMQ's "
+        "allowed_api_keys.",
+        "BlipMQ clients", secret=True, default_text="none",
+    ),
+    Setting(
+        "blip_retry_backoff", Seconds(0.001, DAY),
+        "How long a client may take to acknowledge a polled message before it is delivered "
+        "again. Doubles with each delivery.", "BlipMQ clients",
+    ),
+    Setting(
+        "blip_subscription_seconds", Seconds(1, 365 * DAY),
+        "Delete a polled subscription that has not been polled for this long.", "BlipMQ clients",
+    ),
+    Setting(
+        "blip_adopt", Boolean(),
+        "Whether a new polled subscription at QoS 1 takes over one of the same topic whose "
+        "client is gone, with its unacknowledged messages.", "BlipMQ clients",
+    ),
+    Setting(
+        "blip_queue_capacity", Count(1, 10_000_000),
+        "Maximum QoS 0 messages waiting for one subscription.", "BlipMQ clients",
+    ),
+    Setting(
+        "blip_overflow", Choice(("drop_oldest", "drop_new", "block", "reject")),
+        "What to do with a QoS 0 message when that many are waiting.", "BlipMQ clients",
+    ),
+    Setting(
+        "blip_max_command_bytes", Bytes(64, 64 * MIB),
+        "Maximum size of a command in BlipMQ's first protocol.", "BlipMQ clients",
+    ),
+    # --- logs
+    Setting(
+        "log_level", Choice(LEVELS), "Minimum level of log lines on stderr.", "Logs and traces",
+        reload=True,
+    ),
+    Setting(
+        "log_levels", LogLevels(), "Log levels of modules, for example flintmq.net.server=debug.",
+        "Logs and traces", reload=True,
+    ),
+    Setting(
+        "log_format", Choice(("console", "json", "auto")),
+        "Format of log lines. auto: console on a terminal, else JSON.", "Logs and traces",
+    ),
+    Setting(
+        "profile", FilePath(can_be_off=True),
+        "Profile the broker's CPU time and write it to this file on shutdown and on "
+        "SIGUSR2: a flame graph if it ends in .svg, else text for other tools.", "Logs and traces",
+    ),
+)  # fmt: skip
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def nearest(name: str, known: Iterable[str] = tuple(BY_NAME), *, cutoff: float = 0.6) -> str | None:
+    """The known name most similar to `name`, if there is one."""
+    import difflib  # for those who make mistakes
+
+    wanted = name.strip().lower().replace("-", "_")
+    found = difflib.get_close_matches(wanted, list(known), n=1, cutoff=cutoff)
+    return found[0] if found else None
+
+
+def why_not(setting: Setting, value: Any, unfit: Unfit) -> str:
+    """What is wrong with a value. A secret value is not repeated."""
+    said = "" if setting.secret else f", not {value!r}"
+    return f"{setting.name} must be {unfit}{said}"
+
+
+def problems_between(values: Mapping[str, Any]) -> list[str]:
+    """Problems between settings that are valid one by one."""
+    has_cert, has_key = values["tls_cert"] is not None, values["tls_key"] is not None
+    if has_cert != has_key:
+        given, missing = ("tls_cert", "tls_key") if has_cert else ("tls_key", "tls_cert")
+        return [f"{given} also needs {missing}"]
+    if values["tls_client_ca"] is not None and not has_cert:
+        return ["tls_client_ca also needs tls_cert and tls_key"]
+    return []
+
+
+def changed(before: Config, after: Config) -> list[Setting]:
+    """The settings that differ."""
+    return [s for s in SETTINGS if getattr(before, s.name) != getattr(after, s.name)]
+
+
+def described(values: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Every setting with its value, its source, and whether it can be changed while the broker
+    runs; for JSON, without secrets."""
+    return {
+        setting.name: {
+            "value": setting.shown(values.get(setting.name)),
+            "source": sources.get(setting.name, DEFAULT),
+            "reload": setting.reload,
+        }
+        for setting in SETTINGS
+    }

@@ -1,0 +1,1 @@
+"""The broker as a process of its own, what is wrong with it, and where its time goes."""

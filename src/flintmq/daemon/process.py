@@ -1,0 +1,680 @@
+"""The broker as a process: assembly, start, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import msgspec
+
+from .. import __version__
+from ..config.kinds import shown_address
+from ..config.table import SETTINGS, Config, changed
+from ..engine.host import durable_broker
+from ..engine.state.staging import Staging
+from ..errors import FlintError, InvalidRequest, StorageFailed
+from ..frontends.front_end import Surroundings, configured, front_ends_of
+from ..frontends.http.limits import HttpLimits
+from ..loop.collecting import keep_pauses_short
+from ..loop.event_loop import loop_factory as loop_factory
+from ..loop.turns import Turns
+from ..net.server.gate import WatchedGate
+from ..net.server.key_gate import KeyGate, gate_of
+from ..net.server.limits import Limits
+from ..net.server.native import NativeServer
+from ..net.server.slowing import MOST_SECONDS, Slowing
+from ..net.server.tls import ServerTls
+from ..observe.logs import Logs, event
+from ..serde.codec import Codec
+from ..storage.filesystem import LocalFileSystem, replace_file
+from .exposure import check_exposure
+from .notify import READY, STOPPING, notify, notify_reloading
+from .profiling import Profiler, hint
+
+if TYPE_CHECKING:
+    from ..frontends.http.server import HttpServer
+
+_log = logging.getLogger(__name__)
+
+FILES = 512
+"""Open files the broker itself needs: journal, segments, and some spare ones."""
+
+FLUSH_SECONDS = 0.5
+"""How long writing the last log lines may take on an immediate exit."""
+
+FAILED_DRAIN_SECONDS = 1.0
+"""How long clients have to be notified when the broker has failed."""
+
+RECOVERY = "recovery.json"
+"""In the data directory: what the last start found. For people and `flintmq doctor`."""
+DAMAGE = "damage.json"
+"""In the data directory: messages found damaged since the last start. Also for `flintmq doctor`."""
+NOTE_SECONDS = 0.2
+HTTP_SETTLE_SECONDS = 2.0
+"""How long pending HTTP requests may take when the broker is about to close."""
+
+TLS_SETTINGS = ("tls_cert", "tls_key", "tls_client_ca")
+OnReload = Callable[[Config, Config], None]
+
+
+class Daemon:
+    """Start, serve, stop: each in the order it is written here."""
+
+    def __init__(
+        self,
+        config: Config,
+        reread: Callable[[], Config] | None = None,
+        logs: Logs | None = None,
+    ) -> None:
+        """`reread` returns the current configuration from its sources, or raises FlintError. `logs`
+        are the logs of the process, if we set them up."""
+        self.config = config
+        self._logs = logs
+        self._profiler = Profiler(config.profile) if config.profile is not None else None
+        self._reason = "requested"
+        self._reread = reread
+        self._turns = Turns()
+        self.on_reload: list[OnReload] = [
+            self._reload_tls,
+            self._reload_limits,
+            self._reload_broker,
+            self._reload_logs,
+            self._reload_keys,
+        ]
+        """Each is called on SIGHUP with the old and the new configuration, even if they are equal:
+        files that it names may have changed. Settings that need a restart keep their old value in
+        both. If one raises FlintError, those before it are called again with both swapped."""
+        self._stopping = asyncio.Event()
+        self._is_told = False
+        self._failure: FlintError | None = None
+        self._broker = durable_broker(
+            LocalFileSystem(config.data_dir),
+            decoder=Codec(filtered_bytes_max=config.max_decoded_bytes),
+            fsync=config.fsync,
+            checkpoint_bytes=config.checkpoint_bytes,
+            journal_file_bytes=config.journal_file_bytes,
+            queue_bytes_max=config.max_queue_bytes,
+            staging=Staging(
+                writer_bytes_max=config.max_staged_writer_bytes,
+                staged_bytes_max=config.max_staged_bytes,
+            ),
+            staged_seconds=config.staged_seconds,
+            producer_seconds=config.producer_seconds,
+            producer_bytes=config.max_producer_bytes,
+            slow_disk_seconds=config.slow_disk_seconds,
+            reclaim_seconds=config.grace_seconds,
+            scrub_bytes_per_second=config.scrub_bytes,
+        )
+        self._broker.auto_create = config.auto_create
+        self._broker.set_topic_defaults(config.topic_defaults)
+        self._broker.host.on_failed = self._broker_failed
+        self._broker.host.damages.on_noted = self._damage_found
+        self._noting: asyncio.Task[None] | None = None
+        self.gate = gate_for(config)
+        self.tls = tls_of(config)
+        """One for all ports, so that all of them change certificates together."""
+        self._server = NativeServer(
+            self._broker,
+            limits=fitted_to_files(limits_of(config), files_of(config)),
+            gate=self.gate,
+            backup_dir=config.backup_dir,
+            tls=self.tls,
+        )
+        self._is_listening = self._is_closed = self._reloads_later = False
+        self._http = None if config.http is None else self._http_server()
+        self.http_address: tuple[str, int] | None = None
+        self.front_ends = front_ends_of(
+            Surroundings(self._broker, self.gate, self.tls, self._server, lambda: self.config)
+        )
+        """Servers of other protocols, each with its configured address."""
+        if self._http is not None:
+            for _, front_end in self.front_ends.values():
+                self._http.metrics.collectors += front_end.collectors()
+        self.addresses: dict[str, tuple[str, int]] = {}
+        """Their actual addresses, by protocol."""
+
+    async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
+        """Serve until stopped. `on_ready` is called when recovery is complete.
+
+        A failing disk stops the broker too; the error is raised after the stop.
+        """
+        loop = asyncio.get_running_loop()
+        self._tell_start()
+        handlers: dict[signal.Signals, Callable[[], None]] = {
+            signal.SIGTERM: partial(self.stop, "SIGTERM"),
+            signal.SIGINT: partial(self.stop, "SIGINT"),
+            signal.SIGHUP: self.reload,
+        }
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            # Started in the background by a shell or a CI system: Ctrl-C there is for others.
+            del handlers[signal.SIGINT]
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
+        try:
+            await self._serve(on_ready)
+        except FlintError as error:
+            if not self._is_listening:
+                tell_not_started(error)
+            raise
+        finally:
+            for number in handlers:
+                loop.remove_signal_handler(number)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _serve(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            if self._profiler is not None:
+                self._profiler.start()
+                hint(os.getpid(), lambda text: event(_log, logging.INFO, "profile_hint", text))
+                loop.add_signal_handler(signal.SIGUSR2, self._write_profile)
+            if self._http is not None and self.config.http is not None:
+                # First: while the broker recovers, it is told so.
+                context = None if self.tls is None else self.tls.context
+                self.http_address = await self._http.start(*self.config.http, context)
+            await self._broker.open()
+            self._note_recovery()
+            self._turns.start()
+            try:
+                if not self._stopping.is_set():
+                    address = await self._server.start(*self.config.listen)
+                    for name, (place, front_end) in self.front_ends.items():
+                        self.addresses[name] = await front_end.start(*place)
+                    self._is_listening = True
+                    on_ready(address)
+                    event(
+                        _log,
+                        logging.INFO,
+                        "ready",
+                        "clients can connect",
+                        listen=shown_address(address),
+                        http=None
+                        if self.http_address is None
+                        else shown_address(self.http_address),
+                        others=", ".join(
+                            f"{name} {shown_address(at)}" for name, at in self.addresses.items()
+                        )
+                        or None,
+                    )
+                    notify(READY)
+                    if self._reloads_later:
+                        self.reload()
+                await self._stopping.wait()
+                notify(STOPPING)
+            except BaseException as error:
+                self._reason = str(error) or type(error).__name__
+                raise
+            finally:
+                self._turns.stop()
+                await self._shut_down()
+        finally:
+            if self._profiler is not None:
+                loop.remove_signal_handler(signal.SIGUSR2)
+                self._end_profile(self._profiler)
+            if self._http is not None:
+                await self._http.close()
+
+    def _http_server(self) -> HttpServer:
+        # Here: a broker without HTTP has no use for what this loads, and starts sooner.
+        from ..frontends.http.api import api_routes
+        from ..frontends.http.server import HttpServer
+        from ..frontends.http.state import HttpState
+
+        tls = self.tls
+        state = HttpState(
+            broker=self._broker,
+            gate=self.gate,
+            native=self._server,
+            version=__version__,
+            why_not_ready=self._why_not_ready,
+            damaged_messages=self._broker.host.damages.messages,
+            can_be_asked=lambda: self._is_listening and not self._is_closed,
+            failure=lambda: self._failure,
+            turns=self._turns,
+            config=shown(self.config),
+            keys=self.gate.keys_shown,
+            hosts=hosts_of(self.config),
+            certificate_expires_at=(None if tls is None else lambda: tls.certificate_expires_at),
+        )
+        return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
+
+    def other_addresses(self) -> dict[str, tuple[str, int]]:
+        """Addresses for clients of other protocols, by protocol."""
+        http = {} if self.http_address is None else {"http": self.http_address}
+        return {**http, **self.addresses}
+
+    def _why_not_ready(self) -> str | None:
+        if self._failure is not None:
+            return self._reason
+        if self._stopping.is_set():
+            return "stopping"
+        return None if self._is_listening else "recovering"
+
+    def _broker_failed(self, error: FlintError) -> None:
+        is_of_disk = isinstance(error, StorageFailed)
+        self._reason = "the disk has failed" if is_of_disk else "a fault in the broker"
+        self._failure = error
+        self._stopping.set()
+
+    def stop(self, why: str = "requested") -> None:
+        """Stop gracefully; the second call exits immediately."""
+        if self._is_told:
+            if self._logs is not None:
+                self._logs.flush(FLUSH_SECONDS)
+            print("flintmq: second stop signal: exiting immediately", file=sys.stderr)
+            sys.stderr.flush()
+            # As kill -9 would: what is acknowledged is synced, the rest was never promised.
+            os._exit(1)
+        self._is_told = True
+        if not self._stopping.is_set():
+            self._reason = why
+        self._stopping.set()
+
+    def reload(self) -> None:
+        """Apply changes of the configuration, as far as a running broker can.
+
+        An invalid configuration changes nothing. If the broker is still starting, the
+        reload waits.
+        """
+        if self._stopping.is_set():
+            return
+        if not self._is_listening:
+            self._reloads_later = True  # parts of it are not there yet
+            return
+        notify_reloading()
+        try:
+            self._reload()
+        finally:
+            notify(READY)
+
+    def _reload(self) -> None:
+        if self._reread is None:
+            event(
+                _log,
+                logging.WARNING,
+                "config_not_reloaded",
+                "SIGHUP: this broker has no configuration file or environment to reload",
+            )
+            return
+        try:
+            wanted = self._reread()
+        except FlintError as error:
+            self._tell_not_reloaded(error)
+            return
+        before, differing = self.config, changed(self.config, wanted)
+        now = [setting for setting in differing if setting.reload]
+        if (before.tls_cert is None) != (wanted.tls_cert is None):
+            now = [setting for setting in now if setting.name not in TLS_SETTINGS]
+        if later := [setting.name for setting in differing if setting not in now]:
+            event(
+                _log,
+                logging.WARNING,
+                "config_needs_restart",
+                f"SIGHUP: restart the broker to apply: {', '.join(later)}",
+            )
+        values = {setting.name: getattr(wanted, setting.name) for setting in now}
+        after = msgspec.structs.replace(before, **values, sources=wanted.sources)
+        try:
+            check_exposure(after, has_keys=self.gate.is_closed)
+            self._take_up(before, after)
+        except FlintError as error:
+            self._tell_not_reloaded(error)
+            return
+        self.config = after
+        for setting in now:
+            was, is_now = (setting.shown(getattr(one, setting.name)) for one in (before, after))
+            event(
+                _log,
+                logging.INFO,
+                "setting_changed",
+                f"SIGHUP: {setting.name} changed from {was} to {is_now}",
+                setting=setting.name,
+            )
+        event(
+            _log,
+            logging.INFO,
+            "config_reloaded",
+            "SIGHUP: configuration reloaded" + ("" if differing else "; no setting has changed"),
+            changed=len(now),
+        )
+
+    def _take_up(self, before: Config, after: Config) -> None:
+        """All changes, or none."""
+        told: list[OnReload] = []
+        try:
+            for tell in self.on_reload:
+                tell(before, after)
+                told.append(tell)
+        except FlintError:
+            for tell in reversed(told):
+                with suppress(FlintError):  # as far as it goes: what is wrong is told already
+                    tell(after, before)
+            raise
+
+    def _tell_not_reloaded(self, error: FlintError) -> None:
+        for problem in getattr(error, "problems", [str(error)]):
+            event(
+                _log,
+                logging.ERROR,
+                "config_not_reloaded",
+                f"SIGHUP: nothing was changed: {problem}",
+            )
+
+    def _reload_tls(self, before: Config, after: Config) -> None:
+        if self.tls is None:
+            return
+        is_good = self.tls.reload(after.tls_cert, after.tls_key, after.tls_client_ca)
+        is_named = any(getattr(before, name) != getattr(after, name) for name in TLS_SETTINGS)
+        if is_named and not is_good:  # else the files have changed, and no setting
+            raise InvalidRequest("the files of tls_cert, tls_key or tls_client_ca are not usable")
+
+    def _reload_limits(self, before: Config, after: Config) -> None:
+        limits = fitted_to_files(limits_of(after), files_of(after))
+        self._server.set_limits(limits)
+        for _, front_end in self.front_ends.values():
+            front_end.set_limits(limits)
+        if self._http is not None:
+            self._http.set_limits(http_limits_of(after))
+            self._http.state.config = shown(after)
+            self._http.state.hosts = hosts_of(after)
+
+    def _reload_keys(self, before: Config, after: Config) -> None:
+        if isinstance(self.gate, KeyGate):
+            self.gate.slowing.set(**slowness_of(after))
+        self.gate.reload()
+
+    def _reload_broker(self, before: Config, after: Config) -> None:
+        self._broker.host.slow_disk_seconds = after.slow_disk_seconds
+        self._broker.host.damages.scrubber.set_rate(after.scrub_bytes)
+        self._broker.auto_create = after.auto_create
+        self._broker.set_topic_defaults(after.topic_defaults)
+        self._broker.set_staged_seconds(after.staged_seconds)
+        self._broker.host.set_producer_limits(after.producer_seconds, after.max_producer_bytes)
+        self._broker.host.set_sizes(
+            checkpoint_bytes=after.checkpoint_bytes, queue_bytes_max=after.max_queue_bytes
+        )
+
+    def _reload_logs(self, before: Config, after: Config) -> None:
+        if self._logs is not None:
+            self._logs.set_levels(after.log_level, after.log_levels)
+
+    async def _shut_down(self) -> None:
+        """Reject new requests, finish pending ones, disconnect clients, sync, close."""
+        began = time.monotonic()
+        event(
+            _log,
+            logging.INFO,
+            "stopping",
+            f"the broker is stopping: {self._reason}",
+            reason=self._reason,
+            connections=len(self._server.connections),
+            sessions=len(self._server.sessions),
+        )
+        front_ends = [front_end for _, front_end in self.front_ends.values()]
+        seconds = self.config.drain_seconds
+        if self._failure is not None:  # nothing more comes to a good end
+            seconds = min(seconds, FAILED_DRAIN_SECONDS)
+        self._broker.end_deliveries()
+        async with asyncio.TaskGroup() as draining:
+            draining.create_task(self._server.drain(seconds, self._is_worked_for))
+            for front_end in front_ends:
+                draining.create_task(front_end.drain(seconds, self._is_worked_for))
+        unfinished = sum(session.is_busy() for session in self._server.sessions.values())
+        for front_end in front_ends:
+            await front_end.close()
+        await self._server.close()
+        self._is_closed = True
+        if self._http is not None:
+            await self._http.settle(HTTP_SETTLE_SECONDS)
+        try:
+            await self._broker.close()
+        except FlintError:
+            if self._failure is None:  # else it is known already
+                raise
+        finally:
+            event(
+                _log,
+                logging.INFO,
+                "stopped",
+                "the broker has stopped",
+                reason=self._reason,
+                seconds=time.monotonic() - began,
+                unfinished_sessions=unfinished,
+            )
+
+    def _is_worked_for(self) -> bool:
+        """Whether to wait for consumers: after a disk failure nothing can be settled."""
+        return self._failure is None and self._broker.is_worked_for()
+
+    # --- what is told, and kept for `flintmq doctor`
+
+    def _tell_start(self) -> None:
+        config = self.config
+        event(
+            _log,
+            logging.INFO,
+            "starting",
+            f"FlintMQ {__version__} is starting",
+            version=__version__,
+            python=sys.version.split()[0],
+            pid=os.getpid(),
+            listen=shown_address(config.listen),
+            http=None if config.http is None else shown_address(config.http),
+            data_dir=config.data_dir.absolute(),
+            fsync=str(config.fsync),
+        )
+
+    def _note_recovery(self) -> None:
+        found = self._broker.host.recovery
+        if found is None:
+            return
+        noted = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "version": __version__,
+            **asdict(found),
+            "seconds": round(found.seconds, 3),
+        }
+        with suppress(FlintError):  # it is no more than a note
+            filesystem = LocalFileSystem(self.config.data_dir)
+            replace_file(filesystem, RECOVERY, [msgspec.json.encode(noted)])
+            if filesystem.exists(DAMAGE) and not self._broker.host.damages.known():
+                filesystem.remove(DAMAGE)  # it is found again, unless it was mended
+
+    def _damage_found(self) -> None:
+        if self._noting is None:
+            self._noting = asyncio.get_running_loop().create_task(self._note_damage())
+
+    async def _note_damage(self) -> None:
+        """Save damaged messages for `flintmq doctor`; those found together are written once."""
+        await asyncio.sleep(NOTE_SECONDS)
+        self._noting = None
+        damages = self._broker.host.damages.known()
+        with suppress(FlintError):  # it is no more than a note
+            filesystem = LocalFileSystem(self.config.data_dir)
+            await asyncio.to_thread(
+                replace_file, filesystem, DAMAGE, [msgspec.json.encode(damages)]
+            )
+
+    def _write_profile(self) -> None:
+        if self._profiler is not None:
+            self._told_profile(self._profiler, self._profiler.write)
+
+    def _end_profile(self, profiler: Profiler) -> None:
+        self._told_profile(profiler, profiler.stop)
+
+    def _told_profile(self, profiler: Profiler, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            event(
+                _log,
+                logging.ERROR,
+                "profile_not_written",
+                f"cannot write the profile: {error}",
+                file=profiler.path,
+            )
+            return
+        event(
+            _log,
+            logging.INFO,
+            "profile_written",
+            "profile written",
+            file=profiler.path,
+            samples=profiler.samples,
+            overhead=round(profiler.overhead, 4),
+        )
+
+
+class Slowness(TypedDict):
+    first_seconds: float
+    most_seconds: float
+    kept_per_address_max: int
+
+
+def slowness_of(config: Config) -> Slowness:
+    """The configured delays for failed logins."""
+    return {
+        "first_seconds": config.login_delay,
+        "most_seconds": min(MOST_SECONDS, 10 * config.login_delay),
+        "kept_per_address_max": config.login_failures_max,
+    }
+
+
+def gate_for(config: Config) -> WatchedGate:
+    """Authentication and permissions."""
+    slowing = Slowing(**slowness_of(config))
+    if config.blip_api_keys and config.auth != "off":
+        from ..frontends.blip.keys import listed_keys_gate
+
+        return listed_keys_gate(config.blip_api_keys, config.keys_path, slowing)
+    return gate_of(config.auth, config.keys_path, slowing)
+
+
+def tls_of(config: Config) -> ServerTls | None:
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    return ServerTls(config.tls_cert, config.tls_key, config.tls_client_ca)
+
+
+def limits_of(config: Config) -> Limits:
+    """The configured limits per client."""
+    return Limits(
+        connections=config.max_connections,
+        frame_bytes=config.max_frame_bytes,
+        in_flight_bytes=config.max_in_flight_bytes,
+        requests=config.max_requests,
+        unacknowledged_bytes=config.max_unacknowledged_bytes,
+        streams=config.max_streams,
+        delivery_bytes=config.max_delivery_bytes,
+        handshake_seconds=config.handshake_timeout,
+        idle_seconds=config.idle_timeout,
+        # Clients ping in time to be heard, also if one ping is late.
+        ping_seconds=min(config.ping_seconds, config.idle_timeout / 2.5),
+        grace_seconds=config.grace_seconds,
+        away=config.max_away,
+        away_bytes=config.max_away_bytes,
+    )
+
+
+def shown(config: Config) -> dict[str, Any]:
+    """The settings in effect, without secrets."""
+    return {setting.name: setting.shown(getattr(config, setting.name)) for setting in SETTINGS}
+
+
+def http_limits_of(config: Config) -> HttpLimits:
+    """The configured limits of HTTP."""
+    return HttpLimits(
+        connections=config.http_max_connections,
+        body_bytes=config.http_max_body_bytes,
+        handler_seconds=config.http_timeout,
+        cpu_share=config.http_cpu_share,
+        metrics=config.metrics,
+        metrics_max_series=config.metrics_max_series,
+    )
+
+
+def hosts_of(config: Config) -> frozenset[str] | None:
+    """The host names that HTTP accepts without a key; None: any, because TLS checks them."""
+    if config.tls_cert is not None:
+        return None
+    own = [config.listen[0], *(() if config.http is None else config.http[:1])]
+    names = [*config.http_hosts, *own, socket.gethostname()]
+    return frozenset(name.lower().rstrip(".") for name in names)
+
+
+def files_of(config: Config) -> int:
+    """Files needed in addition to those for clients."""
+    http = 0 if config.http is None else config.http_max_connections
+    # What another port takes from the system in one turn, before it is counted.
+    return FILES + http + len(configured(config)) * Limits().backlog
+
+
+def fitted_to_files(limits: Limits, files: int = FILES) -> Limits:
+    """Each connection takes a file descriptor, and if the journal gets none, the broker stops. So
+    raise the limit to the maximum, and accept no more clients than it leaves room for."""
+    try:
+        import resource
+    except ImportError:
+        return limits  # no such limit on this system
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = limits.connections + limits.backlog + limits.told + files
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return limits
+    if hard == resource.RLIM_INFINITY or hard >= most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return limits
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    room = hard - min(files, hard // 2)
+    backlog, told = min(limits.backlog, max(1, room // 4)), min(limits.told, max(1, room // 20))
+    connections = min(limits.connections, max(1, room - backlog - told))
+    if connections < limits.connections:
+        event(
+            _log,
+            logging.WARNING,
+            "files_limited",
+            f"this process can open {hard} files (ulimit -n), which allows {connections} "
+            f"connections, not {limits.connections}",
+            open_files=hard,
+            connections=connections,
+        )
+    return msgspec.structs.replace(limits, connections=connections, backlog=backlog, told=told)
+
+
+def run(
+    config: Config,
+    on_ready: Callable[[tuple[str, int], dict[str, tuple[str, int]]], None],
+    reread: Callable[[], Config] | None = None,
+    logs: Logs | None = None,
+) -> None:
+    """Run a broker in this process until SIGTERM or SIGINT; on uvloop if it is installed.
+
+    `on_ready` gets the address for clients, and those of other protocols by name.
+    """
+
+    async def main() -> None:
+        try:
+            daemon = Daemon(config, reread, logs)
+        except FlintError as error:  # of keys and certificates
+            tell_not_started(error)
+            raise
+        keep_pauses_short()
+        await daemon.run(lambda address: on_ready(address, daemon.other_addresses()))
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(main())
+
+
+def tell_not_started(error: FlintError) -> None:
+    event(_log, logging.ERROR, "not_started", f"the broker cannot start: {error}")

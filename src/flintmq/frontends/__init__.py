@@ -1,0 +1,1 @@
+"""Other protocols over the same broker: HTTP, HermesMQ, BlipMQ. They only translate."""

@@ -1,0 +1,53 @@
+"""What the pages of the HTTP server are made from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...broker_api import BrokerApi
+from ...errors import FlintError
+from ...loop.turns import Turns
+from ...net.server.gate import Gate
+from ...net.server.native import NativeServer
+
+
+@dataclass(slots=True)
+class HttpState:
+    """Handed to every page. The daemon fills it; tests fill it with a broker in memory."""
+
+    broker: BrokerApi
+    """Not open yet while `why_not_ready` says so: then only `/health` and `/ready` are served."""
+    gate: Gate
+    native: NativeServer | None
+    """Its connections are listed, if there are any."""
+    version: str
+    why_not_ready: Callable[[], str | None] = lambda: None
+    """None once it is recovered, listening and not on the way down; else what is going on."""
+    can_be_asked: Callable[[], bool] = lambda: True
+    """Whether the broker has recovered and is not closed; then every page is served."""
+    failure: Callable[[], FlintError | None] = lambda: None
+    """What ended the broker's disk, if anything did."""
+    damaged_messages: Callable[[], int] = lambda: 0
+    """How many messages are known to be damaged on the disk."""
+    turns: Turns | None = None
+    """The watchdog of the event loop, where there is one."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The settings in force, secrets left out."""
+    keys: Callable[[], list[dict[str, Any]]] = list
+    """The keys as they may be shown: name, grants, when made; never a secret or its hash."""
+    certificate_expires_at: Callable[[], float] | None = None
+    """Where there is TLS: when the certificate ends, in seconds since 1970."""
+    hosts: Collection[str] | None = None
+    """The names this broker may be asked by while no key is asked for; None: by any."""
+    started_at: float = field(default_factory=time.time)
+    """Seconds since 1970."""
+    _began: float = field(default_factory=time.monotonic)
+
+    def is_ready(self) -> bool:
+        return self.why_not_ready() is None
+
+    def uptime(self) -> float:
+        return time.monotonic() - self._began

@@ -1,0 +1,1 @@
+"""The native protocol: its bytes (wire), its client side (remote), its server, TLS."""

@@ -1,0 +1,440 @@
+"""Publishes on their way: joined while they can be, numbered, and sent again if need be.
+
+What is published in one turn of the event loop to one topic becomes one batch. Every batch that is
+stored carries this connection's producer id and a sequence, so that one which is sent again, even
+to a broker that was restarted meanwhile, is there once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from ...batch import OBJECTS, PRODUCER, BatchBuilder, RecordBatch
+from ...batch.builder import producer_column
+from ...clock import Clock
+from ...errors import (
+    Closed,
+    Disconnected,
+    FlintError,
+    InvalidRequest,
+    MalformedFrame,
+    MessageTooLarge,
+    OutcomeUnknown,
+    QueueFull,
+)
+from ...model import Receipt
+from ..wire.frames import HEADER_BYTES, Frame
+from ..wire.operations import CancelPiece, Fault, Op, Publish, encode
+from ..wire.values import receipt_of
+from .link import Draining, Link, SessionLost, again, error_in, error_said
+
+JOIN_ROWS_MAX = 64
+"""Publishes of fewer rows than this share a batch with others of the same turn."""
+
+LOT_ROWS_MAX = 1000
+LOT_BYTES_MAX = 256 * 1024
+ROWS_MAX = 90_000
+"""What may be under way: a topic knows the last 100,000 sequences of a producer, and what is sent
+again has to be among them."""
+
+CONTROL_BYTES = 1024
+"""What a frame has at most beside its batch, but for the name of the topic."""
+
+Key = tuple[str, bool, float | None]
+
+
+class PendingReceipt:
+    """Await it for the receipt. Cancelled while the publish waits in line, it is taken back."""
+
+    __slots__ = ("_future", "_lot", "_piece")
+
+    def __init__(self, lot: Lot, piece: int, future: asyncio.Future[Receipt]) -> None:
+        self._lot, self._piece, self._future = lot, piece, future
+
+    def __await__(self) -> Generator[Any, None, Receipt]:
+        try:
+            return (yield from self._future.__await__())
+        except asyncio.CancelledError:
+            self._lot.cancel(self._piece)
+            raise
+
+
+class Lot:
+    """One batch and everybody who waits for its receipt."""
+
+    __slots__ = (
+        "auto_create", "batch", "counts", "deadline", "futures", "id", "is_ours", "is_parked",
+        "number", "outbox", "qos", "rows", "size", "timeout", "topic", "was_sent",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        topic: str,
+        qos: int,
+        auto_create: bool,
+        timeout: float | None,
+        rows: BatchBuilder | RecordBatch,
+    ) -> None:
+        self.outbox = outbox
+        self.topic, self.qos, self.auto_create, self.timeout = topic, qos, auto_create, timeout
+        self.rows = rows
+        self.batch: RecordBatch | None = None
+        self.counts: list[int] = []
+        self.futures: list[asyncio.Future[Receipt]] = []
+        self.id = self.number = self.size = 0
+        self.is_parked = False
+        self.is_ours = True
+        self.was_sent = 0
+        # With no time to wait for room, the answer may still take as long as any other.
+        self.deadline = outbox.link.deadline(timeout or None) if timeout is not None else None
+
+    def add(self, count: int) -> PendingReceipt:
+        future: asyncio.Future[Receipt] = self.outbox.link.loop.create_future()
+        self.counts.append(count)
+        self.futures.append(future)
+        return PendingReceipt(self, len(self.futures) - 1, future)
+
+    def cancel(self, piece: int) -> None:
+        if self.id:
+            self.outbox.cancel(self, piece if len(self.futures) > 1 else None)
+
+    # --- the link's side
+
+    def answer(self, frame: Frame) -> None:
+        if frame.op == Op.ERROR:
+            self.fail(error_in(frame))
+            return
+        outcomes = msgspec.msgpack.decode(frame.control)
+        self.outbox.is_answered(self)
+        futures = self.futures
+        if len(outcomes) == 1:
+            self._share(receipt_of(outcomes[0]))
+            return
+        if len(outcomes) != len(futures):
+            raise MalformedFrame(f"{len(outcomes)} outcomes of {len(futures)} publishes")
+        for future, outcome in zip(futures, outcomes, strict=True):
+            if future.done():
+                continue
+            if isinstance(outcome[-1], dict):
+                future.set_exception(error_said(Fault(*outcome)))
+            else:
+                future.set_result(self._own(receipt_of(outcome)))
+
+    def _share(self, receipt: Receipt) -> None:
+        receipt = self._own(receipt)
+        if len(self.futures) == 1:
+            if not self.futures[0].done():
+                self.futures[0].set_result(receipt)
+            return
+        offset = receipt.offset
+        r = receipt
+        for future, count in zip(self.futures, self.counts, strict=True):
+            if not future.done():
+                future.set_result(
+                    Receipt(r.topic, offset, count, r.partition, 0, r.duplicate, r.durability)
+                )
+            if offset is not None:
+                offset += count
+
+    def _own(self, receipt: Receipt) -> Receipt:
+        if receipt.duplicate and self.is_ours and self.was_sent > 1:
+            # That it was sent twice is our affair: it was published once.
+            return msgspec.structs.replace(receipt, duplicate=False)
+        return receipt
+
+    def expire(self, error: Exception) -> bool:
+        """Nobody waits any longer. Its place in the books stays until the broker has answered:
+        what is sent to one that says nothing is bounded."""
+        self._tell(error)
+        return True
+
+    def fail(self, error: Exception) -> None:
+        nobody_waits = all(future.done() for future in self.futures)
+        if isinstance(error, Draining) and not nobody_waits:
+            self.outbox.hold(self)
+            return
+        if isinstance(error, SessionLost) and self.qos and not nobody_waits:
+            self.outbox.again.append(self)
+            return
+        if isinstance(error, SessionLost):
+            error = OutcomeUnknown("the connection was lost; QoS 0 is sent at most once")
+        self.outbox.is_answered(self)
+        self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever still waits hears it; nobody else has to
+
+
+class Outbox:
+    def __init__(
+        self,
+        link: Link,
+        producer: str,
+        clock: Clock,
+        *,
+        is_careful: Callable[[str], bool],
+        bytes_max: int,
+        blocks: bool,
+    ) -> None:
+        self.link = link
+        self.again: list[Lot] = []
+        """Lots that have to be sent again once there is a session."""
+        self._producer, self._clock = producer, clock
+        self._is_careful = is_careful
+        self._bytes_max = self._wanted_bytes_max = bytes_max
+        self._blocks = blocks
+        self._open: dict[str, tuple[Key, Lot]] = {}
+        self._sequences: dict[str, int] = {}
+        self._flushing = False
+        self._lots = 0
+        self._bytes = self._rows = 0
+        self._room: list[asyncio.Future[None]] = []
+
+    # --- publishing
+
+    def bound(self, bytes_max: int) -> None:
+        """Have no more under way than the server takes."""
+        self._bytes_max = min(self._wanted_bytes_max, bytes_max)
+
+    def is_full(self, count: int = 1) -> bool:
+        """Whether `count` rows more have to wait. However many they are, they may go alone."""
+        rows = self._rows
+        return self._bytes >= self._bytes_max or (rows > 0 and rows + count > ROWS_MAX)
+
+    def publish_value(
+        self, topic: str, value: bytes, auto_create: bool, timeout: float | None
+    ) -> PendingReceipt:
+        """One plain value to a topic where publishes may be joined."""
+        lot = self._lot((topic, auto_create, timeout))
+        rows = lot.rows
+        assert isinstance(rows, BatchBuilder)
+        rows.append(value)
+        receipt = lot.add(1)
+        if rows.row_count >= LOT_ROWS_MAX or rows.byte_count >= LOT_BYTES_MAX:
+            self._send_open(topic)
+        return receipt
+
+    def publish(
+        self,
+        topic: str,
+        rows: BatchBuilder | RecordBatch,
+        qos: int,
+        auto_create: bool,
+        timeout: float | None,
+    ) -> PendingReceipt:
+        """Put rows on their way; their place behind earlier ones to the topic is decided."""
+        if type(topic) is not str:
+            raise InvalidRequest(f"a topic name must be a str, not {topic!r}")
+        if rows.columns & OBJECTS:
+            raise InvalidRequest(
+                "objects are passed by reference and cannot be sent over a network"
+            )
+        count = rows.row_count
+        if (
+            isinstance(rows, BatchBuilder)
+            and qos == 1
+            and count < JOIN_ROWS_MAX
+            and rows.byte_count < LOT_BYTES_MAX // 4
+            and not self._is_careful(topic)
+        ):
+            lot = self._lot((topic, auto_create, timeout))
+            joined = lot.rows
+            assert isinstance(joined, BatchBuilder)
+            joined.extend_at(rows, 0)
+            receipt = lot.add(count)
+            if joined.row_count >= LOT_ROWS_MAX or joined.byte_count >= LOT_BYTES_MAX:
+                self._send_open(topic)
+            return receipt
+        self._send_open(topic)
+        lot = Lot(self, topic, qos, auto_create, timeout, rows)
+        receipt = lot.add(count)
+        self._send(lot)
+        return receipt
+
+    def _lot(self, key: Key) -> Lot:
+        """The open lot of a topic; another one if who publishes now wants it otherwise."""
+        topic = key[0]
+        found = self._open.get(topic)
+        if found is not None:
+            if found[0] == key:
+                return found[1]
+            self._send_open(topic)
+        lot = Lot(self, topic, 1, key[1], key[2], BatchBuilder())
+        self._open[topic] = (key, lot)
+        if not self._flushing:
+            self._flushing = True
+            self.link.loop.call_soon(self._end_of_turn)
+        return lot
+
+    def _end_of_turn(self) -> None:
+        self._flushing = False
+        self.link.write_now(self.flush)
+
+    def flush(self) -> None:
+        """Send everything that is open: what is asked next must come behind it."""
+        while self._open:
+            self._send_open(next(iter(self._open)))
+
+    def _send_open(self, topic: str) -> None:
+        found = self._open.pop(topic, None)
+        if found is not None:
+            try:
+                self._send(found[1])
+            except FlintError as error:
+                found[1].fail(error)
+
+    def _send(self, lot: Lot) -> None:
+        rows = lot.rows
+        sequence = self._sequences.get(lot.topic, 0)
+        if isinstance(rows, BatchBuilder):
+            if lot.qos:
+                batch = rows.seal(producer=self._producer, base_sequence=sequence)
+            else:
+                batch = rows.seal()
+        elif lot.qos and not rows.columns & PRODUCER:
+            batch = with_producer(rows, self._producer, sequence)
+        else:
+            batch = rows
+            lot.is_ours = False
+        size = batch.byte_length + len(lot.topic.encode(errors="replace"))
+        self._check_size(lot.topic, batch, size)
+        if lot.is_ours and lot.qos:
+            self._sequences[lot.topic] = sequence + batch.row_count
+        lot.batch = batch
+        lot.size = size
+        self._lots += 1
+        lot.number = self._lots
+        self._bytes += size
+        self._rows += batch.row_count
+        self._transmit(lot)
+
+    def _check_size(self, topic: str, batch: RecordBatch, size: int) -> None:
+        limit = self.link.frame_bytes_max
+        if size + HEADER_BYTES + CONTROL_BYTES > limit:
+            what = f"a batch of {batch.row_count:,} for {topic!r}"
+            raise MessageTooLarge(what, size, limit, "frame_bytes")
+
+    def _transmit(self, lot: Lot) -> None:
+        assert lot.batch is not None
+        lot.batch = self.link.fitted(lot.batch, self._clock.now_ms())  # once: then it has none left
+        counts = lot.counts if len(lot.counts) > 1 else None
+        control = Publish(lot.topic, lot.qos, lot.auto_create, lot.timeout, counts)
+        lot.was_sent += 1
+        lot.id = self.link.send(
+            Op.PUBLISH, _encoded(control), (lot.batch.header(), lot.batch.body), lot
+        )
+
+    def send_again(self) -> None:
+        """The session is new: what is not acknowledged goes out once more, in its order."""
+        held, self.again = self.again, []
+        for lot in sorted(held, key=lambda lot: lot.number):
+            assert lot.batch is not None
+            try:
+                self._check_size(lot.topic, lot.batch, lot.size)  # this one may take less
+            except MessageTooLarge as error:
+                lot.fail(error)
+            else:
+                self._transmit(lot)
+
+    def hold(self, lot: Lot) -> None:
+        """The broker is about to stop: keep it for the next, as long as its time allows."""
+        self.again.append(lot)
+        if lot.deadline is None:
+            lot.deadline = self.link.deadline()
+        if lot.deadline is not None:
+            left = lot.deadline - self.link.clock.monotonic()
+            self.link.clock.call_later(left, lambda: self._give_up(lot))
+
+    def _give_up(self, lot: Lot) -> None:
+        if lot in self.again:
+            self.again.remove(lot)
+            lot.fail(Disconnected(self.link.name, "the broker has stopped"))
+
+    def cancel(self, lot: Lot, piece: int | None) -> None:
+        if lot in self.again:
+            return
+        self.link.send_control(Op.CANCEL, CancelPiece(piece), lot.id)
+
+    # --- room
+
+    def is_answered(self, lot: Lot) -> None:
+        lot.id = 0
+        if lot.number and lot.batch is not None:
+            lot.number = 0
+            self._bytes -= lot.size
+            self._rows -= lot.batch.row_count
+        if self._room and not self.is_full():
+            waiting, self._room = self._room, []
+            for future in waiting:
+                _settle(future)
+
+    async def wait_room(self, count: int, deadline: float | None) -> None:
+        """Wait until `count` rows more may be sent off, or say that they may not."""
+        clock = self.link.clock
+        while self.is_full(count):
+            left = None if deadline is None else deadline - clock.monotonic()
+            if not self._blocks or (left is not None and left <= 0):
+                raise QueueFull(
+                    "the send buffer of this connection",
+                    self._bytes_max if self._bytes >= self._bytes_max else ROWS_MAX,
+                    "wait for receipts, or connect with on_full='block'"
+                    if not self._blocks
+                    else "the broker has not acknowledged what was sent before",
+                )
+            future: asyncio.Future[None] = self.link.loop.create_future()
+            self._room.append(future)
+            timer = None if left is None else clock.call_later(left, partial(_settle, future))
+            try:
+                await future
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+    def fail(self, error: FlintError) -> None:
+        """What is held for a new session has none to wait for."""
+        held, self.again = self.again, []
+        for lot in held:
+            lot.fail(again(error))
+
+    def close(self) -> None:
+        self.flush()
+        held, self.again = self.again, []
+        for lot in held:
+            lot.fail(Closed("the connection"))
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _encoded(control: Publish) -> bytes:
+    try:
+        return encode(control)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidRequest(f"this cannot be sent: {error}") from None
+
+
+def with_producer(batch: RecordBatch, producer: str, sequence: int) -> RecordBatch:
+    """The same rows, told from all others; the payload stays as it is."""
+    column = producer_column(producer)
+    at = batch.control_length
+    return RecordBatch(
+        columns=batch.columns | PRODUCER,
+        row_count=batch.row_count,
+        body=b"".join((batch.body[:at], column, batch.body[at:])),
+        control_length=at + len(column),
+        payload_length=batch.payload_length,
+        raw_length=batch.raw_length,
+        compression=batch.compression,
+        base_sequence=sequence,
+    )

@@ -1,0 +1,733 @@
+"""Readers and live feeds of a broker that is far away.
+
+A stream asks for as many rows as somebody wants, and holds what has come until it is taken. While
+somebody waits, one request waits at the broker; who stops waiting takes it back. So nothing is
+handed to this client that nobody here has asked for, and nothing is lost when a wait is cancelled:
+what comes all the same is there for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...batch import EXPIRY
+from ...errors import (
+    Closed,
+    Corrupt,
+    Disconnected,
+    FlintError,
+    NotAuthenticated,
+    OutcomeUnknown,
+    PermissionDenied,
+    TopicDeleted,
+)
+from ...model import Missed, Start
+from ...rows import Message, Rows, Run
+from ..wire.frames import Frame
+from ..wire.operations import (
+    CloseStream,
+    Commit,
+    Control,
+    Op,
+    OpenFeed,
+    OpenReader,
+    Seek,
+    StreamOpened,
+    Take,
+    Taken,
+)
+from ..wire.operations import Stream as StreamName
+from ..wire.runs import decode_runs
+from ..wire.values import start_fields
+from .link import SessionLost, again, error_in
+
+if TYPE_CHECKING:
+    from .broker import RemoteBroker
+
+AHEAD_MAX = 256
+"""How many messages are asked for at once when they are read one by one."""
+
+HELD_MAX = 10_000
+"""How many ranges of rows that are not committed a reader of a name remembers for a new session;
+of what it forgets, rows may come again."""
+
+STREAK_MIN = 16
+"""After how many messages in a row that were there at once it is asked for more than one."""
+
+
+class RemoteStream:
+    """What readers and feeds have in common. At most one take is under way."""
+
+    is_parked = True
+    deadline: float | None = None
+
+    def __init__(self, broker: RemoteBroker, what: str, opening: Control, op: Op) -> None:
+        self._broker = broker
+        self._link = broker.link
+        self._what = what
+        self._opening, self._op = opening, op
+        self._number: int | None = None
+        self._reopening: asyncio.Task[None] | None = None
+        self._runs: deque[Run] = deque()
+        self._head = 0  # rows of the first run that were taken
+        self._gap: Missed | None = None
+        self._error: Exception | None = None
+        self._ended: FlintError | None = None
+        self._count = self._count_before = 0
+        self._asking = 0
+        self._asked_rows = 0
+        self._wanted = 1
+        self._streak = 0
+        self._parked: set[asyncio.Future[bool]] = set()
+        self._lookers: list[asyncio.Future[None]] = []
+        self._callbacks: list[Callable[[], None]] = []
+        self._is_asking_soon = False
+        self._was_withdrawn = False
+        self._has_looked = False
+        self._missing = 0
+        self._behind: deque[tuple[Missed, list[Run]]] = deque()
+        self._returning: asyncio.Task[None] | None = None
+
+    async def open(self, until: float) -> None:
+        frame = await self._broker.ask_stream(self._op, self._opening, until)
+        opened = msgspec.msgpack.decode(frame.control, type=StreamOpened)
+        self._number = opened.stream
+        self._begins_at(opened)
+        self._broker.streams.add(self)
+
+    def _begins_at(self, opened: StreamOpened) -> None:
+        self._count = opened.missed
+
+    # --- taking
+
+    def take(self, max_rows: int, *, waits: bool = True) -> Rows:
+        self._next_behind()
+        self._raise_failed()
+        gap, self._gap = self._gap, None
+        runs: list[Run] = []
+        wanted = max_rows
+        while wanted and self._runs:
+            run = self._runs[0]
+            rows = run.rows()[self._head : self._head + wanted]
+            self._head += len(rows)
+            wanted -= len(rows)
+            if self._head >= run.row_count:
+                self._runs.popleft()
+                self._head = 0
+            run = _only(run, rows)
+            alive = self._broker.alive(run)
+            if alive is not None:
+                wanted += run.row_count - alive.row_count
+                if alive.row_count:
+                    runs.append(alive)
+        if not runs and gap is None:
+            self._ask_soon(max_rows)
+        return Rows(runs, gap)
+
+    def _next_behind(self) -> None:
+        """A gap is told just before the rows behind it."""
+        if not self._runs and self._gap is None and self._behind:
+            self._gap, runs = self._behind.popleft()
+            self._runs.extend(runs)
+
+    def take_one(self) -> Message | None:
+        if self._behind:
+            self._next_behind()
+        if not self._runs or self._error is not None or self._gap is not None:
+            if self._runs or self._error is not None or self._gap is not None:
+                rows = self.take(1)
+                return rows[0] if rows else None
+            self._raise_failed()
+            self._ask_soon(self._ahead())
+            return None
+        run = self._runs[0]
+        if run.source.columns & EXPIRY or self._broker.has_ttl:
+            rows = self.take(1)
+            return rows[0] if rows else None
+        row = run.start + self._head if run.picks is None else run.picks[self._head]
+        self._head += 1
+        if self._head >= run.row_count:
+            self._runs.popleft()
+            self._head = 0
+        return Message(run.source, row, run.origin)
+
+    def _ahead(self) -> int:
+        """How many to ask for when one is wanted: more where they come one upon the other."""
+        extra = self._streak - STREAK_MIN
+        return 1 if extra < 0 else min(AHEAD_MAX, 2 << min(extra, 8))
+
+    def _raise_failed(self) -> None:
+        if self._runs:
+            return
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        if self._ended is not None:
+            raise again(self._ended)
+
+    def is_ready(self) -> bool:
+        return bool(
+            self._runs
+            or self._behind
+            or self._gap is not None
+            or self._error is not None
+            or self._ended is not None
+            or (self._callbacks and not self._asking)
+        )
+
+    def on_ready(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    # --- asking
+
+    def _ask_soon(self, rows: int) -> None:
+        """Nothing is here. Who waits next asks by that; who does not gets it the next time."""
+        self._wanted = rows
+        has_looked, self._has_looked = self._has_looked, False
+        if self._callbacks:
+            self._ask(None)
+        elif has_looked:
+            return  # they know; what comes now is for whoever asks next
+        elif not self._is_asking_soon and not self._asking:
+            self._is_asking_soon = True
+            self._link.loop.call_soon(self._ask_at_once)
+
+    def _ask_at_once(self) -> None:
+        if self._is_asking_soon:
+            self._ask(0)
+
+    def _ask(self, timeout: float | None) -> None:
+        self._is_asking_soon = False
+        if self._asking or self._number is None or self._ended is not None or self._runs:
+            return
+        if self._returning is not None:
+            return  # it asks again, once it is known what became of that
+        self._asked_rows = self._wanted
+        self._broker.before_asking()
+        control = self._broker.encode(Take(self._number, self._wanted, timeout))
+        self._asking = self._link.send(Op.TAKE, control, (), self)
+
+    def answer(self, frame: Frame) -> None:
+        self._asking = 0
+        came = True
+        if frame.op == Op.ERROR:
+            error = error_in(frame)
+            if isinstance(error, TopicDeleted | Closed | PermissionDenied):
+                self._ended = error
+            else:
+                self._error = error
+        else:
+            try:
+                came = self._take_in(frame)
+            except FlintError as error:
+                self._error = error
+            if self._missing > 0 and self._number is not None and self._error is None:
+                # One reply could not carry all that was asked for: whoever waits gets it together.
+                self._asked_rows, self._missing = self._missing, 0
+                control = self._broker.encode(Take(self._number, self._asked_rows, 0))
+                self._asking = self._link.send(Op.TAKE, control, (), self)
+                return
+        self._heard(came or bool(self._runs))
+
+    def _take_in(self, frame: Frame) -> bool:
+        taken = msgspec.msgpack.decode(frame.control, type=Taken)
+        runs = decode_runs(taken.runs, frame.batches, self._broker.origin)
+        self._count = taken.missed
+        gap = None if taken.gap is None else Missed(*taken.gap)
+        if not runs and taken.gap is None:
+            self._streak = 0
+            return False
+        self._came(runs)
+        count = sum(run.row_count for run in runs)
+        self._streak = self._streak + 1 if count == self._asked_rows else 0
+        if gap is not None and self._runs:
+            self._behind.append((gap, runs))
+        elif self._behind:
+            self._behind[-1][1].extend(runs)
+        else:
+            self._gap = gap or self._gap
+            self._runs += runs
+        self._missing = self._asked_rows - count if taken.more else 0
+        return True
+
+    def _came(self, runs: list[Run]) -> None:
+        """Rows have come, before they are held for taking."""
+
+    def _heard(self, came: bool) -> None:
+        parked: set[asyncio.Future[bool]] = set()
+        lookers, self._lookers = self._lookers, []
+        for looker in lookers:
+            if not looker.done():
+                looker.set_result(None)
+        if came:
+            parked, self._parked = self._parked, set()
+            for future in parked:
+                if not future.done():
+                    future.set_result(True)
+            for callback in self._callbacks:
+                callback()
+        elif self._parked or self._callbacks:
+            self._ask(None)
+        withdrawn, self._was_withdrawn = self._was_withdrawn, False
+        if came and withdrawn and not parked and not lookers and self._runs:
+            self._put_back()
+
+    def fail(self, error: Exception) -> None:
+        """The take that was under way will not be answered."""
+        if isinstance(error, SessionLost):
+            self._asking = 0
+            return  # the stream is opened anew, and then asks anew
+        if isinstance(error, Closed | NotAuthenticated):
+            self._asking = 0
+            self._ended = error
+        else:
+            self._error = error
+        self._heard(True)
+
+    def expire(self, error: Exception) -> bool:
+        """The take is not answered for now; whoever waits hears it."""
+        self.fail(error)
+        return True
+
+    def at_hand(self) -> bool:
+        return True
+
+    async def look(self) -> None:
+        until = self._broker.until()
+        if self._returning is not None:
+            await self._link.done_by(self._returning, until)
+        if self._runs or self._behind or self._gap is not None or self._error or self._ended:
+            return
+        looker: asyncio.Future[None] = self._link.loop.create_future()
+        self._lookers.append(looker)
+        if self._asking:
+            self._link.is_awaited(self._asking)
+            self._link.cancel(self._asking)  # it is answered at once, with what there is
+        else:
+            self._ask(0)
+        if (self._asking or self._number is None) and not await self._link.done_by(looker, until):
+            raise self._link.no_answer()
+        self._has_looked = not self._runs
+
+    async def wait(self, timeout: float | None) -> bool:
+        if self.is_ready():
+            return True
+        future: asyncio.Future[bool] = self._link.loop.create_future()
+        self._parked.add(future)
+        if self._asking:
+            self._link.is_awaited(self._asking)
+        self._ask(None)
+        timer = None
+        if timeout is not None:
+            timer = self._broker.clock.call_later(timeout, lambda: _resolve(future, False))
+        try:
+            return await future
+        finally:
+            self._parked.discard(future)
+            if timer is not None:
+                timer.cancel()
+            if not self._parked and not self._callbacks:
+                if self._asking:
+                    self._was_withdrawn = True
+                    self._link.cancel(self._asking)
+                elif self._runs and (not future.done() or future.cancelled() or _is_cancelled()):
+                    self._put_back()
+
+    def _put_back(self) -> None:
+        """Nobody here wants what has come: others may."""
+
+    # --- after the session was lost
+
+    def reopen(self) -> None:
+        self._number = None
+        self._asking = 0
+        if self._reopening is not None:
+            self._reopening.cancel()  # what it was told is of no use in a new session
+        if self._ended is None:
+            self._reopening = self._link.loop.create_task(self._open_again())
+
+    async def _open_again(self) -> None:
+        self._count_before += self._count
+        self._count = 0
+        while self._ended is None:
+            try:
+                frame = await self._ask_again()
+                opened = msgspec.msgpack.decode(frame.control, type=StreamOpened)
+                await self._go_on_from(opened)
+            except SessionLost:
+                return  # lost once more; that opens it anew
+            except (Disconnected, OutcomeUnknown) as error:
+                self.not_open_yet(error)
+                continue
+            except FlintError as error:
+                self._ended = error
+                self._heard(True)
+                return
+            self._number = opened.stream
+            break
+        if self._ended is not None:
+            if self._number is not None:
+                await self._broker.ask_if_connected(Op.CLOSE_STREAM, CloseStream(self._number))
+        elif self._runs:
+            self._heard(True)  # one reply of several had come: the rest is asked for by the next
+        elif self._parked or self._callbacks or self._lookers:
+            self._ask(None if self._parked or self._callbacks else 0)
+
+    async def _ask_again(self) -> Frame:
+        opening = _Opening(self)
+        opening.deadline = self._link.deadline()
+        self._broker.before_asking()
+        self._link.send(self._op, self._broker.encode(self._opening_again()), (), opening)
+        frame = await opening.future
+        if frame.op == Op.ERROR:
+            raise error_in(frame)
+        return frame
+
+    def not_open_yet(self, error: Exception) -> None:
+        """Whoever reads hears it; we go on trying."""
+        self._error = error
+        self._heard(True)
+
+    def _opening_again(self) -> Control:
+        return self._opening
+
+    async def _go_on_from(self, opened: StreamOpened) -> None:
+        """Set up what else it had."""
+
+    async def _on_stream(
+        self,
+        make: Callable[[int], Control],
+        op: Op,
+        on_answer: Callable[[Frame], None] | None = None,
+        until: float | None = None,
+    ) -> Any:
+        """Ask something of the stream; anew if it had to be opened anew."""
+        until = self._broker.until() if until is None else until
+        while True:
+            if self._ended is not None:
+                raise again(self._ended)
+            if self._number is None:
+                if self._reopening is not None and not await self._link.done_by(
+                    self._reopening, until
+                ):
+                    raise self._link.no_answer()
+                if self._number is None and self._ended is None:
+                    await asyncio.sleep(0.01)
+                    if self._broker.clock.monotonic() > until:
+                        raise self._link.no_answer()
+                continue
+            try:
+                frame = await self._broker.ask(op, make(self._number), (), on_answer, until=until)
+            except SessionLost:
+                continue
+            return msgspec.msgpack.decode(frame.control)
+
+    # --- the end
+
+    async def close(self) -> None:
+        if self._ended is None or self._number is not None:
+            self._ended = self._ended or Closed(f"the {self._what}")
+            self._broker.streams.discard(self)
+            unread = self._unread()
+            self._runs.clear()
+            number, self._number = self._number, None
+            for parked in self._parked:
+                _resolve(parked, True)
+            self._heard(True)
+            if number is not None:
+                closing = CloseStream(number, unread)
+                await self._broker.ask_if_connected(Op.CLOSE_STREAM, closing)
+
+    def _unread(self) -> list[tuple[int, int, int]]:
+        return []
+
+
+class _Opening:
+    """Waits for a stream that is opened anew. It is asked for once in a session, however late the
+    answer: two streams would both hold what is ours."""
+
+    is_parked = False
+    deadline: float | None = None
+
+    def __init__(self, stream: RemoteStream) -> None:
+        self._stream = stream
+        self.future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+
+    def answer(self, frame: Frame) -> None:
+        if not self.future.done():
+            self.future.set_result(frame)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def expire(self, error: Exception) -> bool:
+        self._stream.not_open_yet(error)
+        return True
+
+
+class RemoteReader(RemoteStream):
+    """One reader, of a topic or of a row of partitions. Implements ReaderApi."""
+
+    def __init__(self, broker: RemoteBroker, opening: OpenReader) -> None:
+        super().__init__(broker, f"reader of {opening.topic!r}", opening, Op.OPEN_READER)
+        self._name, self._is_whole = opening.name, opening.whole
+        self._topic = str(opening.topic)
+        self._topic_id = 0
+        self._next: dict[int, int] = {}
+        self._since: list[dict[int, int]] = []
+        self._held: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
+        """Of a name: what came and is not known to be committed, by partition."""
+        self._damage: Corrupt | None = None
+
+    def _begins_at(self, opened: StreamOpened) -> None:
+        super()._begins_at(opened)
+        self._next = opened.positions
+        self._topic_id = opened.topic_id
+
+    def _ahead(self) -> int:
+        return 1 if self._is_whole else super()._ahead()
+
+    def _opening_again(self) -> Control:
+        if self._name is not None:
+            held = [(number, *one) for number, ranges in self._held.items() for one in ranges]
+            return msgspec.structs.replace(self._opening, held=held[-HELD_MAX:])
+        if self._is_whole:
+            return self._opening
+        return msgspec.structs.replace(self._opening, start=next(iter(self._next.values())))
+
+    async def _go_on_from(self, opened: StreamOpened) -> None:
+        if opened.topic_id != self._topic_id:
+            await self._broker.ask(Op.CLOSE_STREAM, CloseStream(opened.stream))
+            raise TopicDeleted(self._topic.partition("/")[0])
+        # A name goes on behind what its readers claim: where we are, or others of it.
+        wrong = {
+            partition: position
+            for partition, position in self._next.items()
+            if opened.positions.get(partition, 0) != position
+        }
+        if wrong and self._name is None:
+            await self._broker.ask(Op.SEEK, Seek(opened.stream, wrong))
+
+    def _came(self, runs: list[Run]) -> None:
+        unread = self._first_unread()
+        for run in runs:
+            rows, partition = run.rows(), run.origin.partition
+            if run.source.base_offset + rows[0] <= unread.get(partition, -1):
+                self._drop_again(run)
+            self._next[partition] = run.source.base_offset + rows[-1] + 1
+            if self._name is not None:
+                self._hold(partition, run.source.base_offset + rows[0], self._next[partition])
+            for since in self._since:
+                since.setdefault(partition, run.source.base_offset + rows[0])
+
+    def _hold(self, partition: int, first: int, end: int) -> None:
+        held = self._held[partition]
+        if held and held[-1][1] == first:
+            first = held.pop()[0]
+        held.append((first, end))
+        if len(held) > HELD_MAX:
+            held.popleft()
+
+    def _was_put_back(self, partition: int, first: int, end: int) -> None:
+        held = self._held[partition]
+        self._held[partition] = deque()
+        for start, stop in held:
+            for part in ((start, min(stop, first)), (max(start, end), stop)):
+                if part[0] < part[1]:
+                    self._hold(partition, *part)
+
+    def _was_committed(self, partition: int, offset: int) -> None:
+        held = self._held[partition]
+        while held and held[0][1] <= offset:
+            held.popleft()
+
+    def _drop_again(self, come: Run) -> None:
+        """The name was taken back: what comes again is not held twice."""
+        first, last = (
+            come.source.base_offset + come.rows()[0],
+            come.source.base_offset + come.rows()[-1],
+        )
+        kept: deque[Run] = deque()
+        head, self._head = self._head, 0
+        for run in self._runs:
+            rows, head = run.rows()[head:], 0
+            if run.origin.partition == come.origin.partition:
+                base = run.source.base_offset
+                rows = [row for row in rows if not first <= base + row <= last]
+            if rows:
+                kept.append(run._replace(start=rows[0], stop=rows[-1] + 1, picks=rows))
+        self._runs = kept
+
+    def _first_unread(self) -> dict[int, int]:
+        """The first that has come and was not taken, by partition."""
+        first: dict[int, int] = {}
+        head = self._head
+        for run in (*self._runs, *(run for _, runs in self._behind for run in runs)):
+            offset = run.source.base_offset + run.rows()[head]
+            first[run.origin.partition] = min(offset, first.get(run.origin.partition, offset))
+            head = 0
+        return first
+
+    def _raise_failed(self) -> None:
+        try:
+            super()._raise_failed()
+        except Corrupt as error:
+            self._damage = error
+            raise
+
+    def _unread(self) -> list[tuple[int, int, int]]:
+        """Of a name, what has come and was not taken: ranges that can be put back as they are."""
+        if self._name is None:
+            return []
+        unread = [
+            (partition, first, self._next[partition])
+            for partition, first in self._first_unread().items()
+        ]
+        if sum(behind - first for _, first, behind in unread) != self._unread_count():
+            return []  # others have what lies between
+        return unread
+
+    def _unread_count(self) -> int:
+        behind = sum(run.row_count for _, runs in self._behind for run in runs)
+        return behind + sum(run.row_count for run in self._runs) - self._head
+
+    def _put_back(self) -> None:
+        if self._name is None or self._number is None or self._returning or self._behind:
+            return  # nobody else would get it, or it is more than can be said in one
+        unread = self._unread()
+        if not unread:
+            return
+        held, self._runs = self._runs, deque()
+        head, self._head = self._head, 0
+        control = CloseStream(self._number, unread)
+        for partition, first, behind in unread:
+            self._was_put_back(partition, first, behind)
+
+        def answered(frame: Frame) -> None:
+            is_back = frame.op != Op.ERROR and msgspec.msgpack.decode(frame.control)
+            if is_back:
+                self._next.update({partition: first for partition, first, _ in unread})
+            else:
+                for partition, first, behind in unread:
+                    self._hold(partition, first, behind)
+                self._runs.extendleft(reversed(held))
+                self._head = head
+
+        self._returning = self._link.loop.create_task(self._return(control, answered))
+
+    async def _return(self, control: CloseStream, answered: Callable[[Frame], None]) -> None:
+        try:
+            await self._broker.ask(Op.PUT_BACK, control, (), answered)
+        except (SessionLost, FlintError):
+            pass  # in a new session they are not ours
+        finally:
+            self._returning = None
+            if self._runs:
+                self._heard(True)
+            elif self._parked:
+                self._ask(None)
+
+    @property
+    def missed(self) -> int:
+        return self._count_before + self._count
+
+    async def seek(self, to: Start | Mapping[int, int]) -> None:
+        fields = start_fields(to)
+        damage, self._damage = self._damage, None
+        passes_damage = damage is not None and to in (
+            damage.next_offset,
+            {damage.partition: damage.next_offset},
+        )
+        moved = partial(self._moved, passes_damage)
+        await self._on_stream(lambda number: Seek(number, fields), Op.SEEK, moved)
+
+    def _moved(self, passes_damage: bool, frame: Frame) -> None:
+        """What came before this is behind us."""
+        if frame.op == Op.ERROR:
+            return
+        positions = msgspec.msgpack.decode(frame.control, type=dict[int, int])
+        self._next.update(positions)
+        if self._name is not None and not passes_damage:
+            self._held.clear()
+            for partition, position in positions.items():
+                self._hold(partition, 0, position)  # nobody is to read what was before
+        self._runs.clear()
+        self._behind.clear()
+        self._head = 0
+        self._gap = self._error = None
+
+    async def commit(
+        self, offset: int | None, partition: int | None = None, *, is_own: bool = False
+    ) -> int:
+        # The broker counts as read what it has sent, and what it sends while we ask.
+        if offset is None and (self._runs or self._behind or self._asking):
+            until = self._broker.until()
+            positions = await self.positions(until)
+            return sum(
+                [await self._commit(at, number, True, until) for number, at in positions.items()]
+            )
+        return await self._commit(offset, partition, is_own)
+
+    async def _commit(
+        self, offset: int | None, partition: int | None, is_own: bool, until: float | None = None
+    ) -> int:
+        committed: int = await self._on_stream(
+            lambda number: Commit(number, offset, partition, is_own), Op.COMMIT, until=until
+        )
+        if partition is None and not self._is_whole:
+            partition = next(iter(self._next))
+        if partition is not None:
+            self._was_committed(partition, committed)
+        return committed
+
+    async def position(self) -> int:
+        return sum((await self.positions()).values())
+
+    async def positions(self, until: float | None = None) -> dict[int, int]:
+        unread = self._first_unread()
+        self._since.append(unread)  # what comes while we ask was not read when we were asked
+        try:
+            positions: dict[int, int] = await self._on_stream(StreamName, Op.POSITION, until=until)
+        finally:
+            self._since = [since for since in self._since if since is not unread]
+        return {**positions, **unread}
+
+    async def lag(self) -> int:
+        lag: int = await self._on_stream(StreamName, Op.LAG)
+        return lag + self._unread_count()
+
+
+class RemoteFeed(RemoteStream):
+    """One live subscription. Implements FeedApi."""
+
+    def __init__(self, broker: RemoteBroker, opening: OpenFeed) -> None:
+        super().__init__(broker, f"live feed {opening.pattern!r}", opening, Op.OPEN_FEED)
+
+    @property
+    def dropped(self) -> int:
+        return self._count_before + self._count
+
+
+def _only(run: Run, rows: Any) -> Run:
+    """The run of these rows of it alone."""
+    if run.picks is None:
+        return run._replace(start=rows[0], stop=rows[-1] + 1)
+    return run._replace(start=rows[0], stop=rows[-1] + 1, picks=rows)
+
+
+def _is_cancelled() -> bool:
+    """Whether this task is being cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _resolve(future: asyncio.Future[bool], outcome: bool) -> None:
+    if not future.done():
+        future.set_result(outcome)

@@ -1,0 +1,173 @@
+"""The gate of a broker that has keys: asks for one, slows, counts and logs what fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from ...access import EVERYTHING, Access
+from ...errors import NotAuthenticated
+from ...observe.logs import limited
+from ...storage.key_file import KeyFile
+from .gate import OpenGate, WatchedGate
+from .key_ring import LOOK_SECONDS, KeyRing, Wrong
+from .slowing import Slowing, address_of
+
+_log = logging.getLogger(__name__)
+
+Mode = Literal["auto", "required"]
+
+OPEN_LOOK_SECONDS = 10.0
+"""How often it is looked for a first key while clients are connected and nobody has done so: most
+brokers without keys never get one, and should sleep."""
+
+REFUSED = "the API key is missing or not valid for this broker"
+"""The same text for every reason: it does not reveal whether the key exists or existed."""
+
+
+REASONS = ("missing", "malformed", "unknown", "wrong", "expired")
+
+
+def gate_of(
+    auth: Literal["auto", "required", "off"], keys_file: Path, slowing: Slowing | None = None
+) -> WatchedGate:
+    """The gate a broker is told to have. Raises Corrupt for keys that cannot be read: a broker
+    does not start with another idea of who may come in than it was given."""
+    if auth == "off":
+        return OpenGate()
+    ring = KeyRing(KeyFile(keys_file))
+    ring.load()
+    return KeyGate(ring, mode=auth, slowing=slowing)
+
+
+class LoginCounters:
+    """What metrics read. They only grow, but for `kept_back`."""
+
+    def __init__(self) -> None:
+        self.ok = 0
+        self.failed: Counter[str] = Counter()
+        """By reason."""
+        self.dropped = 0
+        """Of the failed, those that got no answer as too many waited for one."""
+        self.ended = 0
+        """Sessions and requests whose key was removed or expired."""
+
+
+class KeyGate:
+    """`auto`: without a file of keys nobody is asked, as if it were an OpenGate; the first key
+    closes it, also for those who are in. `required`: nobody comes in without a key, ever."""
+
+    def __init__(
+        self, ring: KeyRing, *, mode: Mode = "auto", slowing: Slowing | None = None
+    ) -> None:
+        self.ring = ring
+        self.counters = LoginCounters()
+        self.slowing = slowing or Slowing()
+        self._mode = mode
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a key is asked for."""
+        return self._mode == "required" or self.ring.is_there
+
+    @property
+    def watch_seconds(self) -> float | None:
+        return LOOK_SECONDS if self.is_closed else OPEN_LOOK_SECONDS
+
+    # --- coming in
+
+    async def enter(self, credential: str | None, peer: str) -> Access:
+        try:
+            return self.judge(credential, peer)
+        except NotAuthenticated:
+            seconds = self.hold_back(peer)
+            if seconds is not None:
+                try:
+                    await asyncio.sleep(seconds)
+                finally:
+                    self.let_go(peer)
+            raise
+
+    def judge(self, credential: str | None, peer: str) -> Access:
+        self.refresh()
+        if not self.is_closed:
+            return EVERYTHING
+        found = Wrong("missing") if not credential else self.ring.find(credential)
+        if isinstance(found, Access):
+            self.counters.ok += 1
+            return found
+        self.counters.failed[found.reason] += 1
+        address = address_of(peer)
+        now = time.monotonic()
+        self.slowing.failed(address, now)
+        limited(
+            _log,
+            logging.WARNING,
+            "login_refused",
+            address,
+            f"login from {address} failed: {found.reason} key {found.id}".rstrip(),
+            reason=found.reason,
+            address=address,
+            key_id=found.id,
+        )
+        raise NotAuthenticated(REFUSED)
+
+    def hold_back(self, peer: str) -> float | None:
+        seconds = self.slowing.keep(address_of(peer), time.monotonic())
+        if seconds is None:
+            self.counters.dropped += 1
+        return seconds
+
+    def let_go(self, peer: str) -> None:
+        self.slowing.let_go(address_of(peer))
+
+    # --- being in
+
+    def still(self, access: Access) -> Access:
+        self.refresh()
+        if not access.key:
+            if self.is_closed:
+                self.counters.ended += 1
+                raise NotAuthenticated("this broker now requires an API key")
+            return access
+        now = self.ring.now(access.key)
+        if isinstance(now, Wrong):
+            self.counters.ended += 1
+            what = "has expired" if now.reason == "expired" else "was revoked"
+            raise NotAuthenticated(f"the API key {what}")
+        return now
+
+    def refresh(self) -> None:
+        if self.ring.refresh():
+            self._changed()
+
+    def reload(self) -> None:
+        if self.ring.refresh(at_once=True):
+            self._changed()
+
+    def keys_shown(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": key.id,
+                "name": key.name,
+                "grants": {grant.topics: grant.may for grant in key.grants},
+                "made_at_ms": key.made_at_ms,
+                "expires_at_ms": key.expires_at_ms,
+                "last_used_at_ms": used_at_ms,
+                "note": key.note,
+            }
+            for key, used_at_ms in self.ring.entries()
+        ]
+
+    def _changed(self) -> None:
+        for callback in self._callbacks:
+            callback()
+
+    def on_changed(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)

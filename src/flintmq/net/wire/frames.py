@@ -1,0 +1,128 @@
+"""Frames of the native protocol: bytes in, frames out, and back. Pure.
+
+    byte 0          4    5       6    8                    16
+         +----------+----+-------+----+--------------------+
+         | length   | op | flags | 0  | id                 |
+         +----------+----+-------+----+--------------------+
+    byte 16                       24                28     32
+         +------------------------+-----------------+------+---------+---------+---------+
+         | received               | control length  | 0    | control | padding | batches |
+         +------------------------+-----------------+------+---------+---------+---------+
+
+All numbers are little-endian. `length` counts everything behind itself. `id` is the request that a
+frame belongs to, 0 where it belongs to none. `received` is how many frames of this session whoever
+sends this has received. The control part is one MessagePack array, padded with zeros to a multiple
+of 8; record batches follow one behind the other, each a multiple of 8 itself, up to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from ...errors import MalformedFrame
+
+Buffer = bytes | memoryview
+
+HEADER = Struct("<IBBHQQII")
+HEADER_BYTES = HEADER.size
+LENGTH_BYTES = 4
+FRAME_BYTES_MAX = 64 * 1024 * 1024
+"""What a frame may have unless the other side has agreed to more."""
+
+CONTROL_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Frame(NamedTuple):
+    """One frame. Control and batches are views into what was received; batches may be none."""
+
+    op: int
+    id: int
+    received: int
+    control: memoryview
+    batches: memoryview
+    byte_length: int
+    flags: int = 0
+
+
+def encode_frame(
+    op: int,
+    id: int,
+    control: bytes,
+    batches: Sequence[Buffer] = (),
+    *,
+    received: int = 0,
+    flags: int = 0,
+) -> list[Buffer]:
+    """A frame as buffers to be written one behind the other; batches are not copied."""
+    padding = -len(control) & 7
+    length = HEADER_BYTES - LENGTH_BYTES + len(control) + padding
+    for batch in batches:
+        length += len(batch)
+    head = HEADER.pack(length, op, flags, 0, id, received, len(control), 0)
+    return [head + control + bytes(padding), *batches]
+
+
+class FrameDecoder:
+    """Cuts a byte stream into frames. Feed it any amount; it keeps the remainder.
+
+    A length that is over the limit, or too short for a header, is refused before anything of that
+    size is kept. After an error the stream is beyond repair: the connection has to go.
+    """
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._parts: list[bytes] = []
+        self._kept = 0
+        self._needed = LENGTH_BYTES
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much of a frame that is not complete yet is held."""
+        return self._kept
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are complete now, in order."""
+        if self._kept:
+            self._parts.append(data)
+            self._kept += len(data)
+            if self._kept < self._needed:
+                return []
+            data = b"".join(self._parts)
+            self._parts, self._kept = [], 0
+        frames: list[Frame] = []
+        position, end = 0, len(data)
+        view = memoryview(data)
+        self._needed = LENGTH_BYTES
+        while end - position >= LENGTH_BYTES:
+            length = int.from_bytes(view[position : position + LENGTH_BYTES], "little")
+            whole = LENGTH_BYTES + length
+            if whole < HEADER_BYTES or whole > self.frame_bytes_max:
+                raise MalformedFrame(
+                    f"a frame of {whole:,} bytes; {HEADER_BYTES} to {self.frame_bytes_max:,} are "
+                    "allowed"
+                )
+            if end - position < whole:
+                self._needed = whole
+                break
+            frames.append(_frame(view[position : position + whole]))
+            position += whole
+        if position < end:
+            self._parts = [data[position:]]
+            self._kept = end - position
+        return frames
+
+
+def _frame(view: memoryview) -> Frame:
+    _, op, flags, zero, id, received, control_length, zeros = HEADER.unpack_from(view)
+    control_end = HEADER_BYTES + control_length
+    batches_at = (control_end + 7) & ~7
+    if zero or zeros or control_length > CONTROL_BYTES_MAX or batches_at > len(view):
+        raise MalformedFrame(
+            f"operation {op} with a control part of {control_length:,} bytes in a frame of "
+            f"{len(view):,}"
+        )
+    return Frame(
+        op, id, received, view[HEADER_BYTES:control_end], view[batches_at:], len(view), flags
+    )

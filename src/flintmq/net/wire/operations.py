@@ -1,0 +1,480 @@
+"""The operations of the native protocol: their numbers, their control parts, and one table of them.
+
+A new operation is a number in `Op`, a control part, and a row in `OPERATIONS`. If its control part
+holds just the arguments of a verb of BrokerApi, the row names the verb; the server then needs
+nothing more, and the client one line in `remote/broker.py`. Otherwise `servers/requests.py` has a
+function for it. Tests compare docs/security.md and docs/reference/protocol.md with the table.
+
+Every control part is a MessagePack array, its fields in the order they have here; docs/reference/
+protocol.md says what they mean. Fields are only ever added at the end: a receiver takes the default
+for one that is missing and ignores those it does not know.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, get_type_hints
+
+import msgspec
+
+from ...broker_api import BrokerApi
+from . import rules
+from .rules import Rule
+
+
+class Op(IntEnum):
+    # --- the connection
+    OPEN = 1
+    PING = 2
+    CANCEL = 3
+    GOODBYE = 4
+    # --- publishing
+    PUBLISH = 16
+    STAGE = 17
+    COMMIT_STAGE = 18
+    ABORT_STAGE = 19
+    # --- topics
+    CREATE_TOPIC = 32
+    CONFIGURE_TOPIC = 33
+    DELETE_TOPIC = 34
+    TOPICS = 35
+    TOPIC_INFO = 36
+    TOPIC_STATS = 37
+    BACKUP = 38
+    PURGE_TOPIC = 39
+    # --- readers and feeds
+    OPEN_READER = 48
+    OPEN_FEED = 49
+    TAKE = 50
+    SEEK = 51
+    COMMIT = 52
+    POSITION = 53
+    LAG = 54
+    CLOSE_STREAM = 55
+    FETCH = 56
+    PUT_BACK = 57
+    EXTENTS = 58
+    WAIT_BEYOND = 59
+    FETCH_RANGE = 60
+    # --- groups
+    JOIN_GROUP = 64
+    TAKE_LEASED = 65
+    SETTLE = 66
+    GROUPS = 67
+    GROUP_STATS = 68
+    PAUSE_GROUP = 69
+    RESET_GROUP = 70
+    DELETE_GROUP = 71
+    PEEK = 72
+    IN_FLIGHT = 73
+    DEAD_LETTERS = 74
+    REDRIVE = 75
+    CANCEL_DELAYED = 76
+    DISCARD = 77
+    # --- from the server
+    REPLY = 128
+    ERROR = 129
+    TOPIC_CHANGED = 130
+    DRAIN = 131
+
+
+class Control(msgspec.Struct, array_like=True, gc=False):
+    """The root of all control parts."""
+
+
+class Open(Control):
+    """The first frame of a connection. With `session`, go on with one that lost its connection."""
+
+    session: bytes | None = None
+    received: int = 0
+    auth: list[Any] | None = None
+    client: str = ""
+    resumable: bool = False
+
+    def __repr__(self) -> str:
+        auth = "nothing" if self.auth is None else "a credential"
+        return f"Open({self.client!r}, {auth})"  # which must not get into a log
+
+
+class KnownTopic(Control):
+    """What a client has to know of a topic before it publishes there."""
+
+    name: str
+    options: dict[str, Any] | None
+    careful: bool = False
+    """Publishing there may have to wait, or be refused for want of room."""
+    ttl_ms: int | None = None
+
+
+class Opened(Control):
+    session: bytes
+    resumed: bool
+    received: int
+    frame_bytes_max: int
+    in_flight_bytes_max: int
+    ping_seconds: float
+    grace_seconds: float
+    server: str
+    topics: list[KnownTopic]
+    now_ms: int = 0
+    """The broker's time: what is held for a reader expires by it, not by the client's clock."""
+
+
+class Publish(Control):
+    topic: Any
+    qos: int = 1
+    auto_create: bool = True
+    timeout: float | None = None
+    counts: list[int] | None = None
+
+
+class Stage(Control):
+    writer: Any
+    number: Any
+    part: Any
+    topics: list[Any]
+    """The topic of each batch behind this."""
+    auto_create: bool = True
+
+
+class CommitStage(Control):
+    writer: Any
+    number: Any
+    parts: list[Any]
+
+
+class AbortStage(Control):
+    writer: Any
+    number: Any
+
+
+class SetTopic(Control):
+    name: Any
+    options: dict[str, Any]
+
+
+class Name(Control):
+    """Of a topic, a pattern, or a directory."""
+
+    name: Any
+
+
+class PurgeTopic(Control):
+    name: Any
+    before: int | None = None
+    """An offset; None: everything there is."""
+
+
+class OpenReader(Control):
+    topic: Any
+    name: Any = None
+    start: Any = None
+    filter: str | None = None
+    auto_create: bool = True
+    whole: bool = False
+    """Of a partitioned topic: all partitions, or those that are named, as one."""
+    partitions: list[int] | None = None
+    held: list[tuple[int, int, int]] = []
+    """Of a name, by one that was open before: what it was handed and does not know as committed;
+    partition, first offset and behind the last."""
+
+
+class OpenFeed(Control):
+    pattern: Any
+    capacity: int = 1024
+    overflow: str = "drop_oldest"
+    filter: str | None = None
+
+
+class StreamOpened(Control):
+    stream: int
+    positions: dict[int, int] = {}
+    """Of a reader, the next offset by partition."""
+    missed: int = 0
+    topic_id: int = 0
+    """Of a reader: a topic made anew under the old name has another."""
+
+
+class Take(Control):
+    stream: int
+    max_rows: int
+    timeout: float | None = None
+    """None waits for ever, 0 not at all."""
+
+
+class Fetch(Control):
+    topic: Any
+    offset: int
+    max_rows: int
+    timeout: float | None = 0
+
+
+class FetchRange(Control):
+    """Read by offset in bulk, what is there now."""
+
+    topic: Any
+    offset: int
+    end: int | None
+    """Nothing from this offset on; None: what there is."""
+    max_rows: int
+    max_bytes: int
+    """What the reply may carry; 0: about 1 MiB."""
+    filter: str | None = None
+    with_expired: bool = False
+    topic_id: int | None = None
+    """The id the topic is known by: another one is an error."""
+
+
+class Extents(Control):
+    """Where topics begin and end; and which offset a time is at."""
+
+    topics: list[Any]
+    at: Any = None
+
+
+class WaitBeyond(Control):
+    offsets: dict[str, int]
+    """By plain topic, what is known of it."""
+    timeout: float | None = None
+
+
+class RunInfo(Control):
+    """Which rows of the next batch are meant."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    picks: list[int] | None = None
+
+
+class Taken(Control):
+    runs: list[RunInfo]
+    gap: list[Any] | None = None
+    missed: int = 0
+    """Of a reader, how many messages it has missed; of a feed, how many were dropped."""
+    position: int | None = None
+    """Of a fetch, the next offset."""
+    more: bool = False
+    """There are more, which this reply could not carry."""
+
+
+class FetchedRange(Control):
+    runs: list[RunInfo]
+    gap: list[Any] | None
+    position: int
+    """Where to go on."""
+    next_offset: int
+    """Where the topic ended then."""
+
+
+class Seek(Control):
+    stream: int
+    to: Any
+
+
+class Commit(Control):
+    stream: int
+    offset: Any = None
+    partition: int | None = None
+    own: bool = False
+    """What this reader holds before the offset is done; others of its name hold what they hold."""
+
+
+class Stream(Control):
+    stream: int
+
+
+class CancelPiece(Control):
+    """Of a publish made of several, which one; None: the request as a whole."""
+
+    piece: int | None = None
+
+
+class CloseStream(Control):
+    stream: int
+    unread: list[tuple[int, int, int]] = []
+    """Rows that were taken and nobody has looked at: partition, first offset, behind the last."""
+
+
+class JoinGroup(Control):
+    topic: Any
+    group: Any
+    order: Any = None
+    filter: str | None = None
+    start: Any = None
+    holder: str = ""
+    auto_create: bool = True
+
+
+class Joined(Control):
+    stream: int
+    info: dict[str, Any]
+
+
+class TakeLeased(Control):
+    stream: int
+    max_rows: int
+    lease_seconds: float
+    timeout: float | None = None
+    auto_ack: bool = False
+    in_turn: bool = False
+
+
+class Granted(Control):
+    token: int
+    runs: list[RunInfo]
+    counts: dict[int, int]
+
+
+class Settle(Control):
+    stream: int
+    how: str
+    """ack, nack, reject, extend or release."""
+    leases: list[Any]
+    seconds: float = 0.0
+    reason: str = ""
+
+
+class GroupName(Control):
+    topic: Any
+    group: Any = None
+    max_rows: int = 0
+
+
+class DeadLetters(Control):
+    topic: Any
+    group: Any
+    max_rows: int = 0
+    first: int = 0
+    """The offset in the dead-letter topic to begin with."""
+
+
+class PauseGroup(Control):
+    topic: Any
+    group: Any
+    paused: bool
+
+
+class ResetGroup(Control):
+    topic: Any
+    group: Any
+    to: Any
+
+
+class Redrive(Control):
+    topic: Any
+    group: Any
+    offsets: list[int] | None = None
+    filter: str | None = None
+
+
+class CancelDelayed(Control):
+    topic: Any
+    ranges: list[tuple[int, int]]
+
+
+class Fault(Control):
+    """An error, as the client raises it again."""
+
+    kind: str
+    text: str
+    facts: dict[str, Any] = {}
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(control: Any) -> bytes:
+    return _encoder.encode(control)
+
+
+# --- the table
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    op: Op
+    request: type[Control]
+    rule: Rule
+    verb: Callable[..., Any] | None = None
+    """The verb of BrokerApi that takes the fields of the request, and whose value is the answer."""
+    may_repeat: bool = True
+    """Whether a client may ask again when it does not know if it was carried out."""
+    may_wait: bool = False
+    """Whether it may wait for messages, for ever: draining does not wait for it."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """The fields of the request that the verb takes: all it has parameters for."""
+        assert self.verb is not None
+        return list(inspect.signature(self.verb).parameters)[1:]
+
+    @property
+    def answer(self) -> Any:
+        """What the answer is decoded as."""
+        return get_type_hints(self.verb)["return"]
+
+
+OPERATIONS: dict[Op, Operation] = {
+    row.op: row
+    for row in (
+        Operation(Op.OPEN, Open, rules.OPEN),
+        Operation(Op.PING, Control, rules.ANYBODY),
+        Operation(Op.CANCEL, CancelPiece, rules.ANYBODY),
+        Operation(Op.GOODBYE, Control, rules.ANYBODY),
+        Operation(Op.PUBLISH, Publish, rules.PUBLISH),
+        Operation(Op.STAGE, Stage, rules.STAGE),
+        Operation(Op.COMMIT_STAGE, CommitStage, rules.WRITER),
+        Operation(Op.ABORT_STAGE, AbortStage, rules.WRITER, BrokerApi.abort),
+        Operation(Op.CREATE_TOPIC, SetTopic, rules.SETS),
+        Operation(Op.CONFIGURE_TOPIC, SetTopic, rules.SETS),
+        Operation(Op.DELETE_TOPIC, Name, rules.NAMED, BrokerApi.delete_topic, may_repeat=False),
+        Operation(Op.TOPICS, Name, rules.LIST),
+        Operation(Op.TOPIC_INFO, Name, rules.SEE, BrokerApi.topic_info),
+        Operation(Op.TOPIC_STATS, Name, rules.SEE, BrokerApi.topic_stats),
+        Operation(Op.BACKUP, Name, rules.EVERYTHING, may_repeat=False),
+        Operation(Op.PURGE_TOPIC, PurgeTopic, rules.NAMED, BrokerApi.purge_topic, may_repeat=False),
+        Operation(Op.OPEN_READER, OpenReader, rules.CONSUME),
+        Operation(Op.OPEN_FEED, OpenFeed, rules.FEED),
+        Operation(Op.TAKE, Take, rules.STREAM),
+        Operation(Op.SEEK, Seek, rules.STREAM),
+        Operation(Op.COMMIT, Commit, rules.STREAM),
+        Operation(Op.POSITION, Stream, rules.STREAM),
+        Operation(Op.LAG, Stream, rules.STREAM),
+        Operation(Op.CLOSE_STREAM, CloseStream, rules.ANYBODY),
+        Operation(Op.FETCH, Fetch, rules.CONSUME, may_wait=True),
+        Operation(Op.FETCH_RANGE, FetchRange, rules.CONSUME),
+        Operation(Op.PUT_BACK, CloseStream, rules.STREAM),
+        Operation(Op.EXTENTS, Extents, rules.EACH_TOPIC),
+        Operation(
+            Op.WAIT_BEYOND, WaitBeyond, rules.EACH_OFFSET, BrokerApi.wait_beyond, may_wait=True
+        ),
+        Operation(Op.JOIN_GROUP, JoinGroup, rules.CONSUME),
+        Operation(Op.TAKE_LEASED, TakeLeased, rules.STREAM, may_wait=True),
+        Operation(Op.SETTLE, Settle, rules.STREAM),
+        Operation(Op.GROUPS, GroupName, rules.LOOK, BrokerApi.groups),
+        Operation(Op.GROUP_STATS, GroupName, rules.LOOK, BrokerApi.group_stats),
+        Operation(Op.PAUSE_GROUP, PauseGroup, rules.ADMINISTER, BrokerApi.pause_group),
+        Operation(
+            Op.RESET_GROUP, ResetGroup, rules.ADMINISTER, BrokerApi.reset_group, may_repeat=False
+        ),
+        Operation(
+            Op.DELETE_GROUP, GroupName, rules.ADMINISTER, BrokerApi.delete_group, may_repeat=False
+        ),
+        Operation(Op.PEEK, GroupName, rules.CONSUME, BrokerApi.peek),
+        Operation(Op.IN_FLIGHT, GroupName, rules.LOOK, BrokerApi.in_flight),
+        Operation(Op.DEAD_LETTERS, DeadLetters, rules.CONSUME, BrokerApi.dead_letters),
+        Operation(Op.REDRIVE, Redrive, rules.ADMINISTER, BrokerApi.redrive, may_repeat=False),
+        Operation(Op.DISCARD, Redrive, rules.ADMINISTER, BrokerApi.discard, may_repeat=False),
+        Operation(
+            Op.CANCEL_DELAYED, CancelDelayed, rules.PUBLISH, BrokerApi.cancel, may_repeat=False
+        ),
+    )
+}
+"""Everything a client may send. What only a server sends has no row."""
+
+BY_VERB = {row.verb.__name__: row for row in OPERATIONS.values() if row.verb is not None}

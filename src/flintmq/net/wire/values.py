@@ -1,0 +1,50 @@
+"""Small values on the wire that MessagePack has no words for: receipts, times, starts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ...errors import InvalidRequest
+from ...model import Receipt
+
+TIME = "time"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def receipt_fields(receipt: Receipt) -> list[Any]:
+    r = receipt
+    return [r.topic, r.offset, r.count, r.partition, r.dropped, r.duplicate, r.durability]
+
+
+def receipt_of(fields: list[Any]) -> Receipt:
+    return Receipt(*fields)
+
+
+def start_fields(start: Any) -> Any:
+    """Where to begin, as it travels: a word, an offset, [time, ms], or offsets by partition."""
+    if isinstance(start, datetime):
+        try:
+            return [TIME, -int(-start.timestamp() * 1000 // 1)]
+        except (ValueError, OverflowError, OSError):
+            raise InvalidRequest(f"{start!r} is out of range for a time on this machine") from None
+    if isinstance(start, Mapping):
+        return dict(start)
+    if start is None or isinstance(start, str | int | float):
+        return start
+    raise InvalidRequest(
+        f"start must be 'earliest', 'latest', 'committed', an offset or a datetime, not {start!r}"
+    )
+
+
+def start_of(fields: Any) -> Any:
+    if isinstance(fields, list):
+        if len(fields) == 2 and fields[0] == TIME and type(fields[1]) is int:
+            try:
+                # Half a millisecond less: whoever rounds up to milliseconds gets the very same.
+                return _EPOCH + timedelta(microseconds=fields[1] * 1000 - 500)
+            except OverflowError:
+                pass
+        raise InvalidRequest(f"{fields!r} is no place to start from")
+    return fields

@@ -1,0 +1,1 @@
+"""What a broker says about itself: log events, metrics, traces."""
