@@ -20,12 +20,12 @@ from statistics import median
 from types import SimpleNamespace
 
 import flintmq
-from flintmq.access import EVERYTHING, Access, Grant
+from flintmq.access import EVERYTHING, Access, TopicGrant
 from flintmq.daemon.process import loop_factory
 from flintmq.engine.broker import Broker
 from flintmq.net.server.key_gate import gate_of
 from flintmq.net.server.native import NativeServer
-from flintmq.net.wire.operations import Publish
+from flintmq.net.wire.operations import PublishRequest
 from flintmq.net.wire.rules import may_publish
 from flintmq.serde.codec import Codec
 from flintmq.storage.key_file import KEYS_FILE, KeyFile, make_key
@@ -36,9 +36,9 @@ GRANTS = 200
 TOPICS = [f"orders.{number}" for number in range(50)]
 
 
-def grants() -> list[Grant]:
-    return [Grant.of(f"other.{number}.>", ["publish"]) for number in range(GRANTS)] + [
-        Grant.of("orders.*", ["publish", "administer"])
+def grants() -> list[TopicGrant]:
+    return [TopicGrant.of(f"other.{number}.>", ["publish"]) for number in range(GRANTS)] + [
+        TopicGrant.of("orders.*", ["publish", "administer"])
     ]
 
 
@@ -91,7 +91,7 @@ async def _rate(mq: flintmq.Client, seconds: float, at_once: int) -> float:
 def rule_ns(access: Access) -> float:
     """One look at the rule of a publish, in nanoseconds."""
     asker = SimpleNamespace(access=access)
-    wanted = Publish(TOPICS[0])
+    wanted = PublishRequest(TOPICS[0])
     count = 200_000
     begun = time.perf_counter()
     for _ in range(count):

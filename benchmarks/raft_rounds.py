@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 
 from flintmq.net.wire.raft_messages import decode_message, encode_message
-from flintmq.raft import Membership, MemoryStorage, Message, RaftNode, Settings
+from flintmq.raft import Membership, MemoryStorage, RaftMessage, RaftNode, RaftSettings
 
 PAYLOAD = b"x" * 100
 
@@ -34,10 +34,10 @@ class Trio:
         members = Membership(voters=(1, 2, 3))
         self._storages = {node: MemoryStorage(members) for node in members.voters}
         self.nodes = {
-            node: RaftNode(Settings(node=node), self._storages[node], Random(node))
+            node: RaftNode(RaftSettings(node=node), self._storages[node], Random(node))
             for node in members.voters
         }
-        self._queue: deque[Message] = deque()
+        self._queue: deque[RaftMessage] = deque()
         self.messages = 0
         self.nodes[1].campaign()
         self.settle()

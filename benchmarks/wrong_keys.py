@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import flintmq
-from flintmq.access import Grant
+from flintmq.access import TopicGrant
 from flintmq.daemon.process import loop_factory
 from flintmq.net.wire.frames import encode_frame
 from flintmq.net.wire.hello import HELLO_BYTES, client_hello
-from flintmq.net.wire.operations import Op, Open, encode
+from flintmq.net.wire.operations import Op, OpenRequest, encode
 from flintmq.storage.key_file import KEYS_FILE, KeyFile, make_key
 
 from .report import machine, machine_line
@@ -41,7 +41,7 @@ ANSWER_SECONDS = 10.0
 
 
 def add_key(directory: str) -> str:
-    grants = [Grant.of(">", ["publish", "consume", "administer"])]
+    grants = [TopicGrant.of(">", ["publish", "consume", "administer"])]
     key, text = make_key("bench", grants, now_ms=0, expires_at_ms=None)
     KeyFile(Path(directory) / KEYS_FILE).add(key)
     return text
@@ -83,7 +83,7 @@ async def _attempt(host: str, port: int, key: str, outcomes: Counter[str]) -> No
         outcomes["not connected"] += 1
         return
     try:
-        frame = encode_frame(Op.OPEN, 1, encode(Open(auth=["key", key])))
+        frame = encode_frame(Op.OPEN, 1, encode(OpenRequest(auth=["key", key])))
         writer.write(b"".join([client_hello(), *frame]))
         answer = await asyncio.wait_for(reader.read(4096), ANSWER_SECONDS)
         if len(answer) == HELLO_BYTES:  # the hello; what it thinks of the key comes later

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from flintmq.raft import Membership, MemoryStorage, Message, RaftNode, Settings
+from flintmq.raft import Membership, MemoryStorage, RaftMessage, RaftNode, RaftSettings
 
 
 def main() -> None:
     members = Membership(voters=(1, 2, 3))
     disks = {node: MemoryStorage.bootstrapped(members) for node in members.voters}
     nodes = {
-        node: RaftNode(Settings(node=node), disks[node], Random(node), applied=1)
+        node: RaftNode(RaftSettings(node=node), disks[node], Random(node), applied=1)
         for node in members.voters
     }
-    network: deque[Message] = deque()
+    network: deque[RaftMessage] = deque()
 
     def work_off(node: int) -> None:
         while nodes[node].has_ready():

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from flintmq.access import EVERYTHING, KNOWN_MAX, Access, Grant
+from flintmq.access import EVERYTHING, KNOWN_MAX, Access, TopicGrant
 from flintmq.errors import InvalidRequest, PermissionDenied
 from flintmq.patterns import check_pattern, covers, matches
 
@@ -34,7 +34,9 @@ def test_a_name_is_a_pattern_that_covers_itself_alone() -> None:
 
 
 def test_grants_add_up_and_say_nothing_of_other_topics() -> None:
-    access = Access("k", (Grant.of("a.*", ["publish"]), Grant.of("a.b", ["consume"])), "id")
+    access = Access(
+        "k", (TopicGrant.of("a.*", ["publish"]), TopicGrant.of("a.b", ["consume"])), "id"
+    )
 
     assert access.permissions_on("a.b") == {"publish", "consume"}
     assert access.permissions_on("a.c") == {"publish"}
@@ -45,14 +47,14 @@ def test_grants_add_up_and_say_nothing_of_other_topics() -> None:
 
 
 def test_a_partition_is_its_topics() -> None:
-    access = Access("k", (Grant.of("orders", ["publish"]),))
+    access = Access("k", (TopicGrant.of("orders", ["publish"]),))
 
     assert access.may("publish", "orders/7")
     assert not access.may("publish", "orders.x/7")
 
 
 def test_all_of_a_pattern_has_to_be_in_one_grant() -> None:
-    access = Access("k", (Grant.of("a.>", ["consume"]), Grant.of("a", ["consume"])))
+    access = Access("k", (TopicGrant.of("a.>", ["consume"]), TopicGrant.of("a", ["consume"])))
 
     access.require_all_of("consume", "a.*")
     with pytest.raises(PermissionDenied):
@@ -78,7 +80,7 @@ def test_refusals_name_what_was_asked_for() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_tells_nothing_wrong() -> None:
-    access = Access("k", (Grant.of("a.>", ["publish"]),))
+    access = Access("k", (TopicGrant.of("a.>", ["publish"]),))
     for number in range(2 * KNOWN_MAX + 10):
         assert access.may("publish", f"a.{number}")
         assert not access.may("publish", f"b.{number}")
@@ -98,4 +100,4 @@ def test_patterns_that_are_none_are_refused(pattern: str) -> None:
     with pytest.raises(InvalidRequest):
         check_pattern(pattern)
     with pytest.raises(InvalidRequest):
-        Grant.of(pattern, ["publish"])
+        TopicGrant.of(pattern, ["publish"])

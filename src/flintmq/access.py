@@ -23,14 +23,14 @@ client asks for must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class TopicGrant:
     """Some permissions on every topic whose name a pattern matches."""
 
     pattern: str
     permissions: frozenset[Permission]
 
     @classmethod
-    def of(cls, pattern: str, permissions: Iterable[str]) -> Grant:
+    def of(cls, pattern: str, permissions: Iterable[str]) -> TopicGrant:
         chosen: set[Permission] = set()
         for one in permissions:
             if one not in PERMISSIONS:
@@ -54,7 +54,7 @@ class Access:
 
     name: str
     """Of the key, for logs and lists; no secret."""
-    grants: tuple[Grant, ...]
+    grants: tuple[TopicGrant, ...]
     key: str = ""
     """The public id of the key; empty where nobody was asked for one."""
     _known: dict[str, frozenset[Permission]] = field(
@@ -109,5 +109,5 @@ class Access:
             raise PermissionDenied(permission, pattern)
 
 
-EVERYTHING = Access("", (Grant(">", frozenset(PERMISSIONS)),))
+EVERYTHING = Access("", (TopicGrant(">", frozenset(PERMISSIONS)),))
 """Of a broker that asks nobody who they are."""

@@ -138,12 +138,12 @@ class PatternIndex(Generic[T]):
     """Which items listen to a name. A tree of words; a lookup follows at most two ways per word."""
 
     def __init__(self) -> None:
-        self._root: _Node[T] = _Node()
+        self._root: _PatternNode[T] = _PatternNode()
 
     def add(self, pattern: str, item: T) -> None:
         node = self._root
         for word in pattern.split("."):
-            node = node.children.setdefault(word, _Node())
+            node = node.children.setdefault(word, _PatternNode())
         node.items.append(item)
 
     def remove(self, pattern: str, item: T) -> None:
@@ -164,7 +164,7 @@ class PatternIndex(Generic[T]):
     def _find(self, words: list[str]) -> Iterator[T]:
         nodes = [self._root]
         for word in words:
-            below: list[_Node[T]] = []
+            below: list[_PatternNode[T]] = []
             for node in nodes:
                 children = node.children
                 if (rest := children.get(">")) is not None:
@@ -180,9 +180,9 @@ class PatternIndex(Generic[T]):
             yield from node.items
 
 
-class _Node(Generic[T]):
+class _PatternNode(Generic[T]):
     __slots__ = ("children", "items")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Node[T]] = {}
+        self.children: dict[str, _PatternNode[T]] = {}
         self.items: list[T] = []

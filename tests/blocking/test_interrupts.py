@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from flintmq.client.blocking import BlockingClient
-from flintmq.client.blocking.loop_thread import Call
+from flintmq.client.blocking.loop_thread import ThreadCall
 
 from .conftest import Worker, posix, run_script, wait_until, wait_until_parked
 
@@ -177,11 +177,11 @@ def test_to_seek_forgets_what_an_interrupted_read_had_taken(mq: BlockingClient) 
 def test_a_result_and_an_interrupt_race_for_one_claim(mq: BlockingClient) -> None:
     returned: list[str] = []
 
-    late: Call[str] = Call(lambda: None, returned.append)
+    late: ThreadCall[str] = ThreadCall(lambda: None, returned.append)
     late.succeed("delivered, then the caller was interrupted")
     assert late.leave() is False
 
-    early: Call[str] = Call(lambda: None, returned.append)
+    early: ThreadCall[str] = ThreadCall(lambda: None, returned.append)
     assert early.leave() is True
     early.succeed("the caller had left")
     early.fail(ValueError())
@@ -192,14 +192,14 @@ def test_a_result_and_an_interrupt_race_for_one_claim(mq: BlockingClient) -> Non
 def test_an_interrupted_open_does_not_leave_the_reader_open(
     mq: BlockingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wait = Call.wait
+    wait = ThreadCall.wait
 
-    def interrupted(call: Call[None]) -> None:
+    def interrupted(call: ThreadCall[None]) -> None:
         wait(call)
         raise KeyboardInterrupt
 
     reader = mq.reader("orders")
-    monkeypatch.setattr(Call, "wait", interrupted)
+    monkeypatch.setattr(ThreadCall, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt), reader:
         pass
     monkeypatch.undo()
@@ -210,7 +210,7 @@ def test_a_waiting_call_of_another_thread_is_not_disturbed(mq: BlockingClient) -
     with mq.reader("orders") as reader:
         read = Worker(reader.read)
         wait_until_parked(mq)
-        waiting: Call[None] = Call(lambda: None)
+        waiting: ThreadCall[None] = ThreadCall(lambda: None)
         waiting.leave()
         mq._thread._submit(waiting)
         mq.publish("orders", b"x")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import flintmq
 from flintmq.cli import bench_chart, bench_workloads
-from flintmq.cli.bench_workloads import Plan, Run
+from flintmq.cli.bench_workloads import BenchPlan, BenchRun
 from flintmq.cli.latencies import Latencies
 
 from .conftest import Shell
@@ -70,8 +70,8 @@ async def test_what_never_comes_is_counted_and_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bench_workloads, "PATIENCE", 0.01)
-    plan = Plan("pubsub", 1, 1, ["t"], 10, 8, 1, 1, 1, None)
-    run = Run(plan, lambda done: None)
+    plan = BenchPlan("pubsub", 1, 1, ["t"], 10, 8, 1, 1, 1, None)
+    run = BenchRun(plan, lambda done: None)
     async with flintmq.connect("memory://") as mq:
         await mq.create_topic("t")
         await run.publish([mq])
@@ -122,7 +122,7 @@ def test_publishers_and_subscribers_may_be_spread_over_processes(
 
 def test_the_shares_of_processes_are_all_there_is() -> None:
     for publishers, processes in ((1, 3), (3, 2), (5, 5), (7, 3)):
-        plan = Plan("queue", publishers, 4, ["a", "b"], 100, 8, 1, 1, 1, None)
+        plan = BenchPlan("queue", publishers, 4, ["a", "b"], 100, 8, 1, 1, 1, None)
         shares = [plan.share(number, processes) for number in range(processes)]
         assert sum(share.messages for share in shares) == 100
         assert sum(share.publishers for share in shares) == publishers

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import flintmq
 from flintmq.batch import BatchBuilder
-from flintmq.cli.copy import Bookmark, Job, Sending, _parcels
+from flintmq.cli.copy import Bookmark, CopyJob, CopySender, _parcels
 from flintmq.cli.copy_files import copied, read_file
 from flintmq.cli.look import ProgressBar
 from flintmq.rows import Message
@@ -88,10 +88,10 @@ async def test_what_was_sent_and_not_committed_is_found_to_be_there() -> None:
         await mq.publish_batch("orders", [b"%d" % number for number in range(100)])
         identity = (await mq.topic_info("orders")).id
 
-        async def copy(count: int) -> Job:
+        async def copy(count: int) -> CopyJob:
             """Ends before anything is committed, as a killed process does."""
-            job = Job("orders", "copy", None, None, None, False, "copy.copy", 0)
-            sending = Sending(mq, job, ProgressBar("copied"), None)
+            job = CopyJob("orders", "copy", None, None, None, False, "copy.copy", 0)
+            sending = CopySender(mq, job, ProgressBar("copied"), None)
             async with mq.reader("orders") as reader:
                 rows = await reader.read_batch(count)
                 for parcel in _parcels(rows, job, None, identity):
@@ -107,7 +107,7 @@ async def test_what_was_sent_and_not_committed_is_found_to_be_there() -> None:
 
 
 async def test_what_was_handed_to_a_copy_that_was_killed_is_copied() -> None:
-    job = Job("orders", "copy", None, None, None, False, "copy.copy", 0)
+    job = CopyJob("orders", "copy", None, None, None, False, "copy.copy", 0)
     async with flintmq.connect("memory://") as mq, AsyncExitStack() as stack:
         await mq.publish_batch("orders", [b"%d" % number for number in range(100)])
         first, after = await Bookmark.open(mq, job, "copy.copy", stack)

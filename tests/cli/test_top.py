@@ -19,13 +19,13 @@ from rich.console import Console
 
 import flintmq
 from flintmq.cli.top import look
-from flintmq.cli.top_screen import Snapshot, screen, topic_lines
+from flintmq.cli.top_screen import TopSnapshot, screen, topic_lines
 
 from .conftest import Shell
 
 
 def drawn(
-    now: Snapshot, before: Snapshot | None, *, width: int, height: int | None, note: str = ""
+    now: TopSnapshot, before: TopSnapshot | None, *, width: int, height: int | None, note: str = ""
 ) -> list[str]:
     """The lines of a screen of that size."""
     out = Console(width=width, file=io.StringIO(), highlight=False, markup=False)
@@ -34,7 +34,7 @@ def drawn(
     return [line.rstrip() for line in printed.get().splitlines()]
 
 
-async def watched(topics: int = 3) -> tuple[Snapshot, Snapshot]:
+async def watched(topics: int = 3) -> tuple[TopSnapshot, TopSnapshot]:
     """A broker before and after some work, two seconds apart."""
     async with flintmq.connect("memory://") as mq:
         for number in range(topics):
@@ -45,7 +45,7 @@ async def watched(topics: int = 3) -> tuple[Snapshot, Snapshot]:
         await mq.poll("topic.1", "billing", max=1000, ack="auto")
         await mq.poll("topic.1", "billing", max=7)
         second = await look(mq, ">")
-    at = Snapshot(first.at + 2.0, second.topics, second.groups, second.topic_count)
+    at = TopSnapshot(first.at + 2.0, second.topics, second.groups, second.topic_count)
     return first, at
 
 

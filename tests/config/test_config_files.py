@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.config.documents import Node, toml_document, yaml_document
+from flintmq.config.documents import DocumentNode, toml_document, yaml_document
 from flintmq.config.files import FileUnreadable, entries_of, read_entries
 
 TRICKY = '''
@@ -48,7 +48,9 @@ name = "second"
 no_newline_at_the_end = 1'''
 
 
-def spots(node: Node, before: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[int, int]]]:
+def spots(
+    node: DocumentNode, before: tuple[str, ...] = ()
+) -> Iterator[tuple[str, tuple[int, int]]]:
     """Where every key stands, also those in lists."""
     for key, inner in node.entries.items():
         path = (*before, key)

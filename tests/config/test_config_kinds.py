@@ -19,7 +19,7 @@ from flintmq.config.kinds import (
     Rate,
     Seconds,
     TopicDefaults,
-    Unfit,
+    UnfitValue,
 )
 from flintmq.config.table import Config
 
@@ -87,10 +87,10 @@ def test_what_is_taken(kind: Kind, given: Any, value: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "given"), REFUSED)
 def test_what_is_refused(kind: Kind, given: Any) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(UnfitValue):
         kind.from_value(given)
     if isinstance(given, str):
-        with pytest.raises(Unfit):
+        with pytest.raises(UnfitValue):
             kind.from_text(given)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import flintmq
 from flintmq.config.docs import sample
-from flintmq.config.kinds import Choice, Unfit
+from flintmq.config.kinds import Choice, UnfitValue
 from flintmq.config.settings import ConfigInvalid, resolve
 from flintmq.config.table import BY_NAME, SETTINGS, Config, Setting, changed, why_not
 
@@ -200,7 +200,7 @@ def test_a_secret_is_neither_shown_nor_repeated_in_an_error() -> None:
     row = Setting("word", Choice(("open", "sesame")), "A word.", "Security", secret=True)
 
     assert row.shown("sesame") == row.shown_text("sesame") == "(secret)"
-    assert "hunter2" not in why_not(row, "hunter2", Unfit("open or sesame"))
+    assert "hunter2" not in why_not(row, "hunter2", UnfitValue("open or sesame"))
 
 
 @pytest.mark.parametrize("format", ["toml", "yaml"])

@@ -27,8 +27,8 @@ from flintmq.frontends.blip.options import BlipOptions
 from flintmq.frontends.blip.server import BlipServer
 from flintmq.frontends.http.limits import HttpLimits
 from flintmq.net.server import slowing
-from flintmq.net.server.connection import Connection
-from flintmq.net.server.key_gate import KeyGate
+from flintmq.net.server.connection import ServerConnection
+from flintmq.net.server.key_gate import ApiKeyGate
 from flintmq.net.server.limits import Limits
 from flintmq.serde.codec import FILTERED_BYTES_MAX
 from flintmq.storage.journal import FILE_BYTES
@@ -36,8 +36,8 @@ from tests.config.test_settings_table import CASES
 from tests.tls.throw_away import Authority
 
 
-def _gate(daemon: Daemon) -> KeyGate:
-    assert isinstance(daemon.gate, KeyGate)
+def _gate(daemon: Daemon) -> ApiKeyGate:
+    assert isinstance(daemon.gate, ApiKeyGate)
     return daemon.gate
 
 
@@ -353,7 +353,7 @@ async def test_limits_hold_at_once_for_those_who_are_connected(tmp_path: Path) -
         await first.close()
 
 
-def is_let_go(connection: Connection) -> bool:
+def is_let_go(connection: ServerConnection) -> bool:
     return connection._transport is None or connection._transport.is_closing()
 
 

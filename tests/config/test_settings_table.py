@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from flintmq.cli.root import root
-from flintmq.config.kinds import Number, Unfit
+from flintmq.config.kinds import Number, UnfitValue
 from flintmq.config.settings import resolve
 from flintmq.config.table import BY_NAME, SETTINGS, Config, Setting
 from flintmq.fsync_policy import FsyncPolicy
@@ -168,7 +168,7 @@ def test_bounds_are_allowed_themselves_and_nothing_beyond_them(setting: Setting)
             (setting.from_text, str(whole + beyond)),
         ]
         for read, wrong in reads:
-            with pytest.raises(Unfit) as refused:
+            with pytest.raises(UnfitValue) as refused:
                 read(wrong)
             assert kind.show(bound) in str(refused.value)
 
@@ -180,7 +180,7 @@ def test_what_makes_no_sense_is_refused_in_words_or_taken_in_earnest(setting: Se
         *((setting.from_value, value) for value in NONSENSE),
     ]
     for read, wrong in reads:
-        with suppress(Unfit):  # and nothing else
+        with suppress(UnfitValue):  # and nothing else
             value = read(wrong)
             assert setting.from_value(setting.kind.to_plain(value)) == value
 

@@ -25,7 +25,7 @@ import flintmq
 from flintmq.broker_api import BrokerApi
 from flintmq.client.blocking import BlockingClient, connect_sync
 from flintmq.client.blocking.delivery import BlockingProcess
-from flintmq.client.blocking.loop_thread import Call, LoopThread
+from flintmq.client.blocking.loop_thread import LoopThread, ThreadCall
 from flintmq.client.delivery import Process
 from flintmq.engine.broker import Broker
 from flintmq.testing import ManualClock
@@ -121,7 +121,7 @@ def connect_over_blocking(
     clock.threads[thread] = lambda: _settled(client._inner._broker)
     submit = thread._submit
 
-    def tell(call: Call[Any]) -> None:
+    def tell(call: ThreadCall[Any]) -> None:
         """Let the operation know its call, as soon as it is in the loop's hands."""
         operation: Operation | None = getattr(_current, "operation", None)
         if operation is not None:
@@ -138,7 +138,7 @@ class Operation:
     """One blocking call in a thread of its own, and the future of its outcome."""
 
     def __init__(self, clock: BlockingClock, thread: LoopThread, work: Callable[[], Any]) -> None:
-        self.call: Call[Any] | None = None
+        self.call: ThreadCall[Any] | None = None
         self.is_handed_over = threading.Event()
         self.has_returned = threading.Event()
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

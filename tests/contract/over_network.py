@@ -15,7 +15,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import flintmq
-from flintmq.access import PERMISSIONS, Grant
+from flintmq.access import PERMISSIONS, TopicGrant
 from flintmq.broker_api import BrokerApi
 from flintmq.engine.broker import Broker
 from flintmq.net.remote.broker import RemoteBroker
@@ -107,7 +107,9 @@ def connect_with_key(url: str, **options: Any) -> flintmq.Client:
 def keys() -> tuple[Path, str]:
     directory = Path(mkdtemp(prefix="flintmq-keys-"))
     atexit.register(shutil.rmtree, directory)
-    entry, key = make_key("contract", [Grant.of(">", PERMISSIONS)], now_ms=0, expires_at_ms=None)
+    entry, key = make_key(
+        "contract", [TopicGrant.of(">", PERMISSIONS)], now_ms=0, expires_at_ms=None
+    )
     KeyFile(directory / "keys.json").add(entry)
     return directory / "keys.json", key
 

@@ -16,7 +16,7 @@ import trustme
 import flintmq
 from flintmq.config.settings import resolve
 from flintmq.daemon.doctor import (
-    Finding,
+    DoctorFinding,
     Redactor,
     Report,
     look_at_configuration,
@@ -73,13 +73,13 @@ DAY = 86_400.0
         (next(iter(list(versions("1", {"uvloop": None}))[1:])), "warn"),
     ],
 )
-def test_verdicts(finding: Finding, verdict: str) -> None:
+def test_verdicts(finding: DoctorFinding, verdict: str) -> None:
     assert finding.verdict == verdict
     assert bool(finding.remedy) == (verdict != "ok"), "what is not well has a remedy"
 
 
 def test_the_exit_code_is_that_of_the_worst_finding() -> None:
-    fine, doubtful, wrong = (Finding("x", one, "y") for one in ("ok", "warn", "bad"))
+    fine, doubtful, wrong = (DoctorFinding("x", one, "y") for one in ("ok", "warn", "bad"))
     assert Report([]).exit_code == 0
     assert Report([fine]).exit_code == 0
     assert Report([fine, doubtful]).exit_code == 1
@@ -248,7 +248,7 @@ def test_the_secret_of_a_url_is_left_out() -> None:
 
 
 def test_a_bundle_is_for_its_owner_alone(tmp_path: Path) -> None:
-    report = Report([Finding("disk", "warn", "little room", "make some")], "now")
+    report = Report([DoctorFinding("disk", "warn", "little room", "make some")], "now")
     for _ in range(2):
         write_bundle(tmp_path / "b.zip", report, ["a line"])
 

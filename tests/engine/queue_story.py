@@ -7,7 +7,7 @@ from typing import Any
 
 from flintmq.broker_api import Grant
 from flintmq.engine.dead_letters import REDRIVE, dead_letter_name
-from flintmq.engine.leading.member import Member
+from flintmq.engine.leading.member import GroupMember
 from flintmq.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.group_model import Order, Ranges
 from flintmq.groups.ranges import offsets_in
@@ -49,7 +49,7 @@ class QueueStory(Story):
     def __init__(self) -> None:
         super().__init__()
         self.groups: dict[str, GroupTold] = {}
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, GroupMember] = {}
         self._held: dict[str, list[tuple[int, list[tuple[int, bytes]]]]] = {}
 
     async def open(self, disk: SimulatedFileSystem, policy: FsyncPolicy = ALWAYS) -> Life:

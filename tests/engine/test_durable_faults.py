@@ -14,7 +14,7 @@ import pytest
 from flintmq.batch import BatchBuilder
 from flintmq.engine import checkpoints
 from flintmq.engine.host import Host, durable_broker
-from flintmq.engine.recovery import Pace
+from flintmq.engine.recovery import RecoveryPace
 from flintmq.errors import (
     Corrupt,
     OutcomeUnknown,
@@ -329,7 +329,7 @@ async def test_a_topic_deleted_while_a_checkpoint_is_written_stays_deleted(
     await story.create("orders")
     await story.create("doomed")
     await story.publish_together(("orders", 2), ("doomed", 2))
-    plan, pace = life.broker.host.kept[0].checkpoints.begin_plan(), Pace(False, 0)
+    plan, pace = life.broker.host.kept[0].checkpoints.begin_plan(), RecoveryPace(False, 0)
     if is_planned:
         await life.broker.host.kept[0].checkpoints.take_states(plan, pace)
     await story.delete("doomed")
@@ -365,7 +365,7 @@ async def test_a_topic_that_changes_before_its_turn_in_a_checkpoint_is_taken_as_
         if changes:
             await changes.pop()()
 
-    monkeypatch.setattr(Pace, "step_aside", step_aside)
+    monkeypatch.setattr(RecoveryPace, "step_aside", step_aside)
     checkpoint = life.broker.shard.proposer.applied
     await story.checkpoint()
 

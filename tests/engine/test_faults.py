@@ -14,7 +14,7 @@ from flintmq.engine.checkpoints import Checkpoints
 from flintmq.engine.host import durable_broker
 from flintmq.engine.leading.delaying import Delaying
 from flintmq.engine.leading.feeds import Unsifted
-from flintmq.engine.leading.intake import Intake
+from flintmq.engine.leading.intake import PublishIntake
 from flintmq.engine.leading.queue_group import QueueGroup
 from flintmq.engine.leading.sweeping import Sweeping
 from flintmq.engine.state.topic import TopicState
@@ -267,7 +267,7 @@ async def test_a_fault_at_the_end_of_a_turn_stops_the_broker(
 ) -> None:
     await life.run(life.broker.create_topic("orders", {}))
     await life.run(life.broker.create_topic("bills", {}))
-    failing(Intake, "propose_gathered")
+    failing(PublishIntake, "propose_gathered")
 
     outcomes = await life.do(
         life.publishing("orders", b"never"), life.publishing("bills", b"nor this")

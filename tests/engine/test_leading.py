@@ -10,8 +10,8 @@ import pytest
 
 from flintmq.batch import BatchBuilder
 from flintmq.engine.commands import CreateGroup
-from flintmq.engine.leading.member import Member
-from flintmq.engine.leading.readers import Reader
+from flintmq.engine.leading.member import GroupMember
+from flintmq.engine.leading.readers import LeadingReader
 from flintmq.errors import InvalidRequest, NotLeader, TopicNotFound
 from flintmq.testing import SimulatedFileSystem
 from tests.engine.stepping import Life, small_sizes
@@ -41,21 +41,21 @@ async def lead_again(life: Life, reclaim_seconds: float = 0.0) -> None:
     await life.run(life.broker.shard.take_lead(reclaim_seconds=reclaim_seconds))
 
 
-async def joined(life: Life, topic: str = "orders") -> Member:
+async def joined(life: Life, topic: str = "orders") -> GroupMember:
     member = await life.run(
         life.broker.join_group(
             topic, "g", order=None, filter=None, start="earliest", holder="me", auto_create=False
         )
     )
-    assert isinstance(member, Member)
+    assert isinstance(member, GroupMember)
     return member
 
 
-async def reader_of(life: Life, name: str | None = None) -> Reader:
+async def reader_of(life: Life, name: str | None = None) -> LeadingReader:
     reader = await life.run(
         life.broker.open_reader("orders", name=name, start=None, filter=None, auto_create=False)
     )
-    assert isinstance(reader, Reader)
+    assert isinstance(reader, LeadingReader)
     return reader
 
 

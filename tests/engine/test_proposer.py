@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from flintmq.engine.command_log import Entry
+from flintmq.engine.command_log import LogEntry
 from flintmq.engine.commands import BeginEpoch, Command, Settle
 from flintmq.engine.proposer import Proposer
 from flintmq.errors import Closed, FlintError, NotLeader, OutcomeUnknown
@@ -21,9 +21,9 @@ class Log:
         self.index = self.submitted_bytes = 0
         self.term = term
 
-    def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> Entry:
+    def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> LogEntry:
         self.index += 1
-        return Entry(self.index, self.term, 10)
+        return LogEntry(self.index, self.term, 10)
 
     def begin_term(self, above: int, on_durable: Callable[[], None]) -> None:
         raise AssertionError("nobody begins to lead here")

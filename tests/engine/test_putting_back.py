@@ -8,7 +8,7 @@ import pytest
 
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
-from flintmq.engine.leading.readers import Reader
+from flintmq.engine.leading.readers import LeadingReader
 from flintmq.serde.codec import Codec
 
 
@@ -17,8 +17,8 @@ class Pair:
 
     def __init__(self) -> None:
         self.broker = Broker()
-        self.first: Reader
-        self.second: Reader
+        self.first: LeadingReader
+        self.second: LeadingReader
 
     async def open(self) -> Pair:
         mq = await Client(self.broker, Codec(), auto_create=True, timeout=30)
@@ -27,7 +27,7 @@ class Pair:
         assert len(self.first.take(10)) == 10
         return self
 
-    async def _reader(self) -> Reader:
+    async def _reader(self) -> LeadingReader:
         return await self.broker.open_reader(
             "t", name="n", start=None, filter=None, auto_create=False
         )

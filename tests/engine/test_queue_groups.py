@@ -12,8 +12,8 @@ from flintmq.batch import BatchBuilder
 from flintmq.broker_api import Grant
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
-from flintmq.engine.leading.member import Member
-from flintmq.engine.leading.readers import Reader
+from flintmq.engine.leading.member import GroupMember
+from flintmq.engine.leading.readers import LeadingReader
 from flintmq.engine.letter_verbs import LetterVerbs
 from flintmq.engine.state import lanes as lanes_of_topic
 from flintmq.errors import FilterFailed, GroupExists, LeaseLost, StorageFailed
@@ -68,19 +68,19 @@ class Desk:
         )
         return int(receipt.offset)
 
-    async def join(self, topic: str = "t", group: str = "g", **options: Any) -> Member:
+    async def join(self, topic: str = "t", group: str = "g", **options: Any) -> GroupMember:
         keywords = {"order": None, "filter": None, "start": None, "auto_create": True, **options}
         keywords.setdefault("holder", "me")
         member = await self.run(self.broker.join_group(topic, group, **keywords))
-        assert isinstance(member, Member)
+        assert isinstance(member, GroupMember)
         return member
 
-    async def take(self, member: Member, count: int = 10, lease: float = 30.0) -> Grant | None:
+    async def take(self, member: GroupMember, count: int = 10, lease: float = 30.0) -> Grant | None:
         grant = await self.run(member.take(count, lease, 0))
         assert grant is None or isinstance(grant, Grant)
         return grant
 
-    async def values(self, member: Member, count: int = 10) -> list[bytes]:
+    async def values(self, member: GroupMember, count: int = 10) -> list[bytes]:
         grant = await self.take(member, count)
         return [] if grant is None else list(grant.rows.values)
 
@@ -652,7 +652,7 @@ async def test_a_cancel_behind_a_checkpoint_is_replayed_without_miscounting(dura
     assert (stats.lag, stats.delayed) == (1, 1)
 
 
-async def crash_with_everything_out(durable: Desk, times: int) -> Member:
+async def crash_with_everything_out(durable: Desk, times: int) -> GroupMember:
     """Take all there is and die of it, so many times; then there is a member again."""
     for _ in range(times):
         await durable.take(await durable.join())
@@ -1012,7 +1012,7 @@ async def test_a_name_that_is_opened_while_it_is_deleted_begins_anew(durable: De
     broker = durable.broker
     await durable.publish("t", *[b"x"] * 4)
 
-    async def opened(start: Start) -> Reader:
+    async def opened(start: Start) -> LeadingReader:
         return await broker.open_reader("t", name="r", start=start, filter=None, auto_create=False)
 
     reader = await durable.run(opened("earliest"))

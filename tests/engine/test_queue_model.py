@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 from flintmq.batch import BatchBuilder
 from flintmq.engine.leading import picking
-from flintmq.engine.leading.member import Member
+from flintmq.engine.leading.member import GroupMember
 from flintmq.engine.leading.queue_group import QueueGroup
 from flintmq.engine.leading.rows_of_groups import merged
 from flintmq.errors import LeaseLost
@@ -184,7 +184,7 @@ class EngineModel(RuleBasedStateMachine):
 
     async def _join(self) -> None:
         self.holder += 1
-        self.member: Member = await self.desk.join(order=self.order, holder=f"m{self.holder}")
+        self.member: GroupMember = await self.desk.join(order=self.order, holder=f"m{self.holder}")
 
     @property
     def clock(self) -> ManualClock:

@@ -11,7 +11,7 @@ import pytest
 from flintmq import Message
 from flintmq.client.client import Client
 from flintmq.engine.host import durable_broker
-from flintmq.engine.leading.member import Member
+from flintmq.engine.leading.member import GroupMember
 from flintmq.errors import Closed
 from flintmq.serde.codec import Codec
 from flintmq.testing import ManualClock
@@ -76,7 +76,7 @@ class Place:
         self.disk.by_loop.clear()
         self.disk.read.clear()
 
-    async def join(self) -> Member:
+    async def join(self) -> GroupMember:
         return await self.broker.join_group(
             *("t", "g"), order=None, filter=None, start=None, holder="me", auto_create=False
         )

@@ -20,8 +20,8 @@ from flintmq.broker_api import Grant
 from flintmq.engine.broker import Broker
 from flintmq.engine.commands import Command, decode_command, encode_command
 from flintmq.engine.host import durable_broker
-from flintmq.engine.leading.member import Member
-from flintmq.engine.leading.readers import Reader
+from flintmq.engine.leading.member import GroupMember
+from flintmq.engine.leading.readers import LeadingReader
 from flintmq.engine.state.group import GroupState
 from flintmq.engine.state.topic import TopicState
 from flintmq.errors import FlintError
@@ -108,9 +108,9 @@ class Verbs:
 
     def __init__(self, leader: Broker, clock: ManualClock, random: Random) -> None:
         self.leader, self.clock, self.random = leader, clock, random
-        self.members: list[Member] = []
-        self.held: list[tuple[Member, Grant]] = []
-        self.readers: list[Reader] = []
+        self.members: list[GroupMember] = []
+        self.held: list[tuple[GroupMember, Grant]] = []
+        self.readers: list[LeadingReader] = []
         self.sequence = 0
 
     async def change_lead(self) -> None:

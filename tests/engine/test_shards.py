@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from flintmq.engine.broker import Broker
-from flintmq.engine.command_log import Entry
+from flintmq.engine.command_log import LogEntry
 from flintmq.engine.commands import Command, decode_command, encode_command
 from flintmq.engine.host import Host, durable_broker
 from flintmq.engine.journal_log import JournalLog
@@ -122,7 +122,7 @@ class Story:
     def _listen(self, group: int, log: JournalLog) -> None:
         submit = log.submit
 
-        def listening(command: Command, on_written: Any = None) -> Entry:
+        def listening(command: Command, on_written: Any = None) -> LogEntry:
             payload = b"".join(encode_command(command))
             entry = submit(command, on_written)
             if group not in self.begun:

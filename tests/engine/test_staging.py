@@ -15,8 +15,8 @@ from flintmq.batch import BatchBuilder, RecordBatch
 from flintmq.engine.broker import Broker
 from flintmq.engine.commands import (
     AbortStages,
+    CommitPlace,
     CommitStage,
-    Place,
     Stage,
     StagedBatch,
     decode_command,
@@ -64,7 +64,7 @@ def test_a_stage_is_the_same_after_a_way_through_the_journal() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        CommitStage("job", 3, ["a", "b"], [Place(1, "orders", 10, 2, 99)]),
+        CommitStage("job", 3, ["a", "b"], [CommitPlace(1, "orders", 10, 2, 99)]),
         AbortStages([("job", 3), ("other", 4)], 99),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from flintmq.engine.commands import BeginEpoch, encode_command
 from flintmq.errors import Corrupt, NotLeader, StorageFailed
 from flintmq.fsync_policy import FsyncPolicy
-from flintmq.storage.frames import Place, Record, State
+from flintmq.storage.frames import FileSeed, Record, State
 from flintmq.storage.journal import Journal
 from flintmq.storage.journal_files import encode_header
 from flintmq.testing import SimulatedFileSystem
@@ -119,7 +119,7 @@ async def test_a_directory_of_an_earlier_version_goes_on_above_its_epoch() -> No
     path = "journal/journal-0000000000000001"
     salt = int.from_bytes(disk.contents(path)[32:40], "little")
     file = disk.open(path, writable=True)
-    file.pwritev([encode_header(Place(1, salt), 1, JOURNAL_FILE_BYTES, version=1)], 0)
+    file.pwritev([encode_header(FileSeed(1, salt), 1, JOURNAL_FILE_BYTES, version=1)], 0)
     file.sync_all()
     file.close()
     before = disk.contents(path)

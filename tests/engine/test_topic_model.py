@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from flintmq.batch import BatchBuilder, DecodeCache
-from flintmq.engine.leading.readers import Reader
+from flintmq.engine.leading.readers import LeadingReader
 from flintmq.engine.leading.topic import LeadingTopic
 from flintmq.engine.leading.topic_figures import stats_of
 from flintmq.engine.shard import Shard
@@ -117,7 +117,7 @@ class TopicModel(RuleBasedStateMachine):
         self.first = 0
         self.drops: Counter[str] = Counter()
         self.cursors: dict[str, ModelCursor] = {}
-        self.readers: list[tuple[Reader, str, set[int]]] = []
+        self.readers: list[tuple[LeadingReader, str, set[int]]] = []
         """Readers, their labels, and what those of a name hold: handed out, not committed."""
         self.unnamed = 0
 

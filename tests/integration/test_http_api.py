@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 import flintmq
-from flintmq.access import Grant
+from flintmq.access import TopicGrant
 from flintmq.storage.key_file import KeyFile, make_key
 from tests.servers.http.test_documented import curls
 
@@ -80,7 +80,7 @@ async def test_with_keys_nobody_comes_in_without_one(tmp_path: Path) -> None:
 
 def add(file: KeyFile, name: str, *grants: tuple[str, str]) -> str:
     """A new key; what is to be shown."""
-    wanted = [Grant.of(pattern, permissions.split()) for pattern, permissions in grants]
+    wanted = [TopicGrant.of(pattern, permissions.split()) for pattern, permissions in grants]
     key, text = make_key(name, wanted, now_ms=0, expires_at_ms=None)
     file.add(key)
     return text

@@ -12,16 +12,16 @@ from random import Random
 from typing import Any
 
 from flintmq.raft import (
-    Entry,
     EntryKind,
     HardState,
     Membership,
     MemoryStorage,
-    Message,
     MessageKind,
+    RaftEntry,
+    RaftMessage,
     RaftNode,
+    RaftSettings,
     Ready,
-    Settings,
 )
 from flintmq.raft.leader import Leader
 
@@ -29,12 +29,12 @@ from flintmq.raft.leader import Leader
 class ClusterNode:
     """A node, its disk, what it applied, and the writes that wait while its disk is held."""
 
-    def __init__(self, settings: Settings, storage: MemoryStorage, seed: int) -> None:
+    def __init__(self, settings: RaftSettings, storage: MemoryStorage, seed: int) -> None:
         self.settings = settings
         self.storage = storage
         self.seed = seed
         self.raft = RaftNode(settings, storage, Random(seed))
-        self.applied: list[Entry] = []
+        self.applied: list[RaftEntry] = []
         self.disk_is_held = False
         self.apply_is_held = False
         self.waiting_writes: deque[Ready] = deque()
@@ -72,22 +72,22 @@ class RaftCluster:
         self._common = {"membership_needs_live_quorum": False, **common}
         self._special = settings or {}
         self.nodes: dict[int, ClusterNode] = {}
-        self.queue: deque[Message] = deque()
-        self.sent: list[Message] = []  # everything that left a node, delivered or not
+        self.queue: deque[RaftMessage] = deque()
+        self.sent: list[RaftMessage] = []  # everything that left a node, delivered or not
         self._cut: set[tuple[int, int]] = set()
         self._dropped_kinds: set[MessageKind] = set()
-        self.lets_pass: Callable[[Message], bool] = lambda message: True
+        self.lets_pass: Callable[[RaftMessage], bool] = lambda message: True
         for node in only or ids:
             storage = MemoryStorage(self.membership)
             terms = (logs or {}).get(node, ())
-            storage.append([Entry(index, term) for index, term in enumerate(terms, start=1)])
+            storage.append([RaftEntry(index, term) for index, term in enumerate(terms, start=1)])
             hard_state = HardState(term=terms[-1]) if terms else HardState()
             storage.set_hard_state((hard_states or {}).get(node, hard_state))
             self.add_node(node, storage)
 
     def add_node(self, node: int, storage: MemoryStorage | None = None) -> ClusterNode:
         """Start a node; a new one learns the founders here and the rest from the log."""
-        settings = Settings(node=node, **{**self._common, **self._special.get(node, {})})
+        settings = RaftSettings(node=node, **{**self._common, **self._special.get(node, {})})
         self.nodes[node] = ClusterNode(
             settings, storage or MemoryStorage(self.membership), seed=node
         )
@@ -127,7 +127,7 @@ class RaftCluster:
         self._dropped_kinds.clear()
         self.lets_pass = lambda message: True
 
-    def passes(self, message: Message) -> bool:
+    def passes(self, message: RaftMessage) -> bool:
         return (
             message.receiver in self.nodes
             and (message.sender, message.receiver) not in self._cut
@@ -147,12 +147,12 @@ class RaftCluster:
                 self.deliver(self.queue.popleft())
         raise AssertionError("the cluster does not come to rest")
 
-    def deliver(self, message: Message) -> None:
+    def deliver(self, message: RaftMessage) -> None:
         if self.passes(message):
             self.nodes[message.receiver].raft.step(message)
             self.work_off(message.receiver)
 
-    def step(self, message: Message) -> None:
+    def step(self, message: RaftMessage) -> None:
         """Give a node a message of the test's own making, then settle."""
         self.nodes[message.receiver].raft.step(message)
         self.settle()
@@ -175,7 +175,7 @@ class RaftCluster:
                 self._apply(cluster_node, ready.committed)
         return worked
 
-    def _send(self, messages: list[Message]) -> None:
+    def _send(self, messages: list[RaftMessage]) -> None:
         self.queue.extend(messages)
         self.sent.extend(messages)
 
@@ -194,7 +194,7 @@ class RaftCluster:
             assert ready.persisted is not None
             cluster_node.raft.persisted(ready.persisted)
 
-    def _apply(self, cluster_node: ClusterNode, entries: list[Entry]) -> None:
+    def _apply(self, cluster_node: ClusterNode, entries: list[RaftEntry]) -> None:
         for entry in entries:
             cluster_node.applied.append(entry)
             if entry.kind is EntryKind.MEMBERSHIP:
@@ -233,7 +233,7 @@ class RaftCluster:
         cluster_node.storage.take_snapshot(index, cluster_node.raft.membership)
         cluster_node.storage.compact(index - trailing_entries)
 
-    def take_sent(self) -> list[Message]:
+    def take_sent(self) -> list[RaftMessage]:
         """What left since the last time this was asked."""
         self.settle()
         taken, self.sent = self.sent, []
@@ -265,7 +265,7 @@ class RaftCluster:
         log = self.nodes[node].raft.log
         return [entry.term for entry in log.entries(log.first_index())]
 
-    def messages_sent(self, kind: MessageKind, *, since: int = 0) -> list[Message]:
+    def messages_sent(self, kind: MessageKind, *, since: int = 0) -> list[RaftMessage]:
         return [message for message in self.sent[since:] if message.kind is kind]
 
 
@@ -285,7 +285,7 @@ def lone_leader(node_count: int = 3, **options: Any) -> RaftCluster:
     raft.campaign()
     cluster.settle()
     for peer in range(2, node_count // 2 + 2):
-        raft.step(Message(MessageKind.VOTE_REPLY, peer, 1, term=raft.term))
+        raft.step(RaftMessage(MessageKind.VOTE_REPLY, peer, 1, term=raft.term))
     cluster.settle()
     assert raft.role.name.value == "leader"
     cluster.take_sent()

@@ -10,17 +10,17 @@ import pytest
 
 from flintmq.errors import RaftInvariantBroken
 from flintmq.raft import (
-    Action,
-    Entry,
     HardState,
+    MemberAction,
     Membership,
     MembershipChange,
+    MembershipStep,
     MemoryStorage,
-    Message,
+    RaftEntry,
+    RaftMessage,
     RaftNode,
-    Settings,
-    Snapshot,
-    Step,
+    RaftSettings,
+    RaftSnapshot,
     add_voter,
     remove,
 )
@@ -102,7 +102,7 @@ def test_a_learner_answers_a_vote_request_it_may_have_been_promoted() -> None:
     """Parity: TestLearnerCanVote"""
     cluster = RaftCluster(2, learners=(2,), only=(2,))
 
-    cluster.step(Message(Kind.VOTE, 1, 2, term=2, index=11, log_term=11))
+    cluster.step(RaftMessage(Kind.VOTE, 1, 2, term=2, index=11, log_term=11))
 
     (reply,) = cluster.take_sent()
     assert (reply.kind, reply.reject) == (Kind.VOTE_REPLY, False)
@@ -159,7 +159,7 @@ def test_a_fit_candidate_of_a_higher_term_gets_a_vote_from_every_role(
     term, vote = cluster[1].term, cluster[1].vote
     cluster.take_sent()
 
-    cluster.step(Message(kind, 2, 1, term=term + 1, index=42, log_term=term + 1))
+    cluster.step(RaftMessage(kind, 2, 1, term=term + 1, index=42, log_term=term + 1))
 
     (reply,) = cluster.take_sent()
     assert (reply.reject, reply.term) == (False, term + 1)
@@ -272,7 +272,7 @@ def test_a_vote_of_the_same_term_needs_a_fit_log_and_a_free_vote(
     if role in roles:
         raft.role = roles[role](raft)
 
-    cluster.step(Message(kind, 2, 1, term=3, index=index, log_term=term))
+    cluster.step(RaftMessage(kind, 2, 1, term=3, index=index, log_term=term))
 
     (reply,) = [m for m in cluster.take_sent() if m.kind in (Kind.VOTE_REPLY, Kind.PRE_VOTE_REPLY)]
     assert reply.reject is not granted
@@ -315,7 +315,9 @@ def test_every_role_steps_down_for_a_higher_term_and_knows_the_leader_by_appends
             cluster.campaign(1)
     last = cluster[1].log.last_index()
 
-    cluster.step(Message(kind, 2, 1, term=3, log_term=3, index=last if kind is Kind.VOTE else 0))
+    cluster.step(
+        RaftMessage(kind, 2, 1, term=3, log_term=3, index=last if kind is Kind.VOTE else 0)
+    )
 
     assert (cluster.roles()[1], cluster[1].term) == ("follower", 3)
     assert cluster[1].leader == (2 if kind is Kind.APPEND else 0)
@@ -333,7 +335,7 @@ def test_a_stranded_candidate_rejoins_on_the_leaders_word(kind: Kind) -> None:
     cluster.heal()
 
     # With neither pre-vote nor leases the old leader is not told; a new term must come.
-    cluster.step(Message(kind, 1, 3, term=3))
+    cluster.step(RaftMessage(kind, 1, 3, term=3))
 
     assert (cluster.roles()[3], cluster[3].leader) == ("follower", 1)
 
@@ -349,10 +351,10 @@ def test_a_candidates_own_vote_that_is_durable_too_late_is_not_counted(pre_vote:
     cluster.nodes[1].disk_is_held = True
     cluster.campaign(1)
     if pre_vote:
-        cluster.step(Message(Kind.PRE_VOTE_REPLY, 2, 1, term=1))
+        cluster.step(RaftMessage(Kind.PRE_VOTE_REPLY, 2, 1, term=1))
     assert cluster.roles()[1] == "candidate"
 
-    cluster.step(Message(Kind.HEARTBEAT, 2, 1, term=1))
+    cluster.step(RaftMessage(Kind.HEARTBEAT, 2, 1, term=1))
     cluster.complete_writes(1)
     cluster.settle()
 
@@ -364,12 +366,12 @@ def test_a_pre_vote_of_ourselves_does_not_count_as_a_vote() -> None:
     cluster = RaftCluster(3, only=(1,))
     cluster.campaign(1)
     cluster.nodes[1].disk_is_held = True
-    cluster.step(Message(Kind.PRE_VOTE_REPLY, 2, 1, term=1))
+    cluster.step(RaftMessage(Kind.PRE_VOTE_REPLY, 2, 1, term=1))
     role = cluster[1].role
     assert isinstance(role, Candidate)
     assert role.votes == {}
 
-    cluster.step(Message(Kind.PRE_VOTE_REPLY, 2, 1, term=1))  # late and repeated
+    cluster.step(RaftMessage(Kind.PRE_VOTE_REPLY, 2, 1, term=1))  # late and repeated
     assert role.votes == {}
 
     cluster.complete_writes(1)
@@ -382,7 +384,7 @@ def test_a_leader_stays_while_a_quorum_answers() -> None:
     cluster = elected_cluster(3)
 
     for _ in range(cluster[1].settings.election_ticks + 1):
-        cluster.step(Message(Kind.HEARTBEAT_REPLY, 2, 1, term=1))
+        cluster.step(RaftMessage(Kind.HEARTBEAT_REPLY, 2, 1, term=1))
         cluster[1].tick()
         cluster.nodes[1].raft.ready()
 
@@ -469,7 +471,7 @@ def test_a_removed_node_does_not_reach_the_leader_through_a_learner() -> None:
     """It does not know that it was removed, nor that node 2 votes no more, and asks for ever."""
     cluster = elected_cluster(3, **PLAIN)
     cluster.isolate(3)
-    steps = (Step(Action.ADD_LEARNER, 2), Step(Action.REMOVE, 3))
+    steps = (MembershipStep(MemberAction.ADD_LEARNER, 2), MembershipStep(MemberAction.REMOVE, 3))
     cluster[1].propose_membership(MembershipChange(steps))
     cluster.settle()
     assert cluster[2].membership == Membership(voters=(1,), learners=(2,))
@@ -490,8 +492,8 @@ def test_a_learner_takes_the_term_of_a_candidate_it_votes_for() -> None:
     """It may have been promoted and not know it, so it votes; and then its term has moved."""
     cluster = elected_cluster(2, learners=(2,), **PLAIN)
     last = cluster[2].log.last_id()
-    behind = Message(Kind.VOTE, 3, 2, term=7, index=last.index - 1, log_term=last.term)
-    fit = Message(Kind.VOTE, 3, 2, term=7, index=last.index, log_term=last.term)
+    behind = RaftMessage(Kind.VOTE, 3, 2, term=7, index=last.index - 1, log_term=last.term)
+    fit = RaftMessage(Kind.VOTE, 3, 2, term=7, index=last.index, log_term=last.term)
 
     cluster.step(behind)
     assert (cluster[2].term, cluster[2].vote) == (1, 0)
@@ -507,7 +509,7 @@ def test_a_voter_takes_the_term_of_a_candidate_it_refuses() -> None:
     """Else a candidate could be ahead of the rest for ever, and win in no term."""
     cluster = elected_cluster(3, **PLAIN)
 
-    cluster.step(Message(Kind.VOTE, 3, 2, term=7))
+    cluster.step(RaftMessage(Kind.VOTE, 3, 2, term=7))
 
     assert (cluster[2].term, cluster[2].vote) == (7, 0)
 
@@ -617,7 +619,7 @@ def test_a_learner_ignores_a_call_to_campaign_and_timeout_now() -> None:
     assert cluster.roles()[2] == "follower"
 
     cluster.campaign(1)
-    cluster.step(Message(Kind.TIMEOUT_NOW, 1, 2, term=1))
+    cluster.step(RaftMessage(Kind.TIMEOUT_NOW, 1, 2, term=1))
 
     assert cluster.roles() == {1: "leader", 2: "follower"}
 
@@ -663,7 +665,9 @@ def test_a_node_with_a_higher_term_and_a_shorter_log_is_freed_there() -> None:
     "change",
     [
         remove(2),
-        MembershipChange((Step(Action.REMOVE, 2), Step(Action.ADD_LEARNER, 3))),
+        MembershipChange(
+            (MembershipStep(MemberAction.REMOVE, 2), MembershipStep(MemberAction.ADD_LEARNER, 3))
+        ),
     ],
     ids=["simple", "joint"],
 )
@@ -682,7 +686,7 @@ def test_a_node_with_an_unapplied_committed_change_does_not_campaign(
 
     cluster.campaign(2)
     assert cluster.roles()[2] == "follower"
-    cluster.step(Message(Kind.TIMEOUT_NOW, 1, 2, term=1))
+    cluster.step(RaftMessage(Kind.TIMEOUT_NOW, 1, 2, term=1))
     assert cluster.roles()[2] == "follower"
 
     cluster[2].applied(cluster[2].log.committed)
@@ -705,7 +709,7 @@ def test_a_node_may_campaign_only_as_a_voter_of_its_own_membership(
     membership: Membership, promotable: bool
 ) -> None:
     """Parity: TestPromotable"""
-    raft = RaftNode(Settings(node=1), MemoryStorage(membership), Random(1))
+    raft = RaftNode(RaftSettings(node=1), MemoryStorage(membership), Random(1))
 
     assert raft.is_promotable() is promotable
 
@@ -713,8 +717,8 @@ def test_a_node_may_campaign_only_as_a_voter_of_its_own_membership(
 def test_a_node_that_waits_for_a_snapshot_does_not_campaign() -> None:
     cluster = RaftCluster(3, only=(1,), pre_vote=False)
     cluster.nodes[1].disk_is_held = True
-    snapshot = Snapshot(index=9, term=1, membership=cluster.membership)
-    cluster.step(Message(Kind.SNAPSHOT, 2, 1, term=1, snapshot=snapshot))
+    snapshot = RaftSnapshot(index=9, term=1, membership=cluster.membership)
+    cluster.step(RaftMessage(Kind.SNAPSHOT, 2, 1, term=1, snapshot=snapshot))
 
     cluster.campaign(1)
     assert cluster.roles()[1] == "follower"
@@ -726,11 +730,11 @@ def test_a_node_that_waits_for_a_snapshot_does_not_campaign() -> None:
 
 def test_a_vote_survives_a_restart() -> None:
     cluster = RaftCluster(3, only=(1,))
-    cluster.step(Message(Kind.VOTE, 2, 1, term=1))
+    cluster.step(RaftMessage(Kind.VOTE, 2, 1, term=1))
     cluster.restart(1)
     cluster.take_sent()
 
-    cluster.step(Message(Kind.VOTE, 3, 1, term=1))
+    cluster.step(RaftMessage(Kind.VOTE, 3, 1, term=1))
 
     (reply,) = cluster.take_sent()
     assert reply.reject
@@ -740,9 +744,9 @@ def test_a_log_that_ran_ahead_of_its_stored_term_brings_the_term_along() -> None
     """A crash kept the entries of a write and lost the hard state beside them."""
     storage = MemoryStorage(Membership(voters=(1, 2, 3)))
     storage.set_hard_state(HardState(term=4, vote=2))
-    storage.append([Entry(1, 4), Entry(2, 5)])
+    storage.append([RaftEntry(1, 4), RaftEntry(2, 5)])
 
-    raft = RaftNode(Settings(node=1), storage, Random(1))
+    raft = RaftNode(RaftSettings(node=1), storage, Random(1))
 
     assert (raft.term, raft.vote) == (5, 0)
 
@@ -778,7 +782,7 @@ def test_what_a_refusal_says_is_committed_counts_only_for_the_same_entry(
     cluster = RaftCluster(3, only=(1,), logs={1: (1, 2)}, **PLAIN)
     cluster.campaign(1)
 
-    cluster.step(Message(Kind.VOTE_REPLY, 2, 1, term=3, reject=True, commit=2, hint=hint))
+    cluster.step(RaftMessage(Kind.VOTE_REPLY, 2, 1, term=3, reject=True, commit=2, hint=hint))
 
     assert cluster[1].log.committed == committed
 
@@ -788,7 +792,7 @@ def test_a_refusal_of_an_older_term_is_not_counted_but_what_it_knows_is_true() -
     cluster = RaftCluster(2, only=(1,), logs={1: (1, 2)}, **PLAIN)
     cluster.campaign(1)
 
-    cluster.step(Message(Kind.VOTE_REPLY, 2, 1, term=2, reject=True, commit=2, hint=2))
+    cluster.step(RaftMessage(Kind.VOTE_REPLY, 2, 1, term=2, reject=True, commit=2, hint=2))
 
     assert cluster[1].log.committed == 2
     assert (cluster.roles()[1], cluster[1].term) == ("candidate", 3)
@@ -803,18 +807,18 @@ def test_a_leader_that_demoted_itself_tells_the_rest_what_is_committed() -> None
     """
     cluster = RaftCluster(2, **PLAIN)
     cluster.campaign(2)
-    cluster[2].propose_membership(MembershipChange((Step(Action.ADD_LEARNER, 2),)))
+    cluster[2].propose_membership(MembershipChange((MembershipStep(MemberAction.ADD_LEARNER, 2),)))
     ready = cluster[2].ready()
     entry = ready.entries[0]
     cluster.step(
-        Message(Kind.APPEND, 2, 1, term=1, index=1, log_term=1, entries=(entry,), commit=1)
+        RaftMessage(Kind.APPEND, 2, 1, term=1, index=1, log_term=1, entries=(entry,), commit=1)
     )
     cluster.nodes[2].storage.append([entry])
     assert ready.persisted is not None
     cluster[2].persisted(ready.persisted)
     cluster[2].propose(b"never leaves")
     cluster.cut(2, 1)
-    cluster[2].step(Message(Kind.APPEND_REPLY, 1, 2, term=1, index=2))
+    cluster[2].step(RaftMessage(Kind.APPEND_REPLY, 1, 2, term=1, index=2))
     cluster.settle()
     assert cluster.roles()[2] == "follower"
     assert cluster[2].log.last_index() == 3 > cluster[1].log.last_index() == 2

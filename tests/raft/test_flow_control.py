@@ -7,23 +7,23 @@ from typing import Any
 import pytest
 
 from flintmq.errors import RaftInvariantBroken
-from flintmq.raft import Message
 from flintmq.raft import MessageKind as Kind
+from flintmq.raft import RaftMessage
 from flintmq.raft.inflights import Inflights
-from flintmq.raft.progress import Progress, ProgressState
+from flintmq.raft.progress import PeerProgress, ProgressState
 from tests.raft.cluster import RaftCluster, lone_leader
 
 
 def replicating(**options: Any) -> RaftCluster:
     """A lone leader of two that knows where its follower stands."""
     cluster = lone_leader(2, **options)
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
     assert cluster.leader_role(1).progress[2].state is ProgressState.REPLICATE
     cluster.take_sent()
     return cluster
 
 
-def progress_of(cluster: RaftCluster, node: int = 2) -> Progress:
+def progress_of(cluster: RaftCluster, node: int = 2) -> PeerProgress:
     return cluster.leader_role(1).progress[node]
 
 
@@ -37,7 +37,7 @@ def test_a_paused_follower_is_resumed_by_its_answer_not_by_our_heartbeat() -> No
 
     progress_of(cluster).become_replicate()
     progress_of(cluster).is_paused_until_answer = True
-    cluster.step(Message(Kind.HEARTBEAT_REPLY, 2, 1, term=1))
+    cluster.step(RaftMessage(Kind.HEARTBEAT_REPLY, 2, 1, term=1))
     assert not progress_of(cluster).is_paused()
 
 
@@ -62,15 +62,15 @@ def test_the_window_is_limited_by_messages_and_by_bytes() -> None:
         cluster.propose(1, b"a" * 1000)
     assert cluster.take_sent() == []
 
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
     sent = [m for m in cluster.take_sent() if m.entries]
     assert [len(m.entries) for m in sent] == [2, 2, 2]  # three messages fill the window
 
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=sent[1].entries[-1].index))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=sent[1].entries[-1].index))
     sent = [m for m in cluster.take_sent() if m.entries]
     assert [len(m.entries) for m in sent] == [2, 2]
 
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=cluster[1].log.last_index()))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=cluster[1].log.last_index()))
     for _ in range(4):
         cluster.propose(1, b"b" * 5000)
     sent = [m for m in cluster.take_sent() if m.entries]
@@ -88,7 +88,7 @@ def test_a_probe_goes_out_once_per_heartbeat_interval() -> None:
         assert cluster.take_sent() == []
         cluster.heartbeat(1)
         assert [m.kind for m in cluster.take_sent()] == [Kind.HEARTBEAT]
-        cluster.step(Message(Kind.HEARTBEAT_REPLY, 2, 1, term=1))
+        cluster.step(RaftMessage(Kind.HEARTBEAT_REPLY, 2, 1, term=1))
         (probe,) = cluster.take_sent()
         assert (probe.kind, probe.index) == (Kind.APPEND, 0)
         assert progress_of(cluster).is_paused()
@@ -147,13 +147,13 @@ def test_acknowledgements_move_the_window_and_stale_ones_do_not() -> None:
     """Parity: TestMsgAppFlowControlMoveForward"""
     cluster = filled()
     for acked in (2, 3, 4):
-        cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=acked))
+        cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=acked))
         cluster.take_sent()
         cluster.propose(1, b"x")
         assert len([m for m in cluster.take_sent() if m.entries]) == 1
         assert progress_of(cluster).inflights.is_full()
 
-        cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=acked - 1))
+        cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=acked - 1))
         assert progress_of(cluster).inflights.is_full()
 
 
@@ -164,7 +164,7 @@ def test_a_heartbeat_answer_lets_one_message_through_a_full_window() -> None:
     """
     cluster = filled()
     for _ in range(3):
-        cluster.step(Message(Kind.HEARTBEAT_REPLY, 2, 1, term=1))
+        cluster.step(RaftMessage(Kind.HEARTBEAT_REPLY, 2, 1, term=1))
         sent = cluster.take_sent()
         assert [(m.kind, m.entries) for m in sent] == [(Kind.APPEND, ())]
         cluster.propose(1, b"x")
@@ -195,8 +195,8 @@ def test_the_window_adds_frees_and_fills() -> None:
     assert (len(window), window.in_flight_bytes, window.is_full()) == (0, 0, False)
 
 
-def progress(state: ProgressState, match: int, next_index: int, pending: int = 0) -> Progress:
-    item = Progress(next_index=next_index, inflights=Inflights(256, 1 << 20), match=match)
+def progress(state: ProgressState, match: int, next_index: int, pending: int = 0) -> PeerProgress:
+    item = PeerProgress(next_index=next_index, inflights=Inflights(256, 1 << 20), match=match)
     item.state, item.pending_snapshot = state, pending
     return item
 

@@ -7,13 +7,13 @@ import pytest
 from flintmq.errors import InvalidRequest, MembershipChangeRefused, ProposalRefused
 from flintmq.raft import (
     LEAVE_JOINT,
-    Action,
-    Entry,
     EntryKind,
+    MemberAction,
     Membership,
     MembershipChange,
-    Message,
-    Step,
+    MembershipStep,
+    RaftEntry,
+    RaftMessage,
     Transition,
     add_learner,
     add_voter,
@@ -25,7 +25,9 @@ from flintmq.raft import MessageKind as Kind
 from flintmq.raft.membership import changed, check_is_sound
 from tests.raft.cluster import RaftCluster, elected_cluster, lone_leader
 
-SWAP = MembershipChange((Step(Action.REMOVE, 3), Step(Action.ADD_VOTER, 4)))
+SWAP = MembershipChange(
+    (MembershipStep(MemberAction.REMOVE, 3), MembershipStep(MemberAction.ADD_VOTER, 4))
+)
 
 
 def change(cluster: RaftCluster, what: MembershipChange, node: int = 1) -> None:
@@ -36,7 +38,7 @@ def change(cluster: RaftCluster, what: MembershipChange, node: int = 1) -> None:
 def test_a_change_is_appended_and_its_index_remembered() -> None:
     """Parity: TestStepConfig"""
     cluster = lone_leader(2)
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
 
     taken = cluster[1].propose_membership(add_learner(3))
 
@@ -48,15 +50,15 @@ def test_a_change_is_appended_and_its_index_remembered() -> None:
 def test_a_second_change_while_one_is_unapplied_is_refused_and_from_afar_becomes_a_no_op() -> None:
     """Parity: TestStepIgnoreConfig"""
     cluster = lone_leader(2)
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
     cluster[1].propose_membership(add_learner(3))
 
     with pytest.raises(MembershipChangeRefused):
         cluster[1].propose_membership(add_learner(4))
     assert cluster[1].log.last_index() == 2
 
-    forwarded = Entry(0, 0, encode_change(add_learner(4)), EntryKind.MEMBERSHIP)
-    cluster.step(Message(Kind.PROPOSE, 2, 1, entries=(forwarded, Entry(0, 0, b"x"))))
+    forwarded = RaftEntry(0, 0, encode_change(add_learner(4)), EntryKind.MEMBERSHIP)
+    cluster.step(RaftMessage(Kind.PROPOSE, 2, 1, entries=(forwarded, RaftEntry(0, 0, b"x"))))
     assert [(e.kind, e.data) for e in cluster[1].log.entries(3)] == [
         (EntryKind.NORMAL, b""),
         (EntryKind.NORMAL, b"x"),
@@ -102,7 +104,7 @@ def test_no_change_before_an_entry_of_the_term_is_committed() -> None:
     with pytest.raises(MembershipChangeRefused):
         cluster[1].propose_membership(add_learner(4))
 
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
     assert cluster[1].propose_membership(add_learner(4)) is not None
 
 
@@ -198,7 +200,7 @@ def test_shrinking_the_quorum_commits_what_is_now_held_by_a_majority() -> None:
     cluster.propose(1, b"hello")
     assert cluster[1].log.committed == 1
 
-    cluster[1].step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=entry.index))
+    cluster[1].step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=entry.index))
     cluster.settle()
 
     assert cluster[1].membership == Membership(voters=(1,))
@@ -270,10 +272,10 @@ def test_in_a_joint_configuration_both_halves_must_agree() -> None:
     cluster.add_node(5)
     replace = MembershipChange(
         (
-            Step(Action.REMOVE, 2),
-            Step(Action.REMOVE, 3),
-            Step(Action.ADD_VOTER, 4),
-            Step(Action.ADD_VOTER, 5),
+            MembershipStep(MemberAction.REMOVE, 2),
+            MembershipStep(MemberAction.REMOVE, 3),
+            MembershipStep(MemberAction.ADD_VOTER, 4),
+            MembershipStep(MemberAction.ADD_VOTER, 5),
         ),
         Transition.JOINT_EXPLICIT,
     )
@@ -318,7 +320,8 @@ def test_a_joint_configuration_is_left_by_the_next_leader_when_the_first_is_lost
 
 def test_a_voter_that_becomes_a_learner_waits_until_the_joint_phase_ends() -> None:
     demote = MembershipChange(
-        (Step(Action.ADD_LEARNER, 3), Step(Action.ADD_VOTER, 4)), Transition.JOINT_EXPLICIT
+        (MembershipStep(MemberAction.ADD_LEARNER, 3), MembershipStep(MemberAction.ADD_VOTER, 4)),
+        Transition.JOINT_EXPLICIT,
     )
     before = Membership(voters=(1, 2, 3))
 
@@ -331,7 +334,12 @@ def test_a_voter_that_becomes_a_learner_waits_until_the_joint_phase_ends() -> No
 def test_a_leader_replaces_itself() -> None:
     cluster = elected_cluster(3)
     cluster.add_node(4)
-    change(cluster, MembershipChange((Step(Action.REMOVE, 1), Step(Action.ADD_VOTER, 4))))
+    change(
+        cluster,
+        MembershipChange(
+            (MembershipStep(MemberAction.REMOVE, 1), MembershipStep(MemberAction.ADD_VOTER, 4))
+        ),
+    )
     cluster.tick_all(60)
 
     assert cluster.leader() in (2, 3, 4)
@@ -348,7 +356,12 @@ def test_a_change_the_living_could_not_commit_is_refused() -> None:
         cluster[1].propose_membership(remove(2))  # 1 and the silent 3 would be left
     with pytest.raises(MembershipChangeRefused):
         cluster[1].propose_membership(
-            MembershipChange((Step(Action.ADD_VOTER, 4), Step(Action.ADD_VOTER, 5)))
+            MembershipChange(
+                (
+                    MembershipStep(MemberAction.ADD_VOTER, 4),
+                    MembershipStep(MemberAction.ADD_VOTER, 5),
+                )
+            )
         )
     change(cluster, remove(3))
     assert cluster[1].membership == Membership(voters=(1, 2))
@@ -372,7 +385,7 @@ def test_a_new_voter_comes_in_as_a_learner_first() -> None:
 
 def test_two_voters_cannot_change_in_one_simple_step() -> None:
     two = Membership(voters=(1, 2, 3))
-    steps = (Step(Action.REMOVE, 3), Step(Action.ADD_VOTER, 4))
+    steps = (MembershipStep(MemberAction.REMOVE, 3), MembershipStep(MemberAction.ADD_VOTER, 4))
 
     assert changed(two, MembershipChange(steps)).is_joint()
     with pytest.raises(MembershipChangeRefused):
@@ -426,7 +439,9 @@ def test_bytes_that_are_no_change_are_refused(data: bytes) -> None:
 
 def test_a_change_with_too_many_steps_is_refused() -> None:
     with pytest.raises(InvalidRequest):
-        encode_change(MembershipChange(tuple(Step(Action.REMOVE, n) for n in range(1, 99))))
+        encode_change(
+            MembershipChange(tuple(MembershipStep(MemberAction.REMOVE, n) for n in range(1, 99)))
+        )
 
 
 def test_a_leader_outside_its_membership_takes_no_proposals() -> None:

@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from flintmq.raft import Entry, HardState, Membership, MemoryStorage, Message, RaftNode, Settings
+from flintmq.raft import (
+    HardState,
+    Membership,
+    MemoryStorage,
+    RaftEntry,
+    RaftMessage,
+    RaftNode,
+    RaftSettings,
+)
 from flintmq.raft import MessageKind as Kind
 from tests.raft.cluster import RaftCluster, elected_cluster, lone_leader
 
@@ -46,7 +54,7 @@ def test_a_message_of_a_higher_term_makes_every_role_a_follower_of_that_term(rol
     TestLeaderUpdateTermFromMessage"""
     cluster = lone_node(role)
 
-    cluster.step(Message(Kind.APPEND, 2, 1, term=9))
+    cluster.step(RaftMessage(Kind.APPEND, 2, 1, term=9))
 
     assert (cluster[1].term, cluster.roles()[1], cluster[1].leader) == (9, "follower", 2)
 
@@ -56,13 +64,13 @@ def test_a_request_of_an_old_term_never_reaches_the_role(
 ) -> None:
     """Parity: TestRejectStaleTermMessage"""
     cluster = RaftCluster(3, only=(1,), hard_states={1: HardState(term=5)}, check_quorum=False)
-    seen: list[Message] = []
+    seen: list[RaftMessage] = []
     monkeypatch.setattr(cluster[1].role, "step", seen.append)
 
-    cluster.step(Message(Kind.APPEND, 2, 1, term=4))
+    cluster.step(RaftMessage(Kind.APPEND, 2, 1, term=4))
     assert seen == []
 
-    cluster.step(Message(Kind.APPEND, 2, 1, term=5))
+    cluster.step(RaftMessage(Kind.APPEND, 2, 1, term=5))
     assert len(seen) == 1
 
 
@@ -129,7 +137,7 @@ def test_votes_decide_an_election_once_a_majority_is_clear(
     cluster.campaign(1)
 
     for voter, granted in votes.items():
-        cluster.step(Message(Kind.VOTE_REPLY, voter, 1, term=1, reject=not granted))
+        cluster.step(RaftMessage(Kind.VOTE_REPLY, voter, 1, term=1, reject=not granted))
 
     assert (cluster.roles()[1], cluster[1].term) == (role, 1)
 
@@ -139,7 +147,7 @@ def test_the_same_vote_twice_is_one_vote() -> None:
     cluster.campaign(1)
 
     for _ in range(3):
-        cluster.step(Message(Kind.VOTE_REPLY, 2, 1, term=1))
+        cluster.step(RaftMessage(Kind.VOTE_REPLY, 2, 1, term=1))
 
     assert cluster.roles()[1] == "candidate"
 
@@ -154,7 +162,7 @@ def test_a_node_votes_for_one_candidate_per_term_and_repeats_that_vote(
     """Parity: TestFollowerVote"""
     cluster = RaftCluster(3, only=(1,), hard_states={1: HardState(term=1, vote=voted_for)})
 
-    cluster.step(Message(Kind.VOTE, asker, 1, term=1))
+    cluster.step(RaftMessage(Kind.VOTE, asker, 1, term=1))
 
     (reply,) = cluster.take_sent()
     assert (reply.kind, reply.receiver, reply.reject) == (Kind.VOTE_REPLY, asker, not granted)
@@ -166,7 +174,7 @@ def test_a_candidate_concedes_to_a_leader_of_its_term_or_a_later_one(term: int) 
     cluster = lone_candidate()
     assert cluster[1].term == 1
 
-    cluster.step(Message(Kind.APPEND, 2, 1, term=term))
+    cluster.step(RaftMessage(Kind.APPEND, 2, 1, term=term))
 
     assert (cluster.roles()[1], cluster[1].term, cluster[1].leader) == ("follower", term, 2)
 
@@ -199,7 +207,7 @@ def test_two_nodes_rarely_time_out_in_the_same_tick(role: str) -> None:
     for _ in range(rounds):
         timeouts = []
         for node in members.voters:
-            settings = Settings(node=node, pre_vote=False)
+            settings = RaftSettings(node=node, pre_vote=False)
             raft = RaftNode(settings, MemoryStorage(members), Random(random.random()))
             if role == "candidate":
                 raft.campaign()
@@ -221,7 +229,7 @@ def test_a_proposal_is_appended_and_sent_behind_the_entry_before_it() -> None:
     cluster[1].propose(b"some data")
     ready = cluster[1].ready()
 
-    entry = Entry(2, 1, b"some data")
+    entry = RaftEntry(2, 1, b"some data")
     assert ready.entries == [entry]
     assert [(m.receiver, m.index, m.log_term, m.commit, m.entries) for m in ready.messages] == [
         (2, 1, 1, 1, (entry,)),
@@ -232,12 +240,12 @@ def test_a_proposal_is_appended_and_sent_behind_the_entry_before_it() -> None:
 def test_a_replicated_entry_is_handed_out_and_its_commit_made_known() -> None:
     """Parity: TestLeaderCommitEntry"""
     cluster = lone_leader()
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
-    cluster.step(Message(Kind.APPEND_REPLY, 3, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 3, 1, term=1, index=1))
     cluster.propose(1, b"some data")
     cluster.take_sent()
 
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=2))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=2))
 
     assert cluster.nodes[1].data() == [b"some data"]
     told = [(m.receiver, m.commit) for m in cluster.take_sent() if m.kind is Kind.APPEND]
@@ -264,11 +272,11 @@ def test_an_entry_commits_exactly_when_a_majority_holds_it(
     """Parity: TestLeaderAcknowledgeCommit"""
     cluster = lone_leader(size)
     for peer in range(2, size + 1):
-        cluster.step(Message(Kind.APPEND_REPLY, peer, 1, term=1, index=1))
+        cluster.step(RaftMessage(Kind.APPEND_REPLY, peer, 1, term=1, index=1))
     cluster.propose(1, b"x")
 
     for peer in acks:
-        cluster.step(Message(Kind.APPEND_REPLY, peer, 1, term=1, index=2))
+        cluster.step(RaftMessage(Kind.APPEND_REPLY, peer, 1, term=1, index=2))
 
     assert (cluster[1].log.committed == 2) is commits
 
@@ -280,11 +288,11 @@ def test_committing_an_entry_commits_everything_before_it(terms: tuple[int, ...]
         3, only=(1,), pre_vote=False, logs={1: terms}, hard_states={1: HardState(term=2)}
     )
     cluster.campaign(1)
-    cluster.step(Message(Kind.VOTE_REPLY, 2, 1, term=3))
+    cluster.step(RaftMessage(Kind.VOTE_REPLY, 2, 1, term=3))
     cluster.propose(1, b"x")
 
     last = len(terms) + 2
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=3, index=last))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=3, index=last))
 
     assert [(e.index, e.term) for e in cluster.nodes[1].applied] == [
         *((index, term) for index, term in enumerate(terms, start=1)),
@@ -297,9 +305,9 @@ def test_committing_an_entry_commits_everything_before_it(terms: tuple[int, ...]
 def test_a_follower_applies_in_order_up_to_the_commit_it_is_told(commit: int) -> None:
     """Parity: TestFollowerCommitEntry"""
     cluster = RaftCluster(3, only=(1,))
-    entries = tuple(Entry(index, 1, b"%d" % index) for index in (1, 2, 3))
+    entries = tuple(RaftEntry(index, 1, b"%d" % index) for index in (1, 2, 3))
 
-    cluster.step(Message(Kind.APPEND, 2, 1, term=1, entries=entries, commit=commit))
+    cluster.step(RaftMessage(Kind.APPEND, 2, 1, term=1, entries=entries, commit=commit))
 
     assert cluster.nodes[1].applied == list(entries[:commit])
 
@@ -321,7 +329,7 @@ def test_an_append_is_refused_unless_the_entry_before_it_is_ours(
     """Parity: TestFollowerCheckMsgApp"""
     cluster = RaftCluster(3, only=(1,), logs={1: (1, 2)})
 
-    cluster.step(Message(Kind.APPEND, 2, 1, term=3, index=index, log_term=term))
+    cluster.step(RaftMessage(Kind.APPEND, 2, 1, term=3, index=index, log_term=term))
 
     (reply,) = cluster.take_sent()
     assert (reply.kind, reply.reject, reply.hint) == (Kind.APPEND_REPLY, not accepted, hint)
@@ -346,9 +354,11 @@ def test_only_from_the_first_conflict_on_is_a_log_replaced(
 ) -> None:
     """Parity: TestFollowerAppendEntries"""
     cluster = RaftCluster(3, only=(1,), logs={1: (1, 2)})
-    entries = tuple(Entry(index + n, t) for n, t in enumerate(sent, start=1))
+    entries = tuple(RaftEntry(index + n, t) for n, t in enumerate(sent, start=1))
 
-    cluster.step(Message(Kind.APPEND, 2, 1, term=4, index=index, log_term=term, entries=entries))
+    cluster.step(
+        RaftMessage(Kind.APPEND, 2, 1, term=4, index=index, log_term=term, entries=entries)
+    )
 
     assert cluster.log_terms(1) == list(log)
     assert [e.term for r in cluster.nodes[1].readies for e in r.entries] == list(written)
@@ -421,7 +431,7 @@ def test_a_vote_is_refused_to_a_log_that_is_behind(
     """Parity: TestVoter"""
     cluster = RaftCluster(3, only=(1,), logs={1: ours})
 
-    cluster.step(Message(Kind.VOTE, 2, 1, term=3, index=their_index, log_term=their_term))
+    cluster.step(RaftMessage(Kind.VOTE, 2, 1, term=3, index=their_index, log_term=their_term))
 
     (reply,) = cluster.take_sent()
     assert (reply.kind, reply.reject) == (Kind.VOTE_REPLY, not granted)
@@ -434,8 +444,8 @@ def test_counting_copies_never_commits_an_entry_of_an_earlier_term(
     """Parity: TestLeaderOnlyCommitsLogFromCurrentTerm"""
     cluster = RaftCluster(3, only=(1,), logs={1: (1, 2)}, pre_vote=False)
     cluster.campaign(1)
-    cluster.step(Message(Kind.VOTE_REPLY, 2, 1, term=3))
+    cluster.step(RaftMessage(Kind.VOTE_REPLY, 2, 1, term=3))
 
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=3, index=index))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=3, index=index))
 
     assert cluster[1].log.committed == committed

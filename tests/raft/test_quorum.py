@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.raft import Action, Membership, MembershipChange, Step, Transition
+from flintmq.raft import MemberAction, Membership, MembershipChange, MembershipStep, Transition
 from flintmq.raft.membership import LEAVE_JOINT, changed, check_is_sound
 from flintmq.raft.quorum import EVERYTHING, VoteResult, joint_index, joint_vote, majority_index
 
@@ -90,13 +90,15 @@ def test_votes_of_one_half_are_exactly_the_naive_ones(
 
 
 STEPS = st.lists(
-    st.builds(Step, st.sampled_from(list(Action)), st.integers(1, 5)), min_size=1, max_size=5
+    st.builds(MembershipStep, st.sampled_from(list(MemberAction)), st.integers(1, 5)),
+    min_size=1,
+    max_size=5,
 )
 
 
 @given(st.sets(st.integers(1, 5), min_size=1), STEPS)
 def test_a_joint_change_ends_where_its_steps_one_by_one_would(
-    voters: set[int], steps: list[Step]
+    voters: set[int], steps: list[MembershipStep]
 ) -> None:
     """Parity: TestConfChangeQuick, TestConfChangeDataDriven"""
     before = Membership(voters=tuple(sorted(voters)))
@@ -104,9 +106,9 @@ def test_a_joint_change_ends_where_its_steps_one_by_one_would(
     for step in steps:
         expected_voters.discard(step.node)
         expected_learners.discard(step.node)
-        if step.action is Action.ADD_VOTER:
+        if step.action is MemberAction.ADD_VOTER:
             expected_voters.add(step.node)
-        elif step.action is Action.ADD_LEARNER:
+        elif step.action is MemberAction.ADD_LEARNER:
             expected_learners.add(step.node)
     if not expected_voters:
         return

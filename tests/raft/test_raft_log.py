@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flintmq.errors import InvalidRequest, LogCompacted, LogUnavailable, RaftInvariantBroken
-from flintmq.raft import Entry, EntryKind, HardState, Membership, MemoryStorage, Snapshot
+from flintmq.raft import EntryKind, HardState, Membership, MemoryStorage, RaftEntry, RaftSnapshot
 from flintmq.raft.log import RaftLog
 from flintmq.raft.messages import ENTRY_OVERHEAD_BYTES
 from flintmq.raft.settings import UNLIMITED
@@ -13,8 +13,8 @@ from flintmq.raft.storage import fitting
 from flintmq.raft.unstable import Unstable
 
 
-def entries(first: int, *terms: int) -> tuple[Entry, ...]:
-    return tuple(Entry(index, term) for index, term in enumerate(terms, start=first))
+def entries(first: int, *terms: int) -> tuple[RaftEntry, ...]:
+    return tuple(RaftEntry(index, term) for index, term in enumerate(terms, start=first))
 
 
 def log_of(*terms: int, durable: int | None = None) -> RaftLog:
@@ -169,7 +169,7 @@ def test_applied_never_moves_back_nor_past_the_commit() -> None:
 
 def test_outstanding_bytes_are_limited_until_applied() -> None:
     storage = MemoryStorage()
-    storage.append([Entry(index, 1, b"x" * 10) for index in range(1, 5)])
+    storage.append([RaftEntry(index, 1, b"x" * 10) for index in range(1, 5)])
     log = RaftLog(storage, apply_bytes_max=2 * (10 + ENTRY_OVERHEAD_BYTES))
     log.commit_to(4)
 
@@ -186,7 +186,7 @@ def test_outstanding_bytes_are_limited_until_applied() -> None:
 
 def test_an_unapplied_membership_change_is_noticed() -> None:
     storage = MemoryStorage()
-    storage.append([Entry(1, 1), Entry(2, 1, b"", EntryKind.MEMBERSHIP), Entry(3, 1)])
+    storage.append([RaftEntry(1, 1), RaftEntry(2, 1, b"", EntryKind.MEMBERSHIP), RaftEntry(3, 1)])
     log = RaftLog(storage)
 
     log.commit_to(1)
@@ -236,7 +236,7 @@ def test_after_compaction_the_rest_is_as_it_was() -> None:
 def test_a_restored_snapshot_replaces_everything() -> None:
     """Parity: TestLogRestore"""
     log = log_of(1, 2, 3, durable=2)
-    log.restore(Snapshot(index=9, term=4))
+    log.restore(RaftSnapshot(index=9, term=4))
 
     assert (log.first_index(), log.last_index(), log.committed) == (10, 9, 9)
     assert (log.term(9), log.term(8), log.term(3)) == (4, None, None)
@@ -270,7 +270,7 @@ def unstable(offset: int, *terms: int, in_progress: int = 0) -> Unstable:
 )
 def test_truncating_and_appending_moves_what_is_being_written_back(
     given: Unstable,
-    new: tuple[Entry, ...],
+    new: tuple[RaftEntry, ...],
     offset: int,
     terms: tuple[int, ...],
     in_progress: int,
@@ -312,7 +312,7 @@ def test_entries_and_snapshots_are_handed_out_for_writing_once() -> None:
     item.truncate_and_append(entries(7, 1))
     assert [entry.index for entry in item.next_entries()] == [7]
 
-    snapshot = Snapshot(index=20, term=2)
+    snapshot = RaftSnapshot(index=20, term=2)
     item.restore(snapshot)
     assert (item.next_snapshot(), item.next_entries(), item.last_index()) == (snapshot, [], 20)
     item.accept_in_progress()
@@ -342,7 +342,7 @@ def test_what_is_not_held_cannot_be_sliced() -> None:
 
 def storage_from_3() -> MemoryStorage:
     storage = MemoryStorage()
-    storage.install(Snapshot(index=3, term=3))
+    storage.install(RaftSnapshot(index=3, term=3))
     storage.append(list(entries(4, 4, 5)))
     return storage
 
@@ -377,7 +377,7 @@ def test_the_storage_knows_its_limits() -> None:
     ],
 )
 def test_appending_overwrites_from_the_first_index(
-    new: tuple[Entry, ...], terms: list[int]
+    new: tuple[RaftEntry, ...], terms: list[int]
 ) -> None:
     """Parity: TestStorageAppend"""
     storage = storage_from_3()
@@ -405,9 +405,9 @@ def test_snapshots_are_taken_compacted_behind_and_installed() -> None:
     with pytest.raises(LogCompacted):
         storage.compact(4)
 
-    storage.install(Snapshot(index=4, term=4))  # older than ours
+    storage.install(RaftSnapshot(index=4, term=4))  # older than ours
     assert storage.snapshot().index == 5
-    storage.install(Snapshot(index=9, term=6, membership=members))
+    storage.install(RaftSnapshot(index=9, term=6, membership=members))
     assert (storage.first_index(), storage.last_index()) == (10, 9)
     assert storage.initial_state()[1] == members
 
@@ -422,7 +422,7 @@ def test_a_founders_disk_begins_at_a_snapshot_that_names_the_founders() -> None:
 
 def test_at_least_one_entry_fits_and_no_more_than_the_limit() -> None:
     """Parity: TestLimitSize"""
-    items = [Entry(index, 1, b"x" * 10) for index in range(1, 4)]
+    items = [RaftEntry(index, 1, b"x" * 10) for index in range(1, 4)]
     each = 10 + ENTRY_OVERHEAD_BYTES
 
     assert fitting(items, UNLIMITED) == items

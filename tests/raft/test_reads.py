@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flintmq.errors import InvalidRequest, NotLeader
-from flintmq.raft import Message, Settings, remove
 from flintmq.raft import MessageKind as Kind
+from flintmq.raft import RaftMessage, RaftSettings, remove
 from tests.raft.cluster import RaftCluster, elected_cluster, lone_leader
 
 
@@ -98,7 +98,7 @@ def test_a_restarted_voter_keeps_still_for_the_lease_it_may_have_granted() -> No
     cluster.take_sent()
     term = cluster[voter].term + 1
     last = cluster[leader].log.last_id()
-    request = Message(Kind.VOTE, leader, voter, term=term, index=last.index, log_term=last.term)
+    request = RaftMessage(Kind.VOTE, leader, voter, term=term, index=last.index, log_term=last.term)
 
     cluster.step(request)
     assert cluster.take_sent() == []
@@ -112,7 +112,7 @@ def test_a_restarted_voter_keeps_still_for_the_lease_it_may_have_granted() -> No
 
 def test_lease_reads_need_check_quorum() -> None:
     with pytest.raises(InvalidRequest):
-        Settings(node=1, lease_reads=True, check_quorum=False)
+        RaftSettings(node=1, lease_reads=True, check_quorum=False)
 
 
 def test_a_new_leader_delays_reads_until_an_entry_of_its_term_commits() -> None:
@@ -121,13 +121,13 @@ def test_a_new_leader_delays_reads_until_an_entry_of_its_term_commits() -> None:
     cluster[1].read_index(b"early")
     cluster.heartbeat(1)
     beat = cluster.take_sent()[0]
-    cluster.step(Message(Kind.HEARTBEAT_REPLY, 2, 1, term=1, read_round=beat.read_round))
+    cluster.step(RaftMessage(Kind.HEARTBEAT_REPLY, 2, 1, term=1, read_round=beat.read_round))
     assert cluster.nodes[1].reads == []
 
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
     rounds = [m.read_round for m in cluster.take_sent() if m.kind is Kind.HEARTBEAT]
     assert cluster.nodes[1].reads == []
-    cluster.step(Message(Kind.HEARTBEAT_REPLY, 2, 1, term=1, read_round=rounds[-1]))
+    cluster.step(RaftMessage(Kind.HEARTBEAT_REPLY, 2, 1, term=1, read_round=rounds[-1]))
 
     assert cluster.nodes[1].reads == [(1, b"early")]
 
@@ -169,26 +169,26 @@ def test_reads_asked_before_the_heartbeats_leave_share_one_round() -> None:
 def test_a_read_asked_after_the_heartbeats_left_needs_a_round_of_its_own() -> None:
     """The answer to an older heartbeat does not prove that we lead now."""
     cluster = lone_leader()
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
     cluster[1].read_index(b"first")
     first = next(m for m in cluster.take_sent() if m.kind is Kind.HEARTBEAT)
     cluster[1].read_index(b"second")
     cluster.settle()
 
-    cluster.step(Message(Kind.HEARTBEAT_REPLY, 2, 1, term=1, read_round=first.read_round))
+    cluster.step(RaftMessage(Kind.HEARTBEAT_REPLY, 2, 1, term=1, read_round=first.read_round))
 
     assert cluster.nodes[1].reads == [(1, b"first")]
 
 
 def test_a_later_round_confirms_the_earlier_ones() -> None:
     cluster = lone_leader()
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
     for number in range(3):
         cluster[1].read_index(b"%d" % number)
         cluster.settle()
     last = cluster.messages_sent(Kind.HEARTBEAT)[-1]
 
-    cluster.step(Message(Kind.HEARTBEAT_REPLY, 2, 1, term=1, read_round=last.read_round))
+    cluster.step(RaftMessage(Kind.HEARTBEAT_REPLY, 2, 1, term=1, read_round=last.read_round))
 
     assert [context for _, context in cluster.nodes[1].reads] == [b"0", b"1", b"2"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flintmq.errors import InvalidRequest, NotLeader, TooMuchUncommitted
-from flintmq.raft import Entry, HardState, Message, RaftNode, Snapshot
+from flintmq.raft import HardState, RaftEntry, RaftMessage, RaftNode, RaftSnapshot
 from flintmq.raft import MessageKind as Kind
 from flintmq.raft.progress import ProgressState
 from tests.raft.cluster import RaftCluster, elected_cluster, lone_leader
@@ -130,8 +130,10 @@ def test_old_entries_stay_uncommitted_until_one_of_the_new_term_commits() -> Non
     assert cluster.roles()[2] == "leader"
     # Refuse the no-op everywhere: the old entries are on all five and may still not commit.
     for node in (3, 4, 5):
-        entries = (Entry(2, 1, b"a"), Entry(3, 1, b"b"))
-        cluster.step(Message(Kind.APPEND, 2, node, term=2, index=1, log_term=1, entries=entries))
+        entries = (RaftEntry(2, 1, b"a"), RaftEntry(3, 1, b"b"))
+        cluster.step(
+            RaftMessage(Kind.APPEND, 2, node, term=2, index=1, log_term=1, entries=entries)
+        )
     assert all(cluster[node].log.last_index() >= 3 for node in cluster.nodes)
     assert cluster[2].log.committed == 1
 
@@ -158,7 +160,9 @@ def test_appends_of_a_deposed_leader_are_ignored() -> None:
     before = cluster.log_terms(1)
 
     cluster.step(
-        Message(Kind.APPEND, 2, 1, term=2, index=2, log_term=2, entries=(Entry(3, 2, b"old"),))
+        RaftMessage(
+            Kind.APPEND, 2, 1, term=2, index=2, log_term=2, entries=(RaftEntry(3, 2, b"old"),)
+        )
     )
     cluster.propose(1, b"somedata")
     cluster.heartbeat(1)
@@ -207,7 +211,7 @@ def test_where_passing_on_is_switched_off_a_follower_says_who_leads() -> None:
         cluster[2].propose(b"x")
 
     assert refused.value.leader == 1
-    cluster.step(Message(Kind.PROPOSE, 3, 2, entries=(Entry(0, 0, b"x"),)))
+    cluster.step(RaftMessage(Kind.PROPOSE, 3, 2, entries=(RaftEntry(0, 0, b"x"),)))
     assert cluster.nodes[1].data() == []
 
 
@@ -236,7 +240,7 @@ def test_the_commit_index_is_the_quorums_median_in_the_leaders_term(
     """Parity: TestCommit"""
     cluster = lone_leader(len(matches))
     raft, role = cluster[1], cluster.leader_role(1)
-    raft.log.unstable.truncate_and_append([Entry(i, t) for i, t in enumerate(terms, start=1)])
+    raft.log.unstable.truncate_and_append([RaftEntry(i, t) for i, t in enumerate(terms, start=1)])
     raft.log.committed, raft.term = 0, term
     for node, match in enumerate(matches, start=1):
         role.progress[node].match = match
@@ -253,7 +257,7 @@ def test_a_message_of_an_old_term_changes_nothing() -> None:
 
     for kind in Kind:
         if kind not in (Kind.PROPOSE, Kind.READ_INDEX, Kind.TRANSFER_LEADER):
-            cluster.step(Message(kind, 2, 1, term=1, index=7, log_term=1))
+            cluster.step(RaftMessage(kind, 2, 1, term=1, index=7, log_term=1))
 
     assert cluster[1].status() == before
 
@@ -285,10 +289,10 @@ def test_what_a_follower_does_with_an_append(
 ) -> None:
     """Parity: TestHandleMsgApp"""
     cluster = RaftCluster(3, only=(1,), logs={1: (1, 2)})
-    entries = tuple(Entry(index + n, t) for n, t in enumerate(sent, start=1))
+    entries = tuple(RaftEntry(index + n, t) for n, t in enumerate(sent, start=1))
 
     cluster.step(
-        Message(
+        RaftMessage(
             Kind.APPEND, 2, 1, term=2, index=index, log_term=term, commit=commit, entries=entries
         )
     )
@@ -305,7 +309,7 @@ def test_a_heartbeat_moves_the_commit_forward_never_back(told: int, committed: i
         3, only=(1,), logs={1: (1, 2, 3)}, hard_states={1: HardState(term=3, commit=2)}
     )
 
-    cluster.step(Message(Kind.HEARTBEAT, 2, 1, term=3, commit=told))
+    cluster.step(RaftMessage(Kind.HEARTBEAT, 2, 1, term=3, commit=told))
 
     assert cluster[1].log.committed == committed
     (reply,) = cluster.take_sent()
@@ -315,14 +319,14 @@ def test_a_heartbeat_moves_the_commit_forward_never_back(told: int, committed: i
 def test_a_heartbeat_answer_of_a_lagging_follower_brings_it_entries_until_it_confirms() -> None:
     """Parity: TestHandleHeartbeatResp"""
     cluster = lone_leader()
-    answer = Message(Kind.HEARTBEAT_REPLY, 2, 1, term=1)
+    answer = RaftMessage(Kind.HEARTBEAT_REPLY, 2, 1, term=1)
 
     for _ in range(2):
         cluster.step(answer)
         (append,) = cluster.take_sent()
         assert (append.kind, append.receiver, len(append.entries)) == (Kind.APPEND, 2, 1)
 
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
     cluster.take_sent()
     cluster.step(answer)
     assert cluster.take_sent() == []
@@ -331,7 +335,7 @@ def test_a_heartbeat_answer_of_a_lagging_follower_brings_it_entries_until_it_con
 def test_an_append_reply_lets_waiting_entries_out_to_that_follower_only() -> None:
     """Parity: TestMsgAppRespWaitReset"""
     cluster = lone_leader()
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
     assert cluster[1].log.committed == 1
     told = [m for m in cluster.take_sent() if m.kind is Kind.APPEND]
     assert [(m.receiver, m.commit, m.entries) for m in told] == [(2, 1, ())]  # 3 still waits
@@ -340,7 +344,7 @@ def test_an_append_reply_lets_waiting_entries_out_to_that_follower_only() -> Non
     told = cluster.take_sent()
     assert [(m.receiver, len(m.entries)) for m in told] == [(2, 1)]
 
-    cluster.step(Message(Kind.APPEND_REPLY, 3, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 3, 1, term=1, index=1))
     told = cluster.take_sent()
     assert [(m.receiver, m.entries[0].index) for m in told if m.entries] == [(3, 2)]
 
@@ -371,10 +375,12 @@ def test_a_stale_receipt_does_not_pass_for_one_of_entries_written_since() -> Non
     make the second write durable (script async_storage_writes_append_aba_race)."""
     cluster = RaftCluster(3, only=(1,), logs={1: (1,)}, check_quorum=False)
     cluster.nodes[1].disk_is_held = True
-    old, new = Entry(2, 1, b"x"), Entry(2, 2, b"y")
+    old, new = RaftEntry(2, 1, b"x"), RaftEntry(2, 2, b"y")
 
-    def append(sender: int, term: int, *entries: Entry) -> None:
-        message = Message(Kind.APPEND, sender, 1, term=term, index=1, log_term=1, entries=entries)
+    def append(sender: int, term: int, *entries: RaftEntry) -> None:
+        message = RaftMessage(
+            Kind.APPEND, sender, 1, term=term, index=1, log_term=1, entries=entries
+        )
         cluster.step(message)
 
     append(2, 1, old)
@@ -395,8 +401,8 @@ def test_a_stale_receipt_does_not_pass_for_one_of_entries_written_since() -> Non
 def test_a_write_of_the_new_term_confirms_entries_still_being_written_from_the_old() -> None:
     cluster = RaftCluster(3, only=(1,), check_quorum=False)
     cluster.nodes[1].disk_is_held = True
-    cluster.step(Message(Kind.APPEND, 2, 1, term=1, entries=(Entry(1, 1, b"x"),)))
-    cluster.step(Message(Kind.HEARTBEAT, 3, 1, term=2))
+    cluster.step(RaftMessage(Kind.APPEND, 2, 1, term=1, entries=(RaftEntry(1, 1, b"x"),)))
+    cluster.step(RaftMessage(Kind.HEARTBEAT, 3, 1, term=2))
 
     cluster.complete_writes(1)
 
@@ -412,7 +418,7 @@ def test_no_message_of_a_term_leaves_before_the_term_is_durable() -> None:
     cluster.complete_writes(1)
     assert {m.kind for m in cluster.take_sent()} == {Kind.VOTE}
 
-    cluster.step(Message(Kind.HEARTBEAT, 2, 1, term=7))
+    cluster.step(RaftMessage(Kind.HEARTBEAT, 2, 1, term=7))
     assert cluster.take_sent() == []
     cluster.complete_writes(1)
     assert [m.kind for m in cluster.take_sent()] == [Kind.HEARTBEAT_REPLY]
@@ -437,7 +443,9 @@ def test_what_the_leader_does_with_an_append_reply(
     progress = cluster.leader_role(1).progress[2]
     index, reject, hint = reply
 
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=3, index=index, reject=reject, hint=hint))
+    cluster.step(
+        RaftMessage(Kind.APPEND_REPLY, 2, 1, term=3, index=index, reject=reject, hint=hint)
+    )
 
     assert (progress.match, progress.next) == (match, next_index)
     sent = cluster.take_sent()
@@ -449,8 +457,8 @@ def test_a_heartbeat_carries_no_more_commit_than_the_follower_is_known_to_hold()
     cluster = lone_leader()
     for index in range(2, 12):
         cluster.propose(1, b"%d" % index)
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=11))
-    cluster.step(Message(Kind.APPEND_REPLY, 3, 1, term=1, index=6))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=11))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 3, 1, term=1, index=6))
     assert cluster[1].log.committed == 11
     cluster.take_sent()
 
@@ -532,9 +540,9 @@ def test_a_refusal_lets_the_leader_skip_whole_terms(
 def test_appends_out_of_order_never_move_match_back_nor_stall_replication() -> None:
     """Parity: TestLogReplicationWithReorderedMessage"""
     cluster = elected_cluster(2)
-    held: list[Message] = []
+    held: list[RaftMessage] = []
 
-    def hold(message: Message) -> bool:
+    def hold(message: RaftMessage) -> bool:
         if message.kind is Kind.APPEND and message.receiver == 2:
             held.append(message)
             return False
@@ -565,11 +573,11 @@ def test_appends_out_of_order_never_move_match_back_nor_stall_replication() -> N
 def test_an_overlapping_append_deletes_nothing() -> None:
     """Fault F15: a late message that ends earlier must not cut the log."""
     cluster = RaftCluster(3, only=(1,))
-    entries = tuple(Entry(index, 1, b"%d" % index) for index in range(1, 6))
-    cluster.step(Message(Kind.APPEND, 2, 1, term=1, entries=entries))
+    entries = tuple(RaftEntry(index, 1, b"%d" % index) for index in range(1, 6))
+    cluster.step(RaftMessage(Kind.APPEND, 2, 1, term=1, entries=entries))
 
-    cluster.step(Message(Kind.APPEND, 2, 1, term=1, entries=entries[:2]))
-    cluster.step(Message(Kind.APPEND, 2, 1, term=1, index=1, log_term=1, entries=entries[1:3]))
+    cluster.step(RaftMessage(Kind.APPEND, 2, 1, term=1, entries=entries[:2]))
+    cluster.step(RaftMessage(Kind.APPEND, 2, 1, term=1, index=1, log_term=1, entries=entries[1:3]))
 
     assert cluster.log_terms(1) == [1] * 5
 
@@ -589,7 +597,7 @@ def test_payloads_are_never_copied() -> None:
 def test_uncommitted_bytes_are_limited_but_one_large_proposal_always_fits() -> None:
     """Parity: TestUncommittedEntryLimit"""
     cluster = lone_leader(uncommitted_bytes_max=100)
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
     ten = b"x" * 10
     for _ in range(10):
         cluster.propose(1, ten)
@@ -598,7 +606,7 @@ def test_uncommitted_bytes_are_limited_but_one_large_proposal_always_fits() -> N
         cluster.propose(1, ten)
     cluster.propose(1, b"")  # an empty one presses on nothing
 
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=cluster[1].log.last_index()))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=cluster[1].log.last_index()))
     assert cluster.leader_role(1).uncommitted_bytes == 0
     cluster.propose(1, b"x" * 1000)
     with pytest.raises(TooMuchUncommitted):
@@ -619,10 +627,10 @@ def test_messages_for_others_are_refused_and_local_events_have_no_message() -> N
     cluster = elected_cluster(3)
 
     with pytest.raises(InvalidRequest):
-        cluster[1].step(Message(Kind.HEARTBEAT, 2, 3, term=1))
+        cluster[1].step(RaftMessage(Kind.HEARTBEAT, 2, 3, term=1))
     with pytest.raises(InvalidRequest):
-        cluster[1].step(Message(Kind.HEARTBEAT, 2, 1, term=1, group=7))
-    gap = Message(Kind.APPEND, 1, 2, term=1, index=1, log_term=1, entries=(Entry(9, 1),))
+        cluster[1].step(RaftMessage(Kind.HEARTBEAT, 2, 1, term=1, group=7))
+    gap = RaftMessage(Kind.APPEND, 1, 2, term=1, index=1, log_term=1, entries=(RaftEntry(9, 1),))
     with pytest.raises(InvalidRequest):
         cluster[2].step(gap)
     assert cluster[2].log.last_index() == 1
@@ -713,9 +721,9 @@ def test_the_stored_commit_never_runs_ahead_of_what_is_durable() -> None:
 def test_a_snapshot_that_is_being_installed_does_not_count_as_stored() -> None:
     cluster = RaftCluster(3, only=(1,))
     cluster.nodes[1].disk_is_held = True
-    snapshot = Snapshot(index=9, term=1, membership=cluster.membership)
+    snapshot = RaftSnapshot(index=9, term=1, membership=cluster.membership)
 
-    cluster.step(Message(Kind.SNAPSHOT, 2, 1, term=1, snapshot=snapshot))
+    cluster.step(RaftMessage(Kind.SNAPSHOT, 2, 1, term=1, snapshot=snapshot))
 
     (write,) = cluster.nodes[1].waiting_writes
     assert write.hard_state is not None

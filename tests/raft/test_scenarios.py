@@ -33,20 +33,20 @@ import pytest
 from flintmq.errors import ProposalRefused
 from flintmq.raft import (
     LEAVE_JOINT,
-    Action,
     EntryKind,
     HardState,
+    MemberAction,
     Membership,
     MembershipChange,
-    Message,
+    MembershipStep,
     MessageKind,
-    Step,
+    RaftMessage,
     Transition,
 )
 from tests.raft.cluster import RaftCluster
 
 SCENARIOS = Path(__file__).parent / "scenarios"
-SIGNS = {"+": Action.ADD_VOTER, "~": Action.ADD_LEARNER, "-": Action.REMOVE}
+SIGNS = {"+": MemberAction.ADD_VOTER, "~": MemberAction.ADD_LEARNER, "-": MemberAction.REMOVE}
 
 
 class Teller:
@@ -142,7 +142,7 @@ class Teller:
                 "explicit": Transition.JOINT_EXPLICIT,
             }[words[0]]
             words = words[1:]
-        steps = tuple(Step(SIGNS[word[0]], int(word[1:])) for word in words)
+        steps = tuple(MembershipStep(SIGNS[word[0]], int(word[1:])) for word in words)
         change = MembershipChange(steps, transition)
         self._wish(lambda: self.cluster[int(node)].propose_membership(change))
 
@@ -261,7 +261,7 @@ def members(membership: Membership) -> str:
     return text
 
 
-def described(message: Message) -> str:
+def described(message: RaftMessage) -> str:
     """One line; what is zero goes without saying."""
     text = f"{message.sender}>{message.receiver} {message.kind.name}"
     for name in ("term", "index", "log_term", "commit", "hint"):

@@ -10,10 +10,10 @@ import pytest
 
 from flintmq.errors import InvalidRequest, LogUnavailable, SnapshotDamaged
 from flintmq.raft import (
-    Entry,
     Membership,
-    Message,
-    Snapshot,
+    RaftEntry,
+    RaftMessage,
+    RaftSnapshot,
     SnapshotChunk,
     SnapshotReceiver,
     add_learner,
@@ -24,20 +24,20 @@ from flintmq.raft import MessageKind as Kind
 from flintmq.raft.progress import ProgressState
 from tests.raft.cluster import RaftCluster, elected_cluster, lone_leader
 
-ELEVEN = Snapshot(index=11, term=11, membership=Membership(voters=(1, 2, 3)))
+ELEVEN = RaftSnapshot(index=11, term=11, membership=Membership(voters=(1, 2, 3)))
 
 
-def receive(cluster: RaftCluster, node: int, snapshot: Snapshot, sender: int = 2) -> None:
-    cluster.step(Message(Kind.SNAPSHOT, sender, node, term=11, snapshot=snapshot))
+def receive(cluster: RaftCluster, node: int, snapshot: RaftSnapshot, sender: int = 2) -> None:
+    cluster.step(RaftMessage(Kind.SNAPSHOT, sender, node, term=11, snapshot=snapshot))
 
 
 def compacted_leader(**options: Any) -> RaftCluster:
     """A lone leader of two that has forgotten all entries its follower needs."""
     cluster = lone_leader(2, **options)
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=1))
     for _ in range(10):
         cluster.propose(1, b"x")
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=11))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=11))
     cluster.take_snapshot(1)
     progress = cluster.leader_role(1).progress[2]
     progress.match, progress.next = 0, 1
@@ -48,7 +48,7 @@ def compacted_leader(**options: Any) -> RaftCluster:
 
 def ask_for_what_is_gone(cluster: RaftCluster) -> None:
     progress = cluster.leader_role(1).progress[2]
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=progress.next - 1, reject=True))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=progress.next - 1, reject=True))
 
 
 # -- installing -------------------------------------------------------------------------------
@@ -117,9 +117,9 @@ def test_a_snapshot_at_or_below_the_commit_is_ignored_and_a_matching_one_moves_i
     raft.commit_to(1)
     cluster.settle()
 
-    assert raft.restore(Snapshot(index=1, term=1, membership=cluster.membership)) is False
+    assert raft.restore(RaftSnapshot(index=1, term=1, membership=cluster.membership)) is False
     assert raft.log.committed == 1
-    assert raft.restore(Snapshot(index=2, term=1, membership=cluster.membership)) is False
+    assert raft.restore(RaftSnapshot(index=2, term=1, membership=cluster.membership)) is False
     assert (raft.log.committed, raft.log.last_index()) == (2, 3)
 
 
@@ -127,7 +127,7 @@ def test_a_late_snapshot_does_not_take_a_node_back() -> None:
     cluster = RaftCluster(2, only=(1,))
     receive(cluster, 1, ELEVEN)
 
-    receive(cluster, 1, Snapshot(index=5, term=4, membership=Membership(voters=(1,))))
+    receive(cluster, 1, RaftSnapshot(index=5, term=4, membership=Membership(voters=(1,))))
 
     assert (cluster[1].log.committed, cluster[1].log.last_index()) == (11, 11)
     assert cluster[1].membership == ELEVEN.membership
@@ -180,8 +180,8 @@ def test_a_change_handed_out_before_a_snapshot_arrived_is_not_applied_after_it()
     cluster.settle()
     cluster.heartbeat(1)
     entry = next(e for r in cluster.nodes[3].readies for e in r.committed if e.kind == 1)
-    late = Snapshot(index=50, term=1, membership=Membership(voters=(1, 2, 3), learners=(5,)))
-    cluster.step(Message(Kind.SNAPSHOT, 1, 3, term=1, snapshot=late))
+    late = RaftSnapshot(index=50, term=1, membership=Membership(voters=(1, 2, 3), learners=(5,)))
+    cluster.step(RaftMessage(Kind.SNAPSHOT, 1, 3, term=1, snapshot=late))
 
     assert cluster[3].apply_membership(entry) is None
     assert cluster[3].membership == late.membership
@@ -218,7 +218,7 @@ def test_no_snapshot_is_sent_while_the_storage_has_none_ready(
 ) -> None:
     cluster = compacted_leader()
 
-    def not_now() -> Snapshot:
+    def not_now() -> RaftSnapshot:
         raise LogUnavailable("being made")
 
     monkeypatch.setattr(cluster.nodes[1].storage, "snapshot", not_now)
@@ -226,7 +226,7 @@ def test_no_snapshot_is_sent_while_the_storage_has_none_ready(
     assert cluster.take_sent() == []
 
     monkeypatch.undo()
-    cluster.step(Message(Kind.HEARTBEAT_REPLY, 2, 1, term=1))
+    cluster.step(RaftMessage(Kind.HEARTBEAT_REPLY, 2, 1, term=1))
     assert [m.kind for m in cluster.take_sent()] == [Kind.SNAPSHOT]
 
 
@@ -262,7 +262,7 @@ def test_a_snapshot_is_given_up_when_the_peer_reports_a_newer_match() -> None:
     cluster = compacted_leader()
     ask_for_what_is_gone(cluster)
 
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=11))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=11))
 
     progress = cluster.leader_role(1).progress[2]
     assert (progress.state, progress.pending_snapshot) == (ProgressState.REPLICATE, 0)
@@ -274,7 +274,7 @@ def test_a_snapshot_is_given_up_when_the_peer_reports_what_the_log_still_has() -
     cluster = compacted_leader()
     cluster.leader_role(1).progress[2].become_snapshot(20)
 
-    cluster.step(Message(Kind.APPEND_REPLY, 2, 1, term=1, index=11))
+    cluster.step(RaftMessage(Kind.APPEND_REPLY, 2, 1, term=1, index=11))
 
     assert cluster.leader_role(1).progress[2].state is ProgressState.REPLICATE
 
@@ -320,7 +320,7 @@ def test_a_restart_begins_at_the_snapshot() -> None:
 # -- bytes ------------------------------------------------------------------------------------
 
 
-def described(data: bytes) -> Snapshot:
+def described(data: bytes) -> RaftSnapshot:
     return describe_bytes(ELEVEN, data, chunk_bytes=4, checksum=zlib.crc32)
 
 
@@ -377,8 +377,15 @@ def test_entries_behind_a_snapshot_can_be_written_while_it_is_installed() -> Non
     cluster.nodes[1].disk_is_held = True
     receive(cluster, 1, ELEVEN)
     cluster.step(
-        Message(
-            Kind.APPEND, 2, 1, term=11, index=11, log_term=11, entries=(Entry(12, 11),), commit=12
+        RaftMessage(
+            Kind.APPEND,
+            2,
+            1,
+            term=11,
+            index=11,
+            log_term=11,
+            entries=(RaftEntry(12, 11),),
+            commit=12,
         )
     )
     assert len(cluster.nodes[1].waiting_writes) == 2

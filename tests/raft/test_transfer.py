@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from flintmq.errors import LeadershipMoving
-from flintmq.raft import Action, Membership, MembershipChange, Message, Step, remove
+from flintmq.raft import (
+    MemberAction,
+    Membership,
+    MembershipChange,
+    MembershipStep,
+    RaftMessage,
+    remove,
+)
 from flintmq.raft import MessageKind as Kind
 from tests.raft.cluster import RaftCluster, elected_cluster
 
@@ -144,7 +151,7 @@ def test_a_pending_transfer_ends_with_a_vote_of_a_higher_term() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [remove(3), MembershipChange((Step(Action.ADD_LEARNER, 3),))],
+    [remove(3), MembershipChange((MembershipStep(MemberAction.ADD_LEARNER, 3),))],
     ids=["removed", "demoted"],
 )
 def test_a_pending_transfer_ends_when_the_successor_loses_its_vote(
@@ -205,7 +212,7 @@ def test_timeout_now_does_nothing_at_a_node_that_was_removed() -> None:
     cluster = elected_cluster(3)
     cluster[2].membership = Membership(voters=(1, 3))
 
-    cluster.step(Message(Kind.TIMEOUT_NOW, 1, 2, term=1))
-    cluster.step(Message(Kind.VOTE_REPLY, 1, 2, term=1))
+    cluster.step(RaftMessage(Kind.TIMEOUT_NOW, 1, 2, term=1))
+    cluster.step(RaftMessage(Kind.VOTE_REPLY, 1, 2, term=1))
 
     assert cluster.roles()[2] == "follower"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import flintmq
 from flintmq.engine.broker import Broker
 from flintmq.net.server.native import NativeServer
-from flintmq.net.server.streams import Member
+from flintmq.net.server.streams import OpenMembership
 from flintmq.serde.codec import Codec
 from tests.patience import until
 
@@ -156,7 +156,7 @@ class World:
 
         def is_tidy() -> bool:
             left = len(session._tasks), len(session._takes), session.publishes.is_busy()
-            members = [one for one in session.streams.values() if isinstance(one, Member)]
+            members = [one for one in session.streams.values() if isinstance(one, OpenMembership)]
             readers = len(session.streams) - len(members)
             return left == (0, 0, False) and readers == 1 and len(members) <= POLLED
 

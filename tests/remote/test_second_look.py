@@ -18,7 +18,7 @@ from flintmq.net.remote.broker import RemoteBroker
 from flintmq.net.remote.link import Link
 from flintmq.net.server.limits import Limits
 from flintmq.net.server.native import NativeServer
-from flintmq.net.wire.operations import Op, Take, Taken
+from flintmq.net.wire.operations import Op, TakenReply, TakeRequest
 from flintmq.serde.codec import Codec
 from flintmq.storage.filesystem import LocalFileSystem
 
@@ -120,9 +120,9 @@ async def test_what_was_too_much_for_a_reply_to_one_who_is_gone_is_read_by_other
         async with other.reader("orders", name="n") as rest:
             reader = await mq.reader("orders", name="n")
             stream = reader._api._number  # type: ignore[attr-defined]
-            taking = mq._broker.ask(Op.TAKE, Take(stream, 8, 0))  # type: ignore[attr-defined]
+            taking = mq._broker.ask(Op.TAKE, TakeRequest(stream, 8, 0))  # type: ignore[attr-defined]
             frame = await taking
-            assert len(msgspec.msgpack.decode(frame.control, type=Taken).runs) == 1
+            assert len(msgspec.msgpack.decode(frame.control, type=TakenReply).runs) == 1
             next(s for s in server.sessions.values() if stream in s.streams).end()
             offsets: list[int | None] = []
             while len(offsets) < 8:  # and what was sent and not committed

@@ -21,7 +21,7 @@ from flintmq.batch import BatchBuilder, RowSource
 from flintmq.errors import DecodeFailed, EncodeFailed, FlintError, InvalidRequest
 from flintmq.model import TopicOptions
 from flintmq.rows import Origin
-from flintmq.serde.codec import UNSAID, Codec, Settings
+from flintmq.serde.codec import UNSAID, Codec, CodecSettings
 from flintmq.serde.content_type import ContentType, format_content_type, parse_content_type
 
 SCHEMA = {
@@ -147,7 +147,7 @@ def is_representable(format: str, compression: str, header: str) -> bool:
 def test_every_combination_comes_back(codec: Codec, format: str, header: str) -> None:
     for compression, (pre, post) in product(COMPRESSIONS, HOOKS):
         schema = json.dumps(SCHEMA) if format == "avro" else None
-        said = Settings(format, compression, pre, post, header, schema)
+        said = CodecSettings(format, compression, pre, post, header, schema)
         if not is_representable(format, compression, header):
             with pytest.raises(InvalidRequest, match="tmq header supports"):
                 codec.plan(said)
@@ -166,11 +166,11 @@ def test_every_combination_comes_back(codec: Codec, format: str, header: str) ->
 async def test_every_combination_comes_back_through_a_connection(
     mq: flintmq.Client, format: str
 ) -> None:
-    sent: list[Settings] = []
+    sent: list[CodecSettings] = []
     for compression, header, (pre, post) in product(COMPRESSIONS, HEADERS, HOOKS):
         if not is_representable(format, compression, header):
             continue
-        sent.append(Settings(format, compression, pre, post, header))
+        sent.append(CodecSettings(format, compression, pre, post, header))
         await mq.publish(
             "mixed", VALUES[format], format=format, compression=compression, pre_hooks=pre,
             post_hooks=post, magic_header=header, schema=schema_for(format),
@@ -208,9 +208,9 @@ async def test_every_combination_comes_back_from_a_topic_that_asks_for_it(
             assert reader.read_batch_nowait(10).decode() == [VALUES[format]] * 4
 
 
-WANTED = Settings("msgpack", "zstd:1", ("turn", "tail"), ("tail",), "flint")
-DECOY = Settings("json", "gzip", ("tail",), ("turn",), "tmq")
-UNSET = Settings("json", "none", (), (), "none")
+WANTED = CodecSettings("msgpack", "zstd:1", ("turn", "tail"), ("tail",), "flint")
+DECOY = CodecSettings("json", "gzip", ("tail",), ("turn",), "tmq")
+UNSET = CodecSettings("json", "none", (), (), "none")
 FIELDS = ("format", "compression", "pre_hooks", "post_hooks", "magic_header")
 LEVELS = ("nobody", "topic", "publisher", "call")
 
@@ -226,7 +226,7 @@ def said_at(level: str, deciding: tuple[str, ...]) -> dict[str, Any]:
     return said
 
 
-def type_of(settings: Settings) -> str:
+def type_of(settings: CodecSettings) -> str:
     return format_content_type(
         ContentType(
             MEDIA_TYPES[settings.format or "json"],
@@ -325,7 +325,7 @@ def test_the_value_is_exactly_the_encoded_bytes(
 
 
 def test_json_is_readable_without_us(codec: Codec) -> None:
-    data, _ = codec.plan(Settings("json")).encode(ORDER)
+    data, _ = codec.plan(CodecSettings("json")).encode(ORDER)
     assert json.loads(data) == ORDER
 
 
@@ -341,7 +341,7 @@ def test_hooks_run_in_order_and_come_back_in_reverse() -> None:
 
     for name in ("a", "b", "c", "d"):
         codec.register_hook(name, encode=noting(name, "out"), decode=noting(name, "in"))
-    settings = Settings("json", "gzip", ("a", "b"), ("c", "d"))
+    settings = CodecSettings("json", "gzip", ("a", "b"), ("c", "d"))
     data, content_type = codec.plan(settings).encode(1)
     codec.decode(data, content_type, Origin("orders"), None)
 
@@ -356,7 +356,7 @@ def test_pre_hooks_see_what_is_not_compressed_and_post_hooks_what_is() -> None:
         return data
 
     codec.register_hook("look", encode=look, decode=look)
-    codec.plan(Settings("text", "gzip", ("look",), ("look",))).encode("text")
+    codec.plan(CodecSettings("text", "gzip", ("look",), ("look",))).encode("text")
 
     assert seen == [b"te", b"\x1f\x8b"]
 
@@ -368,21 +368,21 @@ def test_pre_hooks_see_what_is_not_compressed_and_post_hooks_what_is() -> None:
     ("value", "settings", "given", "stored"),
     [
         (b"%PDF", UNSAID, "application/pdf", "application/pdf"),
-        (b"%PDF", Settings(compression="gzip"), "application/pdf",
+        (b"%PDF", CodecSettings(compression="gzip"), "application/pdf",
          "application/pdf; encoding=gzip"),
         (b'{"id": 1}', UNSAID, "application/json; charset=utf-8",
          "application/json; charset=utf-8"),
         (ORDER, UNSAID, "application/vnd.orders+json; charset=utf-8",
          "application/vnd.orders+json; charset=utf-8"),
         (ORDER, UNSAID, "application/vnd.orders", "application/vnd.orders; format=json"),
-        (ORDER, Settings("msgpack"), "application/vnd.orders+json",
+        (ORDER, CodecSettings("msgpack"), "application/vnd.orders+json",
          "application/vnd.orders+json; format=msgpack"),
         ("text", UNSAID, "text/html", "text/html; format=text"),
         ("{}", UNSAID, "application/json", "application/json; format=text"),
     ],
 )  # fmt: skip
 def test_a_content_type_of_the_callers_own_is_kept(
-    codec: Codec, value: Any, settings: Settings, given: str, stored: str
+    codec: Codec, value: Any, settings: CodecSettings, given: str, stored: str
 ) -> None:
     data, content_type = codec.plan(settings).encode(value, given)
 
@@ -393,7 +393,7 @@ def test_a_content_type_of_the_callers_own_is_kept(
 
 def test_bytes_with_a_content_type_decode_by_it_with_or_without_a_header(codec: Codec) -> None:
     for header, compression in product(("none", "flint"), COMPRESSIONS):
-        settings = Settings(None, compression, None, None, header)
+        settings = CodecSettings(None, compression, None, None, header)
         data, content_type = codec.plan(settings).encode(b'{"id": 1}', "application/json")
         assert decoded(codec, data, content_type) == {"id": 1}
 
@@ -404,24 +404,24 @@ def test_bytes_with_a_content_type_decode_by_it_with_or_without_a_header(codec: 
 )
 def test_what_we_say_of_a_value_is_not_said_by_the_caller(codec: Codec, parameter: str) -> None:
     given = f"application/json; {parameter}"
-    for value, said in ((ORDER, UNSAID), (b"{}", Settings("raw", "gzip"))):
+    for value, said in ((ORDER, UNSAID), (b"{}", CodecSettings("raw", "gzip"))):
         with pytest.raises(InvalidRequest, match="reserved for FlintMQ"):
             codec.plan(said).encode(value, given)
 
 
 def test_an_encoded_message_can_be_passed_on_with_its_content_type(codec: Codec) -> None:
     for compression, header in product(("gzip", "zstd"), HEADERS):
-        settings = Settings("json", compression, ("turn",), ("tail",), header)
+        settings = CodecSettings("json", compression, ("turn",), ("tail",), header)
         data, content_type = codec.plan(settings).encode(ORDER)
 
-        again = codec.plan(Settings("raw")).encode(data, content_type)
+        again = codec.plan(CodecSettings("raw")).encode(data, content_type)
 
         assert again == (data, content_type)
         assert decoded(codec, *again) == ORDER
 
 
 def test_raw_bytes_on_a_topic_of_another_format_say_that_they_are_raw(codec: Codec) -> None:
-    data, content_type = codec.plan(Settings("raw"), "json").encode(b'{"id": 1}')
+    data, content_type = codec.plan(CodecSettings("raw"), "json").encode(b'{"id": 1}')
 
     assert content_type == "application/octet-stream"
     assert decoded(codec, data, content_type, TopicOptions(format="json")) == b'{"id": 1}'
@@ -434,7 +434,7 @@ def test_a_foreign_message_without_content_type_is_of_its_topics_format(codec: C
     assert decoded(codec, b"LOUD", None, TopicOptions(format="shout")) == "loud"
     assert decoded(codec, b"bytes", None, TopicOptions()) == b"bytes"
     assert decoded(codec, b"bytes", None) == b"bytes"
-    avro, _ = codec.plan(Settings("avro", schema=json.dumps(SCHEMA))).encode(ORDER)
+    avro, _ = codec.plan(CodecSettings("avro", schema=json.dumps(SCHEMA))).encode(ORDER)
     options = TopicOptions(format="avro", schema=json.dumps(SCHEMA))
     assert decoded(codec, avro, None, options) == ORDER
 
@@ -454,7 +454,7 @@ def test_bytes_alone_are_read_where_the_topic_declares_a_header(codec: Codec, he
         if not is_representable(format, compression, header) or format == "raw":
             continue
         schema = json.dumps(SCHEMA) if format == "avro" else None
-        settings = Settings(format, compression, pre, post, header, schema)
+        settings = CodecSettings(format, compression, pre, post, header, schema)
         data, _ = codec.plan(settings).encode(VALUES[format])
         options = TopicOptions(magic_header=header, pre_hooks=pre, post_hooks=post)
 
@@ -462,7 +462,7 @@ def test_bytes_alone_are_read_where_the_topic_declares_a_header(codec: Codec, he
 
 
 def test_a_header_is_not_looked_for_where_none_is_declared(codec: Codec) -> None:
-    flint, _ = codec.plan(Settings("json", magic_header="flint")).encode(ORDER)
+    flint, _ = codec.plan(CodecSettings("json", magic_header="flint")).encode(ORDER)
     for look_alike in (flint, b"\xf5FM", b"TMQ\x01\x00\x00", b'TMQ\x01\x01\x00{"id":1}'):
         data, content_type = codec.plan(UNSAID).encode(look_alike)
         assert content_type is None
@@ -515,20 +515,35 @@ def test_a_bad_header_is_a_message_that_does_not_decode(
 @pytest.mark.parametrize(
     "settings",
     [
-        Settings("yaml"), Settings(""), Settings("JSON"), Settings("bincode"), Settings("object"),
-        Settings("avro"), Settings("json", schema='"string"'), Settings(schema='"string"'),
-        Settings(compression="brotli"), Settings(compression=""), Settings(compression="gzip:10"),
-        Settings(compression="zstd:x"), Settings(compression="none:1"),
-        Settings(pre_hooks=("unknown",)), Settings(post_hooks=("tail", "unknown")),
-        Settings(magic_header="magic"), Settings(magic_header=""), Settings(magic_header="FLINT"),
-        Settings("text", magic_header="tmq"), Settings("json", "lz4", magic_header="tmq"),
-        Settings("raw", "gzip", magic_header="tmq"), Settings("shout", magic_header="tmq"),
-        Settings("avro", schema="{"), Settings("avro", schema='{"type": "nonsense"}'),
+        CodecSettings("yaml"),
+        CodecSettings(""),
+        CodecSettings("JSON"),
+        CodecSettings("bincode"),
+        CodecSettings("object"),
+        CodecSettings("avro"),
+        CodecSettings("json", schema='"string"'),
+        CodecSettings(schema='"string"'),
+        CodecSettings(compression="brotli"),
+        CodecSettings(compression=""),
+        CodecSettings(compression="gzip:10"),
+        CodecSettings(compression="zstd:x"),
+        CodecSettings(compression="none:1"),
+        CodecSettings(pre_hooks=("unknown",)),
+        CodecSettings(post_hooks=("tail", "unknown")),
+        CodecSettings(magic_header="magic"),
+        CodecSettings(magic_header=""),
+        CodecSettings(magic_header="FLINT"),
+        CodecSettings("text", magic_header="tmq"),
+        CodecSettings("json", "lz4", magic_header="tmq"),
+        CodecSettings("raw", "gzip", magic_header="tmq"),
+        CodecSettings("shout", magic_header="tmq"),
+        CodecSettings("avro", schema="{"),
+        CodecSettings("avro", schema='{"type": "nonsense"}'),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_unknown_names_and_settings_without_effect_are_errors(
-    codec: Codec, settings: Settings
+    codec: Codec, settings: CodecSettings
 ) -> None:
     with pytest.raises(InvalidRequest):
         codec.checked(settings)
@@ -614,9 +629,15 @@ def test_a_hook_that_gives_no_bytes_is_an_error_both_ways(
     codec.register_hook("out", encode=lambda data: result, decode=lambda data: data)
     codec.register_hook("in", encode=lambda data: data, decode=lambda data: result)
 
-    outward, inward = Settings("raw", pre_hooks=("out",)), Settings("raw", pre_hooks=("in",))
+    outward, inward = (
+        CodecSettings("raw", pre_hooks=("out",)),
+        CodecSettings("raw", pre_hooks=("in",)),
+    )
     if place == "post_hooks":
-        outward, inward = Settings("raw", post_hooks=("out",)), Settings("raw", post_hooks=("in",))
+        outward, inward = (
+            CodecSettings("raw", post_hooks=("out",)),
+            CodecSettings("raw", post_hooks=("in",)),
+        )
     with pytest.raises(EncodeFailed, match="hook 'out' returned"):
         codec.plan(outward).encode(b"x")
     encoded = codec.plan(inward).encode(b"x")
@@ -628,8 +649,8 @@ def test_a_hook_that_raises_is_an_error_both_ways(codec: Codec) -> None:
     codec.register_hook("in", encode=lambda data: data, decode=_raises)
 
     with pytest.raises(EncodeFailed, match="no key to seal with"):
-        codec.plan(Settings("raw", post_hooks=("out",))).encode(b"x")
-    encoded = codec.plan(Settings("raw", post_hooks=("in",))).encode(b"x")
+        codec.plan(CodecSettings("raw", post_hooks=("out",))).encode(b"x")
+    encoded = codec.plan(CodecSettings("raw", post_hooks=("in",))).encode(b"x")
     assert "no key to seal with" in str(failure(codec, *encoded))
 
 
@@ -782,7 +803,7 @@ def test_a_damaged_message_decodes_or_raises_decode_failed(
     codec = Codec()
     equip(codec)
     schema = json.dumps(SCHEMA) if format == "avro" else None
-    plan = codec.plan(Settings(format, compression, hooks[0], hooks[1], header, schema))
+    plan = codec.plan(CodecSettings(format, compression, hooks[0], hooks[1], header, schema))
     data, content_type = plan.encode(VALUES[format])
     damaged = bytearray(data)
     damaged[at % len(damaged)] ^= bits
@@ -812,7 +833,7 @@ def test_any_value_is_encoded_or_refused(
     equip(codec)
     schema = json.dumps(SCHEMA) if format == "avro" else None
     try:
-        plan = codec.plan(Settings(format, compression, None, None, header, schema))
+        plan = codec.plan(CodecSettings(format, compression, None, None, header, schema))
         data, _ = plan.encode(value, content_type)
     except FlintError:
         return
@@ -828,7 +849,7 @@ def test_a_message_that_would_grow_beyond_the_limit_is_refused(
     compression: str, header: str
 ) -> None:
     codec = Codec(decoded_bytes_max=256 * 1024)
-    plan = codec.plan(Settings("raw", compression, magic_header=header))
+    plan = codec.plan(CodecSettings("raw", compression, magic_header=header))
     data, content_type = plan.encode(bytes(16 * 1024 * 1024))
     assert len(data) < 100_000
 
@@ -842,8 +863,8 @@ def test_a_message_that_would_grow_beyond_the_limit_is_refused(
 
 
 def test_a_bomb_within_a_bomb_is_unpacked_once_only(codec: Codec) -> None:
-    inner, _ = codec.plan(Settings("raw", "gzip")).encode(bytes(16 * 1024 * 1024))
-    outer, _ = codec.plan(Settings("raw", "gzip")).encode(inner)
+    inner, _ = codec.plan(CodecSettings("raw", "gzip")).encode(bytes(16 * 1024 * 1024))
+    outer, _ = codec.plan(CodecSettings("raw", "gzip")).encode(inner)
     content_type = "application/octet-stream; encoding=gzip; encoding=gzip"
 
     assert decoded(codec, outer, content_type) == inner

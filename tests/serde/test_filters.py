@@ -497,13 +497,13 @@ def test_size_and_depth_have_limits_that_are_named() -> None:
 
 def test_what_the_user_wrote_never_becomes_part_of_code(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
-    compiled_by = code._Writer.compiled
+    compiled_by = code._CodeWriter.compiled
 
     def spy(writer: Any, code: str) -> Any:
         written.append(code)
         return compiled_by(writer, code)
 
-    monkeypatch.setattr(code._Writer, "compiled", spy)
+    monkeypatch.setattr(code._CodeWriter, "compiled", spy)
 
     passes(
         'value.marker["marker"] == "marker" and value.x in ["marker"] and 777 < value.y < 777', {}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import flintmq
-from flintmq.access import Grant
+from flintmq.access import TopicGrant
 from flintmq.engine.broker import Broker
-from flintmq.net.server.key_gate import KeyGate
+from flintmq.net.server.key_gate import ApiKeyGate
 from flintmq.net.server.key_ring import KeyRing
 from flintmq.net.server.limits import Limits
 from flintmq.net.server.native import NativeServer
 from flintmq.net.server.slowing import Slowing
 from flintmq.serde.codec import Codec
-from flintmq.storage.key_file import Key, KeyFile, make_key
+from flintmq.storage.key_file import ApiKey, KeyFile, make_key
 from flintmq.testing import ManualClock
 
 
@@ -22,7 +22,7 @@ class KeyedServer:
         self.clock = ManualClock()
         self.file = KeyFile(directory / "keys.json")
         self.ring = KeyRing(self.file, clock=self.clock)
-        self.gate = KeyGate(self.ring, slowing=slowing or Slowing(first_seconds=0.0))
+        self.gate = ApiKeyGate(self.ring, slowing=slowing or Slowing(first_seconds=0.0))
         self.broker = Broker(None, Codec())
         self.server = NativeServer(self.broker, limits=Limits(), gate=self.gate)
         self.url = ""
@@ -52,7 +52,7 @@ class KeyedServer:
     ) -> str:
         entry, key = make_key(
             name,
-            [Grant.of(pattern, permissions) for pattern, permissions in grants.items()],
+            [TopicGrant.of(pattern, permissions) for pattern, permissions in grants.items()],
             now_ms=self.clock.now_ms(),
             expires_at_ms=expires_at_ms,
         )
@@ -66,12 +66,12 @@ class KeyedServer:
             number = next(n for n, known in enumerate(keys) if known.name == name)
             entry, _ = make_key(
                 name,
-                [Grant.of(pattern, [permission]) for permission, pattern in grants.items()],
+                [TopicGrant.of(pattern, [permission]) for permission, pattern in grants.items()],
                 now_ms=0,
                 expires_at_ms=None,
             )
             old = keys[number]
-            keys[number] = Key(
+            keys[number] = ApiKey(
                 id=old.id,
                 name=name,
                 salt=old.salt,

@@ -10,7 +10,7 @@ import msgspec
 
 from flintmq.net.wire.frames import Frame, FrameDecoder, encode_frame
 from flintmq.net.wire.hello import HELLO_BYTES, client_hello
-from flintmq.net.wire.operations import Control, Fault, Op, Open, encode
+from flintmq.net.wire.operations import Control, Fault, Op, OpenRequest, encode
 
 
 class RawClient:
@@ -31,7 +31,7 @@ class RawClient:
         await self._writer.wait_closed()
 
     async def open(self, key: str | None) -> Frame:
-        return await self.ask(Op.OPEN, Open(auth=None if key is None else ["key", key]))
+        return await self.ask(Op.OPEN, OpenRequest(auth=None if key is None else ["key", key]))
 
     async def ask(self, op: int, control: Control | Any, batches: Sequence[bytes] = ()) -> Frame:
         """Its answer; or what was said of the connection as a whole."""

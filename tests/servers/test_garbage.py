@@ -19,7 +19,7 @@ from flintmq.net.server.limits import Limits
 from flintmq.net.server.native import NativeServer
 from flintmq.net.wire.frames import Frame, FrameDecoder, encode_frame
 from flintmq.net.wire.hello import HELLO_BYTES, client_hello
-from flintmq.net.wire.operations import Op, Open, encode
+from flintmq.net.wire.operations import Op, OpenRequest, encode
 from tests.patience import jump, until
 
 Address = tuple[str, int]
@@ -34,7 +34,9 @@ class Raw:
         self._frames: list[Frame] = []
 
     async def open(self, **options: Any) -> None:
-        self.send(client_hello() + b"".join(encode_frame(Op.OPEN, 9, encode(Open(**options)))))
+        self.send(
+            client_hello() + b"".join(encode_frame(Op.OPEN, 9, encode(OpenRequest(**options))))
+        )
         await self._reader.readexactly(HELLO_BYTES)
         assert (await self.frame()).op == Op.REPLY
 

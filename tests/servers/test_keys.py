@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import flintmq
-from flintmq.access import Grant
+from flintmq.access import TopicGrant
 from flintmq.net.server.gate import WatchedGate
 from flintmq.net.server.key_gate import gate_of
 from flintmq.observe.logs import forget_limits
@@ -121,7 +121,7 @@ async def test_who_brought_the_key_before_it_was_asked_for_goes_on(tmp_path: Pat
     server = KeyedServer(tmp_path)
     await server.start()
     entry, key = make_key(
-        "early", [Grant.of(">", ["publish", "consume"])], now_ms=0, expires_at_ms=None
+        "early", [TopicGrant.of(">", ["publish", "consume"])], now_ms=0, expires_at_ms=None
     )
     mq = await server.connect(key)
     try:
@@ -458,7 +458,9 @@ async def test_auth_says_whether_keys_are_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     for auth, is_asked in (("auto", False), ("off", False), ("required", True)):
         assert _asks(gate_of(auth, file)) is is_asked  # type: ignore[arg-type]
-    KeyFile(file).add(make_key("a", [Grant.of(">", ["publish"])], now_ms=0, expires_at_ms=None)[0])
+    KeyFile(file).add(
+        make_key("a", [TopicGrant.of(">", ["publish"])], now_ms=0, expires_at_ms=None)[0]
+    )
     for auth, is_asked in (("auto", True), ("off", False), ("required", True)):
         assert _asks(gate_of(auth, file)) is is_asked  # type: ignore[arg-type]
 

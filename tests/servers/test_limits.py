@@ -17,7 +17,7 @@ from flintmq.net.server.limits import Limits
 from flintmq.net.server.native import NativeServer
 from flintmq.net.wire.frames import encode_frame
 from flintmq.net.wire.hello import client_hello
-from flintmq.net.wire.operations import Op, Open, encode
+from flintmq.net.wire.operations import Op, OpenRequest, encode
 from flintmq.serde.codec import Codec
 from tests.integration.test_slow_disk import Gate, SlowFileSystem
 from tests.patience import jump, until
@@ -26,7 +26,7 @@ from .test_garbage import Address, Raw, _is_well, raw
 
 pytestmark = pytest.mark.slow
 
-HELLO_AND_OPEN = client_hello() + b"".join(encode_frame(Op.OPEN, 9, encode(Open())))
+HELLO_AND_OPEN = client_hello() + b"".join(encode_frame(Op.OPEN, 9, encode(OpenRequest())))
 
 
 async def _drip(loris: Raw, data: bytes) -> bool:

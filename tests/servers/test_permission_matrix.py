@@ -13,14 +13,14 @@ import pytest
 from flintmq.batch import BatchBuilder
 from flintmq.net.server.requests import HANDLERS
 from flintmq.net.wire import operations as ops
-from flintmq.net.wire.operations import OPERATIONS, Op, Open
+from flintmq.net.wire.operations import OPERATIONS, Op, OpenRequest
 
 from .keys import KeyedServer
 from .raw_client import RawClient, kind_of, value_of
 
 ALL = ("publish", "consume", "administer")
-READER = ops.OpenReader("orders", "n")
-MEMBER = ops.JoinGroup("orders", "g")
+READER = ops.OpenReaderRequest("orders", "n")
+MEMBER = ops.JoinGroupRequest("orders", "g")
 
 
 class Case(NamedTuple):
@@ -35,53 +35,55 @@ class Case(NamedTuple):
     """What who may hears, where that is an error of another kind."""
 
 
-def named(topic: str = "orders", group: str = "g") -> ops.GroupName:
-    return ops.GroupName(topic, group, 10)
+def named(topic: str = "orders", group: str = "g") -> ops.GroupNameRequest:
+    return ops.GroupNameRequest(topic, group, 10)
 
 
 CASES: dict[Op, Case] = {
-    Op.OPEN: Case(Open(), ALL, allowed="InvalidRequest"),
+    Op.OPEN: Case(OpenRequest(), ALL, allowed="InvalidRequest"),
     Op.PING: Case([], ALL),
     Op.GOODBYE: Case([], ALL),
-    Op.PUBLISH: Case(ops.Publish("orders"), ("publish",), has_batch=True),
-    Op.STAGE: Case(ops.Stage("w", 1, "p", ["orders"]), ("publish",), has_batch=True),
-    Op.COMMIT_STAGE: Case(ops.CommitStage("theirs", 1, ["p"]), ("publish",)),
-    Op.ABORT_STAGE: Case(ops.AbortStage("theirs", 1), ("publish",)),
-    Op.CREATE_TOPIC: Case(ops.SetTopic("orders", {}), ("administer",)),
-    Op.CONFIGURE_TOPIC: Case(ops.SetTopic("orders", {"ttl": 60.0}), ("administer",)),
-    Op.DELETE_TOPIC: Case(ops.Name("orders"), ("administer",)),
-    Op.TOPICS: Case(ops.Name(">"), ALL),
-    Op.TOPIC_INFO: Case(ops.Name("orders"), ALL),
-    Op.TOPIC_STATS: Case(ops.Name("orders"), ALL),
-    Op.BACKUP: Case(ops.Name("/nowhere/flintmq"), (), allowed="InvalidRequest"),
-    Op.PURGE_TOPIC: Case(ops.PurgeTopic("orders"), ("administer",)),
+    Op.PUBLISH: Case(ops.PublishRequest("orders"), ("publish",), has_batch=True),
+    Op.STAGE: Case(ops.StageRequest("w", 1, "p", ["orders"]), ("publish",), has_batch=True),
+    Op.COMMIT_STAGE: Case(ops.CommitStageRequest("theirs", 1, ["p"]), ("publish",)),
+    Op.ABORT_STAGE: Case(ops.AbortStageRequest("theirs", 1), ("publish",)),
+    Op.CREATE_TOPIC: Case(ops.SetTopicRequest("orders", {}), ("administer",)),
+    Op.CONFIGURE_TOPIC: Case(ops.SetTopicRequest("orders", {"ttl": 60.0}), ("administer",)),
+    Op.DELETE_TOPIC: Case(ops.NameRequest("orders"), ("administer",)),
+    Op.TOPICS: Case(ops.NameRequest(">"), ALL),
+    Op.TOPIC_INFO: Case(ops.NameRequest("orders"), ALL),
+    Op.TOPIC_STATS: Case(ops.NameRequest("orders"), ALL),
+    Op.BACKUP: Case(ops.NameRequest("/nowhere/flintmq"), (), allowed="InvalidRequest"),
+    Op.PURGE_TOPIC: Case(ops.PurgeTopicRequest("orders"), ("administer",)),
     Op.OPEN_READER: Case(READER, ("consume",)),
-    Op.OPEN_FEED: Case(ops.OpenFeed("orders"), ("consume",)),
-    Op.TAKE: Case(ops.Take(1, 1, 0), ("consume",), (Op.OPEN_READER, READER)),
-    Op.SEEK: Case(ops.Seek(1, "earliest"), ("consume",), (Op.OPEN_READER, READER)),
-    Op.COMMIT: Case(ops.Commit(1), ("consume",), (Op.OPEN_READER, READER)),
-    Op.POSITION: Case(ops.Stream(1), ("consume",), (Op.OPEN_READER, READER)),
-    Op.LAG: Case(ops.Stream(1), ("consume",), (Op.OPEN_READER, READER)),
-    Op.CLOSE_STREAM: Case(ops.CloseStream(1), ALL),
-    Op.FETCH: Case(ops.Fetch("orders", 0, 1), ("consume",)),
-    Op.FETCH_RANGE: Case(ops.FetchRange("orders", 0, None, 1, 0), ("consume",)),
-    Op.PUT_BACK: Case(ops.CloseStream(1), ("consume",), (Op.OPEN_READER, READER)),
-    Op.EXTENTS: Case(ops.Extents(["orders"]), ("consume",)),
-    Op.WAIT_BEYOND: Case(ops.WaitBeyond({"orders": 0}, 0), ("consume",)),
+    Op.OPEN_FEED: Case(ops.OpenFeedRequest("orders"), ("consume",)),
+    Op.TAKE: Case(ops.TakeRequest(1, 1, 0), ("consume",), (Op.OPEN_READER, READER)),
+    Op.SEEK: Case(ops.SeekRequest(1, "earliest"), ("consume",), (Op.OPEN_READER, READER)),
+    Op.COMMIT: Case(ops.CommitRequest(1), ("consume",), (Op.OPEN_READER, READER)),
+    Op.POSITION: Case(ops.StreamRequest(1), ("consume",), (Op.OPEN_READER, READER)),
+    Op.LAG: Case(ops.StreamRequest(1), ("consume",), (Op.OPEN_READER, READER)),
+    Op.CLOSE_STREAM: Case(ops.CloseStreamRequest(1), ALL),
+    Op.FETCH: Case(ops.FetchRequest("orders", 0, 1), ("consume",)),
+    Op.FETCH_RANGE: Case(ops.FetchRangeRequest("orders", 0, None, 1, 0), ("consume",)),
+    Op.PUT_BACK: Case(ops.CloseStreamRequest(1), ("consume",), (Op.OPEN_READER, READER)),
+    Op.EXTENTS: Case(ops.ExtentsRequest(["orders"]), ("consume",)),
+    Op.WAIT_BEYOND: Case(ops.WaitBeyondRequest({"orders": 0}, 0), ("consume",)),
     Op.JOIN_GROUP: Case(MEMBER, ("consume",)),
-    Op.TAKE_LEASED: Case(ops.TakeLeased(1, 1, 30.0, 0), ("consume",), (Op.JOIN_GROUP, MEMBER)),
-    Op.SETTLE: Case(ops.Settle(1, "ack", []), ("consume",), (Op.JOIN_GROUP, MEMBER)),
-    Op.GROUPS: Case(ops.GroupName("orders"), ("consume", "administer")),
+    Op.TAKE_LEASED: Case(
+        ops.TakeLeasedRequest(1, 1, 30.0, 0), ("consume",), (Op.JOIN_GROUP, MEMBER)
+    ),
+    Op.SETTLE: Case(ops.SettleRequest(1, "ack", []), ("consume",), (Op.JOIN_GROUP, MEMBER)),
+    Op.GROUPS: Case(ops.GroupNameRequest("orders"), ("consume", "administer")),
     Op.GROUP_STATS: Case(named(), ("consume", "administer")),
-    Op.PAUSE_GROUP: Case(ops.PauseGroup("orders", "g", True), ("administer",)),
-    Op.RESET_GROUP: Case(ops.ResetGroup("orders", "g", "earliest"), ("administer",)),
+    Op.PAUSE_GROUP: Case(ops.PauseGroupRequest("orders", "g", True), ("administer",)),
+    Op.RESET_GROUP: Case(ops.ResetGroupRequest("orders", "g", "earliest"), ("administer",)),
     Op.DELETE_GROUP: Case(named(), ("administer",)),
     Op.PEEK: Case(named(), ("consume",)),
     Op.IN_FLIGHT: Case(named(), ("consume", "administer")),
     Op.DEAD_LETTERS: Case(named(), ("consume",)),
-    Op.REDRIVE: Case(ops.Redrive("orders", "g"), ("administer",)),
-    Op.DISCARD: Case(ops.Redrive("orders", "g"), ("administer",)),
-    Op.CANCEL_DELAYED: Case(ops.CancelDelayed("orders", []), ("publish",)),
+    Op.REDRIVE: Case(ops.RedriveRequest("orders", "g"), ("administer",)),
+    Op.DISCARD: Case(ops.RedriveRequest("orders", "g"), ("administer",)),
+    Op.CANCEL_DELAYED: Case(ops.CancelDelayedRequest("orders", []), ("publish",)),
 }
 UNANSWERED = {Op.CANCEL}
 """Has no answer of its own, and concerns requests of the same session only."""
@@ -193,7 +195,7 @@ async def test_a_backup_needs_to_administer_everything_and_a_place_below_the_one
         async with RawClient(filled.address) as client:
             await client.open(key)
             for place in ("backups/one", "elsewhere", "backups", "backups/../up"):
-                frame = await client.ask(Op.BACKUP, ops.Name(f"{tmp_path}/{place}"))
+                frame = await client.ask(Op.BACKUP, ops.NameRequest(f"{tmp_path}/{place}"))
                 text = str(value_of(frame)[1]) if kind_of(frame) != "REPLY" else ""
                 outcomes[key, place] = (kind_of(frame), "backup_dir" in text)
     assert {outcomes[almost, place][0] for _, place in outcomes} == {"PermissionDenied"}

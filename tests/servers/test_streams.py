@@ -10,7 +10,7 @@ import pytest
 import flintmq
 from flintmq.client.partitioned_reader import PartitionedReader
 from flintmq.errors import FlintError
-from flintmq.net.wire.operations import CloseStream, Op, OpenReader
+from flintmq.net.wire.operations import CloseStreamRequest, Op, OpenReaderRequest
 from tests.patience import PATIENCE_SECONDS
 
 from .raw_client import RawClient, kind_of
@@ -36,11 +36,16 @@ async def test_who_puts_back_what_it_never_had_stops_nobody(
     async with flintmq.connect(url) as mq, RawClient(address) as raw:
         await mq.publish("t", b"0")
         await raw.open(None)
-        assert kind_of(await raw.ask(Op.OPEN_READER, OpenReader("t", name="n"))) == "REPLY"
+        assert kind_of(await raw.ask(Op.OPEN_READER, OpenReaderRequest("t", name="n"))) == "REPLY"
 
         shapeless: Any = [[0, 5]]
-        assert kind_of(await raw.ask(Op.PUT_BACK, CloseStream(1, shapeless))) == "InvalidRequest"
-        assert kind_of(await raw.ask(Op.PUT_BACK, CloseStream(1, [(0, 5, 2**62)]))) == "REPLY"
+        assert (
+            kind_of(await raw.ask(Op.PUT_BACK, CloseStreamRequest(1, shapeless)))
+            == "InvalidRequest"
+        )
+        assert (
+            kind_of(await raw.ask(Op.PUT_BACK, CloseStreamRequest(1, [(0, 5, 2**62)]))) == "REPLY"
+        )
         async with mq.reader("t", name="n") as reader:
             assert [message.offset for message in await reader.read_batch(10)] == [0]
             assert await reader.lag() == 0

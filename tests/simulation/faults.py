@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from flintmq.errors import ProposalRefused
 from flintmq.raft import (
-    Action,
+    MemberAction,
     Membership,
     MembershipChange,
-    Step,
+    MembershipStep,
     Transition,
     add_learner,
     add_voter,
@@ -158,7 +158,7 @@ class Faults:
             leader.pump()
             return False
         for step in change.steps:
-            if step.action is not Action.REMOVE and step.node not in world.servers:
+            if step.action is not MemberAction.REMOVE and step.node not in world.servers:
                 world.add_server(step.node)
         leader.pump()
         return None
@@ -177,21 +177,27 @@ class Faults:
     def _joint_change(self, membership: Membership) -> MembershipChange | None:
         if membership.is_joint():
             return MembershipChange() if self._random.random() < 0.5 else None
-        steps: list[Step] = []
+        steps: list[MembershipStep] = []
         node_next = max(self._world.servers) + 1
         for node in membership.everybody():
             draw = self._random.random()
             if draw < 0.2:
-                steps.append(Step(Action.REMOVE, node))
+                steps.append(MembershipStep(MemberAction.REMOVE, node))
             elif draw < 0.4:
                 steps.append(
-                    Step(self._random.choice((Action.ADD_VOTER, Action.ADD_LEARNER)), node)
+                    MembershipStep(
+                        self._random.choice((MemberAction.ADD_VOTER, MemberAction.ADD_LEARNER)),
+                        node,
+                    )
                 )
         while (
             len(membership.everybody()) + len(steps) < MEMBERS_MAX and self._random.random() < 0.5
         ):
             steps.append(
-                Step(self._random.choice((Action.ADD_VOTER, Action.ADD_LEARNER)), node_next)
+                MembershipStep(
+                    self._random.choice((MemberAction.ADD_VOTER, MemberAction.ADD_LEARNER)),
+                    node_next,
+                )
             )
             node_next += 1
         transition = self._random.choice(tuple(Transition))

@@ -19,7 +19,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.errors import LogCompacted
-from flintmq.raft import Entry, EntryKind, Message, MessageKind, ReadState, Ready, TraceEvent
+from flintmq.raft import (
+    EntryKind,
+    MessageKind,
+    RaftEntry,
+    RaftMessage,
+    ReadState,
+    Ready,
+    TraceEvent,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.server import Server
@@ -36,7 +44,7 @@ class Invariants:
         self._leaders: dict[int, tuple[int, int]] = {}  # term -> node and its incarnation
         self._votes: dict[tuple[int, int], int] = {}  # node, term -> candidate
         self._entries: dict[tuple[int, int], tuple[int, bytes, EntryKind]] = {}
-        self._committed: dict[int, Entry] = {}
+        self._committed: dict[int, RaftEntry] = {}
         self.commit_max = 1  # the group begins at a snapshot of index 1
         self._commit_when_asked: dict[bytes, int] = {}  # context of a read -> commit_max
 
@@ -85,7 +93,7 @@ class Invariants:
     # -- told by the driver -----------------------------------------------------------------
 
     def handed_out(self, server: Server, ready: Ready) -> None:
-        previous: Entry | None = None
+        previous: RaftEntry | None = None
         for entry in ready.entries:
             before = previous.term if previous else server.raft.log.term(entry.index - 1) or 0
             facts = (before, bytes(entry.data), entry.kind)
@@ -96,7 +104,7 @@ class Invariants:
                 )
             previous = entry
 
-    def sent(self, message: Message) -> None:
+    def sent(self, message: RaftMessage) -> None:
         if message.kind is MessageKind.VOTE:
             self._voted(message.sender, message.term, message.sender)
         elif message.kind is MessageKind.VOTE_REPLY and not message.reject:
@@ -152,7 +160,7 @@ class Invariants:
                 self.fail(f"node {server.id} commits {last} by a snapshot nobody committed")
             self.commit_max = last
 
-    def _is_the_committed_one(self, server: Server, entry: Entry) -> None:
+    def _is_the_committed_one(self, server: Server, entry: RaftEntry) -> None:
         known = self._committed.setdefault(entry.index, entry)
         same = (known.term, known.kind, bytes(known.data)) == (
             entry.term,
@@ -165,7 +173,7 @@ class Invariants:
                 f" {server.id}, but was committed in term {known.term}"
             )
 
-    def applies(self, server: Server, entry: Entry) -> None:
+    def applies(self, server: Server, entry: RaftEntry) -> None:
         if entry.index != server.machine.applied + 1:
             self.fail(
                 f"state-machine safety: node {server.id} applies {entry.index} after"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.net.wire.raft_messages import decode_message, encode_message
-from flintmq.raft import Message, MessageKind
+from flintmq.raft import MessageKind, RaftMessage
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -26,7 +26,7 @@ class SimulatedNetwork:
         self.cut_links.clear()
         self.rough_until = 0
 
-    def send(self, message: Message, snapshot_bytes: bytes) -> None:
+    def send(self, message: RaftMessage, snapshot_bytes: bytes) -> None:
         world, plan = self._world, self._world.plan
         if plan.goes_through_codec:
             message = decode_message(b"".join(encode_message(message)))
@@ -49,7 +49,7 @@ class SimulatedNetwork:
                 delay *= world.random.randint(5, 50)
             world.later(delay, self._deliver, message, snapshot_bytes)
 
-    def _deliver(self, message: Message, snapshot_bytes: bytes) -> None:
+    def _deliver(self, message: RaftMessage, snapshot_bytes: bytes) -> None:
         world = self._world
         server = world.servers.get(message.receiver)
         is_cut = (message.sender, message.receiver) in self.cut_links
@@ -67,7 +67,7 @@ class SimulatedNetwork:
                 )
             server.receive(message, snapshot_bytes)
 
-    def _lost(self, message: Message) -> None:
+    def _lost(self, message: RaftMessage) -> None:
         world = self._world
         sender = world.servers[message.sender]
         if sender.is_up and (message.kind is MessageKind.SNAPSHOT or world.random.random() < 0.1):

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.errors import FlintError, ProposalRefused
 from flintmq.raft import (
-    Entry,
     EntryKind,
     Membership,
-    Message,
     MessageKind,
+    RaftEntry,
+    RaftMessage,
     RaftNode,
+    RaftSettings,
     Ready,
-    Settings,
     SnapshotReceiver,
     TraceEvent,
     chunk_at,
@@ -60,7 +60,7 @@ class Server:
         snapshot = self.disk.storage.snapshot()
         self.machine = Machine.from_bytes(self.disk.snapshot_bytes)
         self.machine.applied = snapshot.index
-        settings = Settings(node=self.id, **plan.settings)
+        settings = RaftSettings(node=self.id, **plan.settings)
         self.raft = RaftNode(
             settings,
             self.disk.storage,
@@ -69,7 +69,7 @@ class Server:
             trace_hook=self._traced,
         )
         self.proposer: TopicProposer | None = None
-        self._to_apply: deque[Entry] = deque()
+        self._to_apply: deque[RaftEntry] = deque()
         self._apply_is_due = False
         self._waiting: dict[int, Any] = {}  # operation id -> what to call with the result
         self._reads: list[tuple[int, bytes]] = []
@@ -120,14 +120,14 @@ class Server:
                 self._ticked_at += self.tick_us
                 self.raft.tick()
 
-    def receive(self, message: Message, snapshot_bytes: bytes) -> None:
+    def receive(self, message: RaftMessage, snapshot_bytes: bytes) -> None:
         if message.snapshot is not None and not self._take_snapshot_bytes(message, snapshot_bytes):
             return
         self._make_good_for_ticks()
         self.raft.step(message)
         self.pump()
 
-    def _take_snapshot_bytes(self, message: Message, data: bytes) -> bool:
+    def _take_snapshot_bytes(self, message: RaftMessage, data: bytes) -> bool:
         """Chunk by chunk, each checked; an interrupted transfer goes on where it stopped."""
         snapshot = message.snapshot
         assert snapshot is not None
@@ -194,7 +194,7 @@ class Server:
         world.invariants.stepped(self)
         self._serve_reads()
 
-    def _send(self, messages: list[Message]) -> None:
+    def _send(self, messages: list[RaftMessage]) -> None:
         for message in messages:
             self.world.invariants.sent(message)
             data = b""
@@ -219,7 +219,7 @@ class Server:
             self.later(1000, self._apply)
         self.pump()
 
-    def _apply_one(self, entry: Entry) -> None:
+    def _apply_one(self, entry: RaftEntry) -> None:
         self.world.invariants.applies(self, entry)
         if entry.kind is EntryKind.MEMBERSHIP:
             self.machine.applied = entry.index
@@ -329,7 +329,7 @@ class Server:
             self.world.counts["compactions"] += 1
         self.later(self.world.plan.compact_every_us, self._compact_now_and_then)
 
-    def lost_on_the_way(self, message: Message) -> None:
+    def lost_on_the_way(self, message: RaftMessage) -> None:
         """The transport noticed. It always does for snapshots, sometimes for the rest."""
         if message.kind is MessageKind.SNAPSHOT:
             self.snapshot_reported(message.receiver, False)

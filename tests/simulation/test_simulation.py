@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from flintmq.raft import Entry, Message, MessageKind
+from flintmq.raft import MessageKind, RaftEntry, RaftMessage
 from flintmq.raft.leader import Leader
 from flintmq.raft.log import RaftLog
 from tests.simulation.__main__ import main
@@ -124,14 +124,14 @@ def test_a_disk_never_loses_a_sync_and_keeps_a_beginning_of_the_rest() -> None:
         disk.writes.clear()
         for index in range(2, 7):
             raft.step(
-                Message(
+                RaftMessage(
                     MessageKind.APPEND,
                     2,
                     1,
                     term=index,
                     index=index - 1,
                     log_term=max(index - 1, 1),
-                    entries=(Entry(index, index),),
+                    entries=(RaftEntry(index, index),),
                 )
             )
             ready = raft.ready()

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from flintmq.access import Grant
+from flintmq.access import TopicGrant
 from flintmq.errors import FlintError, NotAuthenticated, PermissionDenied
-from flintmq.net.server.key_gate import KeyGate
+from flintmq.net.server.key_gate import ApiKeyGate
 from flintmq.net.server.key_ring import KeyRing
 from flintmq.net.server.slowing import Slowing
 from flintmq.net.server.tls import ServerTls
@@ -30,7 +30,9 @@ pytestmark = pytest.mark.spark
 class Keyed(ThreadedBroker):
     def __init__(self, directory: Path) -> None:
         self._keys = KeyFile(directory / "keys.json")
-        gate = KeyGate(KeyRing(self._keys, clock=ManualClock()), slowing=Slowing(first_seconds=0.0))
+        gate = ApiKeyGate(
+            KeyRing(self._keys, clock=ManualClock()), slowing=Slowing(first_seconds=0.0)
+        )
         self.gate = gate
         super().__init__(directory / "data", gate=gate)
 
@@ -38,7 +40,7 @@ class Keyed(ThreadedBroker):
         """`key("billing", consume="orders.>")`."""
         entry, key = make_key(
             name,
-            [Grant.of(pattern, [permission]) for permission, pattern in grants.items()],
+            [TopicGrant.of(pattern, [permission]) for permission, pattern in grants.items()],
             now_ms=0,
             expires_at_ms=None,
         )

@@ -15,10 +15,10 @@ from flintmq.storage.frames import (
     FRAME_BYTES,
     ONE_RUN,
     RESTART,
-    Frame,
-    Place,
+    FileSeed,
+    JournalFrame,
     Record,
-    Run,
+    RecordRun,
     begins_frame,
     encode,
     frame_at,
@@ -26,18 +26,18 @@ from flintmq.storage.frames import (
     seal,
 )
 
-PLACE = Place(generation=3, salt=0x1122334455667788)
+PLACE = FileSeed(generation=3, salt=0x1122334455667788)
 
 
 def sealed(
-    records: list[Record], *, number: int = 9, durable: int = 8, place: Place = PLACE
+    records: list[Record], *, number: int = 9, durable: int = 8, place: FileSeed = PLACE
 ) -> bytes:
     lot = encode(records)
     frame = seal(lot.buffers, lot.runs, place, number=number, durable=durable)
     return b"".join(frame)
 
 
-def opened(data: bytes, place: Place = PLACE) -> Frame | None:
+def opened(data: bytes, place: FileSeed = PLACE) -> JournalFrame | None:
     return frame_at(memoryview(data), 0, place, 0)
 
 
@@ -82,7 +82,7 @@ def test_records_of_several_groups_are_no_single_run() -> None:
 
     assert frame is not None
     assert not frame.flags & ONE_RUN
-    assert frame.runs() == [Run(2, 5, 7, 1, ENTRY), Run(3, 5, 8, 1, ENTRY)]
+    assert frame.runs() == [RecordRun(2, 5, 7, 1, ENTRY), RecordRun(3, 5, 8, 1, ENTRY)]
 
 
 payloads = st.lists(st.binary(max_size=40), max_size=3).map(tuple)
@@ -108,12 +108,16 @@ def test_what_goes_in_comes_out(records: list[Record]) -> None:
     assert [(r.group, r.term, r.index, bytes(r.payload), r.kind) for r in frame.records()] == [
         (r.group, r.term, r.index, bytes(r.payload), r.kind) for r in records
     ]
-    assert frame.runs() == joined([Run(r.group, r.term, r.index, 1, r.kind) for r in records])
+    assert frame.runs() == joined([RecordRun(r.group, r.term, r.index, 1, r.kind) for r in records])
 
 
 def test_consecutive_records_are_one_run_and_a_restart_stays_alone() -> None:
-    runs = [Run(1, 1, 5, 2, ENTRY), Run(1, 1, 7, 1, ENTRY), Run(1, 1, 8, 1, RESTART)]
-    runs += [Run(1, 1, 9, 1, ENTRY), Run(1, 2, 10, 1, ENTRY)]
+    runs = [
+        RecordRun(1, 1, 5, 2, ENTRY),
+        RecordRun(1, 1, 7, 1, ENTRY),
+        RecordRun(1, 1, 8, 1, RESTART),
+    ]
+    runs += [RecordRun(1, 1, 9, 1, ENTRY), RecordRun(1, 2, 10, 1, ENTRY)]
 
     assert [(run.index, run.count) for run in joined(runs)] == [(5, 3), (8, 1), (9, 1), (10, 1)]
 
@@ -148,8 +152,8 @@ def test_a_frame_of_another_generation_or_salt_is_none() -> None:
     data = sealed([Record(2, 5, 7, (b"abc",))])
 
     assert opened(data) is not None
-    assert opened(data, Place(4, PLACE.salt)) is None
-    assert opened(data, Place(3, PLACE.salt + 1)) is None
+    assert opened(data, FileSeed(4, PLACE.salt)) is None
+    assert opened(data, FileSeed(3, PLACE.salt + 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -162,7 +166,7 @@ def test_a_frame_of_another_generation_or_salt_is_none() -> None:
     ],
 )
 def test_records_that_do_not_add_up_are_told(body: bytes, count: int, why: str) -> None:
-    frame = Frame(0, 1, 0, count, 0, memoryview(body))
+    frame = JournalFrame(0, 1, 0, count, 0, memoryview(body))
 
     with pytest.raises(Corrupt, match=why):
         list(frame.records())

@@ -472,9 +472,9 @@ def test_a_newer_format_is_refused_by_name(disk: SimulatedFileSystem) -> None:
 
 
 def test_the_header_of_a_file_is_drawn_as_it_is_written() -> None:
-    from flintmq.storage.frames import Place
+    from flintmq.storage.frames import FileSeed
 
-    data = encode_header(Place(3, 0x1122334455667788), first_frame=9, file_bytes=4096)
+    data = encode_header(FileSeed(3, 0x1122334455667788), first_frame=9, file_bytes=4096)
 
     assert len(data) == HEADER_BYTES
     assert data[:8].hex() == "464d514a02010000"

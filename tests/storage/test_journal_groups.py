@@ -11,7 +11,7 @@ import pytest
 
 from flintmq.errors import Corrupt, InvalidRequest
 from flintmq.fsync_policy import ALWAYS, NEVER, FsyncPolicy
-from flintmq.storage.frames import MEMBERSHIP, STATE, Place, Record, State
+from flintmq.storage.frames import MEMBERSHIP, STATE, FileSeed, Record, State
 from flintmq.storage.group_commit import GroupCommit
 from flintmq.storage.inspect import scan_journal
 from flintmq.storage.journal import Journal
@@ -125,7 +125,7 @@ def test_a_file_of_version_1_is_read_and_written_on_but_has_no_states() -> None:
     data = disk.contents(path)
     salt = int.from_bytes(data[32:40], "little")
     file = disk.open(path, writable=True)
-    file.pwritev([encode_header(Place(1, salt), 1, FILE_BYTES, version=1)], 0)
+    file.pwritev([encode_header(FileSeed(1, salt), 1, FILE_BYTES, version=1)], 0)
     file.sync_all()
     file.close()
 

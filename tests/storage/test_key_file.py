@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.access import Grant
+from flintmq.access import TopicGrant
 from flintmq.errors import Corrupt, InvalidRequest, UnsupportedFormat
-from flintmq.storage.key_file import Key, KeyFile, is_secret_of, make_key, parse_key
+from flintmq.storage.key_file import ApiKey, KeyFile, is_secret_of, make_key, parse_key
 
-GRANTS = [Grant.of("orders.>", ["publish", "consume"]), Grant.of("*", ["administer"])]
+GRANTS = [TopicGrant.of("orders.>", ["publish", "consume"]), TopicGrant.of("*", ["administer"])]
 
 
-def made(name: str = "billing") -> tuple[Key, str]:
+def made(name: str = "billing") -> tuple[ApiKey, str]:
     return make_key(name, GRANTS, now_ms=1_000, expires_at_ms=None)
 
 
@@ -116,7 +116,7 @@ def test_a_key_without_grants_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="grant"):
         make_key("idle", [], now_ms=0, expires_at_ms=None)
     with pytest.raises(InvalidRequest, match="publish"):
-        Grant.of("orders", [])
+        TopicGrant.of("orders", [])
 
 
 def test_what_is_left_of_a_writer_that_was_killed_is_no_hindrance(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from flintmq.storage.manifest import (
     CursorState,
     Manifest,
     ManifestStore,
-    TopicState,
+    TopicRecord,
     read_manifest,
     write_manifest,
 )
@@ -32,7 +32,7 @@ MANIFEST = Manifest(
     last_topic_id=9,
     next_file=4,
     topics=[
-        TopicState(
+        TopicRecord(
             9, "orders", OPTIONS, 3, 12, 1_000,
             [Section("segments/0000000000000003.seg", 0, 12, 900, 1_000, 240, 2)],
             [CursorState("billing", 0, 7), CursorState("audit", 4, None)],
@@ -145,12 +145,12 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_module, "WHOLE_BYTES_MAX", 0)
 
 
-def state(id: int, next: int = 0, *files: int) -> TopicState:
+def state(id: int, next: int = 0, *files: int) -> TopicRecord:
     sections = [Section(f"segments/{file}.seg", 0, next, 0, 0, 1) for file in files]
-    return TopicState(id, f"topic-{id}", OPTIONS, 0, next, 0, sections, [], [])
+    return TopicRecord(id, f"topic-{id}", OPTIONS, 0, next, 0, sections, [], [])
 
 
-STEPS: list[tuple[list[TopicState], set[int]]] = [
+STEPS: list[tuple[list[TopicRecord], set[int]]] = [
     ([state(id, 1, 1) for id in range(1, 9)], set()),
     ([state(2, 5, 1, 2)], set()),
     ([state(9, 1, 2)], {3}),
@@ -167,8 +167,8 @@ def write_step(store: ManifestStore, number: int) -> None:
     store.write(head, changed, deleted, [])
 
 
-def after_step(count: int) -> dict[int, TopicState]:
-    topics: dict[int, TopicState] = {}
+def after_step(count: int) -> dict[int, TopicRecord]:
+    topics: dict[int, TopicRecord] = {}
     for changed, deleted in STEPS[:count]:
         topics = {id: one for id, one in topics.items() if id not in deleted}
         topics |= {one.id: one for one in changed}

@@ -28,7 +28,7 @@ from flintmq.client.keywords import (
 )
 from flintmq.client.values import RowOptions
 from flintmq.model import OPTION_NAMES, TopicKeywords
-from flintmq.serde.codec import Settings
+from flintmq.serde.codec import CodecSettings
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -127,7 +127,7 @@ def test_no_type_of_a_public_name_is_unknown(tmp_path: Path) -> None:
 
 def test_the_keywords_of_a_publish_are_what_rows_and_values_are_made_with() -> None:
     assert RowKeywords.__optional_keys__ == set(RowOptions._fields)
-    assert ValueKeywords.__optional_keys__ == set(Settings._fields)
+    assert ValueKeywords.__optional_keys__ == set(CodecSettings._fields)
     assert BatchKeywords.__optional_keys__ == PublishKeywords.__optional_keys__ | {
         "batch_compression"
     }

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from flintmq.errors import MalformedFrame
 from flintmq.frontends.blip.codec import (
     LENGTH_MAX,
-    Frame,
-    FrameDecoder,
-    Publish,
-    Subscribe,
+    BlipFrame,
+    BlipFrameDecoder,
+    BlipPublish,
+    BlipSubscribe,
     Type,
     decode_auth,
     decode_hello,
@@ -27,9 +27,9 @@ from flintmq.frontends.blip.codec import (
 )
 
 
-def frames_of(data: bytes, **options: int) -> list[Frame]:
-    frames: list[Frame] = []
-    FrameDecoder(**options).feed(data, frames)
+def frames_of(data: bytes, **options: int) -> list[BlipFrame]:
+    frames: list[BlipFrame] = []
+    BlipFrameDecoder(**options).feed(data, frames)
     return frames
 
 
@@ -46,8 +46,8 @@ def test_the_samples_of_its_protocol_page_are_read() -> None:
 
     assert (hello.type, hello.id, decode_hello(hello.payload)) == (Type.HELLO, 1, 1)
     assert (auth.type, auth.id, decode_auth(auth.payload)) == (Type.AUTH, 2, "dev-key")
-    assert decode_subscribe(subscribe.payload, 1) == Subscribe(1, b"demo")
-    assert decode_publish(publish.payload, 1) == Publish(1, b"demo", b"hi")
+    assert decode_subscribe(subscribe.payload, 1) == BlipSubscribe(1, b"demo")
+    assert decode_publish(publish.payload, 1) == BlipPublish(1, b"demo", b"hi")
     assert (ack.id, decode_number(ack.payload)) == (3, 42)
 
 
@@ -69,17 +69,17 @@ def test_version_two_has_a_ttl_a_key_a_group_and_an_offset() -> None:
     publish = bytes.fromhex("c1 00001388 0002 6b31 0001 74 6869")
     subscribe = bytes.fromhex("0001 74 c1 0001 67 0000000000000009")
 
-    assert decode_publish(publish, 2) == Publish(1, b"t", b"hi", 5000, b"k1")
-    assert decode_subscribe(subscribe, 2) == Subscribe(1, b"t", b"g", 9)
-    assert decode_publish(bytes.fromhex("80 0000000a 0001 74"), 2) == Publish(0, b"t", b"", 10)
-    assert decode_subscribe(bytes.fromhex("0001 74 40 0000000000000000"), 2) == Subscribe(
+    assert decode_publish(publish, 2) == BlipPublish(1, b"t", b"hi", 5000, b"k1")
+    assert decode_subscribe(subscribe, 2) == BlipSubscribe(1, b"t", b"g", 9)
+    assert decode_publish(bytes.fromhex("80 0000000a 0001 74"), 2) == BlipPublish(0, b"t", b"", 10)
+    assert decode_subscribe(bytes.fromhex("0001 74 40 0000000000000000"), 2) == BlipSubscribe(
         0, b"t", None, 0
     )
 
 
 def test_version_one_takes_flags_for_a_qos_that_is_none_and_bears_what_follows() -> None:
-    assert decode_publish(bytes.fromhex("81 0001 74"), 1) == Publish(0x81, b"t", b"")
-    assert decode_subscribe(bytes.fromhex("0001 74 00 ffff"), 1) == Subscribe(0, b"t")
+    assert decode_publish(bytes.fromhex("81 0001 74"), 1) == BlipPublish(0x81, b"t", b"")
+    assert decode_subscribe(bytes.fromhex("0001 74 00 ffff"), 1) == BlipSubscribe(0, b"t")
 
 
 @pytest.mark.parametrize("payload", ["", "01", "0100", "01 0002 74", "01 ffff"])
@@ -118,7 +118,7 @@ def test_a_length_that_is_not_allowed_is_found_by_its_four_bytes(length: int) ->
 
 def test_a_type_that_is_not_known_is_found_once_its_frame_is_whole() -> None:
     good, bad = encode_frame(Type.PING, 1), encode_frame(0x0B, 2)
-    decoder, frames = FrameDecoder(), list[Frame]()
+    decoder, frames = BlipFrameDecoder(), list[BlipFrame]()
 
     decoder.feed(good + bad[:-1], frames)
     assert [frame.id for frame in frames] == [1]
@@ -140,7 +140,7 @@ def test_frames_are_the_same_however_the_bytes_are_cut(
     payloads: list[bytes], cuts: list[int]
 ) -> None:
     data = b"".join(encode_frame(Type.PUBLISH, n, p) for n, p in enumerate(payloads))
-    decoder, frames = FrameDecoder(), list[Frame]()
+    decoder, frames = BlipFrameDecoder(), list[BlipFrame]()
     for cut in cuts:
         decoder.feed(data[:cut], frames)
         data = data[cut:]

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from flintmq.errors import MalformedFrame
 from flintmq.frontends.blip.flat_codec import (
-    Action,
     Command,
+    FlatAction,
     FlatMessage,
     LengthDecoder,
     SubAck,
@@ -39,8 +39,8 @@ MESSAGE = bytes.fromhex(
 
 
 def test_commands_of_the_official_library_are_read() -> None:
-    assert decode_command(SUB[4:]) == Command(Action.SUB, b"chat", b"")
-    assert decode_command(PUB[4:]) == Command(Action.PUB, b"chat", b"hi", 5000)
+    assert decode_command(SUB[4:]) == Command(FlatAction.SUB, b"chat", b"")
+    assert decode_command(PUB[4:]) == Command(FlatAction.PUB, b"chat", b"hi", 5000)
 
 
 def test_answers_are_byte_for_byte_those_of_the_official_library() -> None:
@@ -55,12 +55,12 @@ def test_answers_are_read_back() -> None:
 
 @settings(max_examples=30)
 @given(
-    st.sampled_from(list(Action)),
+    st.sampled_from(list(FlatAction)),
     st.text(max_size=9),
     st.binary(max_size=9),
     st.integers(0, 2**64 - 1),
 )
-def test_every_command_comes_back(action: Action, topic: str, payload: bytes, ttl: int) -> None:
+def test_every_command_comes_back(action: FlatAction, topic: str, payload: bytes, ttl: int) -> None:
     command = Command(action, topic.encode(), payload, ttl)
 
     whole = encode_command(command)
@@ -81,7 +81,7 @@ def test_an_action_that_is_not_known_publishes_as_it_does_there() -> None:
     body = bytearray(SUB[4:])
     body[19 + 4] = 9
 
-    assert decode_command(bytes(body)).action == Action.PUB
+    assert decode_command(bytes(body)).action == FlatAction.PUB
 
 
 @settings(max_examples=60)

@@ -10,7 +10,7 @@ from flintmq.batch import BatchBuilder
 from flintmq.errors import MalformedFrame
 from flintmq.net.wire.frames import HEADER, HEADER_BYTES, Frame, FrameDecoder, encode_frame
 from flintmq.net.wire.hello import Hello, client_hello, parse_hello, server_hello
-from flintmq.net.wire.operations import Op, Open, Publish, encode
+from flintmq.net.wire.operations import Op, OpenRequest, PublishRequest, encode
 
 frames = st.builds(
     lambda op, id, control, batches, received: b"".join(
@@ -46,9 +46,9 @@ def test_the_first_frames_of_a_session_are_these() -> None:
     batch = rows.seal(producer="me", base_sequence=3)
 
     assert client_hello().hex() == "464c4e54010100000100000000000000"
-    assert encode(Open()).hex() == "95c000c0a0c2"
-    assert encode(Open(b"\x01\x02", 5, None, "me", True)).hex() == "95c402010205c0a26d65c3"
-    assert encode(Publish("orders", 1, True, None, None)).hex() == "95a66f726465727301c3c0c0"
+    assert encode(OpenRequest()).hex() == "95c000c0a0c2"
+    assert encode(OpenRequest(b"\x01\x02", 5, None, "me", True)).hex() == "95c402010205c0a26d65c3"
+    assert encode(PublishRequest("orders", 1, True, None, None)).hex() == "95a66f726465727301c3c0c0"
     assert batch.encode().hex() == (
         "464d5142010100001000000001000000080000001000000010000000807e494b0300000000000000"
         "ffffffffffffffff0000000000000000000000005f25f9f3020000006d6500000000000005000000"

@@ -13,11 +13,11 @@ from flintmq.net.wire.raft_messages import (
     decode_message,
     encode_message,
 )
-from flintmq.raft import Entry, EntryKind, Membership, Message, MessageKind, Snapshot
+from flintmq.raft import EntryKind, Membership, MessageKind, RaftEntry, RaftMessage, RaftSnapshot
 
 GOLDEN = [
     (
-        Message(MessageKind.HEARTBEAT, 1, 2, term=3, commit=4, read_round=5, group=6),
+        RaftMessage(MessageKind.HEARTBEAT, 1, 2, term=3, commit=4, read_round=5, group=6),
         "0103140006000000"
         "0100000000000000"
         "0200000000000000"
@@ -26,7 +26,9 @@ GOLDEN = [
         "0500000000000000",
     ),
     (
-        Message(MessageKind.APPEND_REPLY, 2, 1, term=3, index=9, reject=True, hint=7, log_term=2),
+        RaftMessage(
+            MessageKind.APPEND_REPLY, 2, 1, term=3, index=9, reject=True, hint=7, log_term=2
+        ),
         "01022b0000000000"
         "0200000000000000"
         "0100000000000000"
@@ -36,14 +38,14 @@ GOLDEN = [
         "0700000000000000",
     ),
     (
-        Message(
+        RaftMessage(
             MessageKind.APPEND,
             1,
             2,
             term=3,
             index=1,
             log_term=1,
-            entries=(Entry(2, 3, b"abc"), Entry(3, 3, b"\x01", EntryKind.MEMBERSHIP)),
+            entries=(RaftEntry(2, 3, b"abc"), RaftEntry(3, 3, b"\x01", EntryKind.MEMBERSHIP)),
         ),
         "0101030100000000"
         "0100000000000000"
@@ -63,20 +65,20 @@ GOLDEN = [
         "01",
     ),
     (
-        Message(MessageKind.VOTE, 1, 2, term=3, force=True),
+        RaftMessage(MessageKind.VOTE, 1, 2, term=3, force=True),
         "0105400000000000010000000000000002000000000000000300000000000000",
     ),
     (
-        Message(MessageKind.READ_INDEX, 1, 2, context=b"ctx"),
+        RaftMessage(MessageKind.READ_INDEX, 1, 2, context=b"ctx"),
         "010c8000000000000100000000000000020000000000000000000000000000000300637478",
     ),
     (
-        Message(
+        RaftMessage(
             MessageKind.SNAPSHOT,
             1,
             2,
             term=3,
-            snapshot=Snapshot(
+            snapshot=RaftSnapshot(
                 8, 2, Membership((1, 2), (3,), (2,), (), True), 10, 8, 0xAB, (0xC, 0xD)
             ),
         ),
@@ -105,12 +107,12 @@ GOLDEN = [
 ]
 
 
-def on_the_wire(message: Message) -> bytes:
+def on_the_wire(message: RaftMessage) -> bytes:
     return b"".join(encode_message(message))
 
 
 @pytest.mark.parametrize(("message", "golden"), GOLDEN, ids=lambda item: getattr(item, "kind", ""))
-def test_the_format_is_as_drawn(message: Message, golden: str) -> None:
+def test_the_format_is_as_drawn(message: RaftMessage, golden: str) -> None:
     assert on_the_wire(message).hex() == golden
     assert decode_message(bytes.fromhex(golden)) == message
 
@@ -135,18 +137,18 @@ def memberships(draw: st.DrawFn) -> Membership:
 
 
 @st.composite
-def entry_lists(draw: st.DrawFn) -> tuple[Entry, ...]:
+def entry_lists(draw: st.DrawFn) -> tuple[RaftEntry, ...]:
     first = draw(st.integers(0, 2**40))
     kinds = st.sampled_from(list(EntryKind))
     contents = draw(st.lists(st.tuples(U64, st.binary(max_size=20), kinds), max_size=5))
     return tuple(
-        Entry(first + position if first else 0, term, data, kind)
+        RaftEntry(first + position if first else 0, term, data, kind)
         for position, (term, data, kind) in enumerate(contents)
     )
 
 
 SNAPSHOTS = st.builds(
-    Snapshot,
+    RaftSnapshot,
     U64,
     U64,
     memberships(),
@@ -156,7 +158,7 @@ SNAPSHOTS = st.builds(
     st.lists(U64, max_size=4).map(tuple),
 )
 MESSAGES = st.builds(
-    Message,
+    RaftMessage,
     kind=st.sampled_from(list(MessageKind)),
     sender=U64,
     receiver=U64,
@@ -176,7 +178,7 @@ MESSAGES = st.builds(
 
 
 @given(MESSAGES)
-def test_every_message_comes_back_as_it_went(message: Message) -> None:
+def test_every_message_comes_back_as_it_went(message: RaftMessage) -> None:
     assert decode_message(on_the_wire(message)) == message
     assert decode_message(memoryview(on_the_wire(message))) == message
 
@@ -192,7 +194,7 @@ def test_arbitrary_bytes_are_refused_or_have_exactly_one_meaning(data: bytes) ->
 
 @given(MESSAGES, st.data())
 def test_a_flipped_bit_is_refused_or_has_exactly_one_meaning(
-    message: Message, data: st.DataObject
+    message: RaftMessage, data: st.DataObject
 ) -> None:
     damaged = bytearray(on_the_wire(message))
     position = data.draw(st.integers(0, len(damaged) - 1))
@@ -205,7 +207,7 @@ def test_a_flipped_bit_is_refused_or_has_exactly_one_meaning(
 
 
 @pytest.mark.parametrize(("message", "golden"), GOLDEN, ids=lambda item: getattr(item, "kind", ""))
-def test_a_message_cut_anywhere_is_refused(message: Message, golden: str) -> None:
+def test_a_message_cut_anywhere_is_refused(message: RaftMessage, golden: str) -> None:
     data = bytes.fromhex(golden)
 
     for end in range(len(data)):
@@ -217,7 +219,7 @@ def test_a_message_cut_anywhere_is_refused(message: Message, golden: str) -> Non
 
 def test_payloads_are_copied_neither_way() -> None:
     payload = b"x" * 100
-    message = Message(MessageKind.APPEND, 1, 2, term=1, entries=(Entry(1, 1, payload),))
+    message = RaftMessage(MessageKind.APPEND, 1, 2, term=1, entries=(RaftEntry(1, 1, payload),))
 
     parts = encode_message(message)
     assert any(part is payload for part in parts)
@@ -251,14 +253,17 @@ def test_too_long_messages_and_unknown_versions_and_kinds_are_refused() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Message(MessageKind.READ_INDEX, 1, 2, context=b"x" * (CONTEXT_BYTES_MAX + 1)),
-        Message(MessageKind.APPEND, 1, 2, entries=(Entry(1, 1), Entry(3, 1))),
-        Message(MessageKind.PROPOSE, 1, 2, entries=(Entry(0, 0),) * (ENTRIES_MAX + 1)),
-        Message(
-            MessageKind.SNAPSHOT, 1, 2, snapshot=Snapshot(1, 1, Membership(tuple(range(1, 2000))))
+        RaftMessage(MessageKind.READ_INDEX, 1, 2, context=b"x" * (CONTEXT_BYTES_MAX + 1)),
+        RaftMessage(MessageKind.APPEND, 1, 2, entries=(RaftEntry(1, 1), RaftEntry(3, 1))),
+        RaftMessage(MessageKind.PROPOSE, 1, 2, entries=(RaftEntry(0, 0),) * (ENTRIES_MAX + 1)),
+        RaftMessage(
+            MessageKind.SNAPSHOT,
+            1,
+            2,
+            snapshot=RaftSnapshot(1, 1, Membership(tuple(range(1, 2000)))),
         ),
     ],
 )
-def test_what_passes_our_limits_is_not_sent(message: Message) -> None:
+def test_what_passes_our_limits_is_not_sent(message: RaftMessage) -> None:
     with pytest.raises(InvalidRequest):
         encode_message(message)

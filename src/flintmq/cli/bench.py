@@ -17,7 +17,7 @@ from ..errors import TopicNotFound
 from ..fsync_policy import FsyncPolicy
 from .bench_chart import check_chart, print_bars, svg, write_chart
 from .bench_processes import Processes, first_of
-from .bench_workloads import STAMP, WORKLOADS, Plan, Run, Side, lost_in_queues
+from .bench_workloads import STAMP, WORKLOADS, BenchPlan, BenchRun, Side, lost_in_queues
 from .connecting import Target, run_async, server_options
 from .durations import Duration, Size
 from .latencies import Latencies
@@ -112,7 +112,7 @@ def command(
     if workload == "latency":
         publishers = subscribers = in_flight = batch = 1
     how = _durability(durability, in_process)
-    plan = Plan(
+    plan = BenchPlan(
         workload,
         publishers,
         subscribers,
@@ -125,7 +125,7 @@ def command(
         duration,
     )
     bar = ProgressBar(workload, None if duration is not None else plan.messages)
-    run = Run(plan, bar.show)
+    run = BenchRun(plan, bar.show)
     run.processes = processes
     with ExitStack() as stack:
         keywords: dict[str, Any] = {}
@@ -198,7 +198,7 @@ async def _delete(target: Target, topics: Sequence[str]) -> None:
                 await mq.delete_topic(topic)
 
 
-async def _work(run: Run, *, target: Target) -> None:
+async def _work(run: BenchRun, *, target: Target) -> None:
     """The publishers and subscribers of one process; each has its own connection."""
     plan = run.plan
     wanted = plan.subscribers if plan.workload != "pub" else 0
@@ -210,7 +210,7 @@ async def _work(run: Run, *, target: Target) -> None:
         await WORKLOADS[plan.workload](run, mqs[: plan.publishers], mqs[plan.publishers :])
 
 
-async def _measure(run: Run, target: Target, options: dict[str, Any]) -> None:
+async def _measure(run: BenchRun, target: Target, options: dict[str, Any]) -> None:
     """A broker in this process: all share one connection, and the broker ends with it."""
     plan = run.plan
     async with target.connect(makes=True) as mq:
@@ -227,14 +227,14 @@ async def _measure(run: Run, target: Target, options: dict[str, Any]) -> None:
 # --- what came of it
 
 
-def _times(run: Run) -> dict[str, Latencies]:
+def _times(run: BenchRun) -> dict[str, Latencies]:
     both = {"publish": run.published.times, "delivery": run.received.times}
     if run.plan.workload == "sub":
         both.pop("publish")  # that only filled the topics
     return {name: times for name, times in both.items() if times.count}
 
 
-def _summary(run: Run) -> list[str]:
+def _summary(run: BenchRun) -> list[str]:
     plan = run.plan
     words = [f"messages of {plan.size:,} B", many(plan.publishers, "publisher")]
     if plan.workload in WITH_SUBSCRIBERS:
@@ -273,7 +273,7 @@ def _side(side: Side, size: int) -> dict[str, Any] | None:
     }
 
 
-def _tell(run: Run, output: str, ended: str) -> None:
+def _tell(run: BenchRun, output: str, ended: str) -> None:
     plan = run.plan
     if output == "json":
         print_json(

@@ -25,17 +25,17 @@ from time import monotonic
 from typing import Any
 
 from ..errors import FlintError
-from .bench_workloads import Plan, Run
+from .bench_workloads import BenchPlan, BenchRun
 from .connecting import run_async
 from .exit_codes import Terminated
 
 TELL_EVERY = 0.1
 END_WITHIN = 10.0
 
-Measure = Callable[[Run], Any]
+Measure = Callable[[BenchRun], Any]
 
 
-def run_share(plan: Plan, measure: Measure, pipe: Connection) -> None:
+def run_share(plan: BenchPlan, measure: Measure, pipe: Connection) -> None:
     """One of the processes, from its beginning to its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and says stop
     told = 0.0
@@ -51,7 +51,7 @@ def run_share(plan: Plan, measure: Measure, pipe: Connection) -> None:
         pipe.send(("meet", counts))
         return await answers.get()
 
-    run = Run(plan, tell, meet)
+    run = BenchRun(plan, tell, meet)
 
     async def work() -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -99,7 +99,9 @@ def first_of(error: BaseException) -> BaseException:
 class Processes:
     """The client processes of one run, seen by the parent."""
 
-    def __init__(self, run: Run, count: int, measure: Measure, show: Callable[[int], None]) -> None:
+    def __init__(
+        self, run: BenchRun, count: int, measure: Measure, show: Callable[[int], None]
+    ) -> None:
         self._run, self._show = run, show
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []

@@ -31,7 +31,7 @@ READ = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchPlan:
     """How much, how large, by how many."""
 
     workload: str
@@ -51,7 +51,7 @@ class Plan:
     def topic_of(self, number: int) -> str:
         return self.topics[(self.first + number * self.step) % len(self.topics)]
 
-    def share(self, process: int, processes: int) -> Plan:
+    def share(self, process: int, processes: int) -> BenchPlan:
         """The part of one process: every so many-th publisher and subscriber, and their messages.
 
         Where there are more processes than publishers, those without one publish nothing.
@@ -96,12 +96,12 @@ class Side:
         return max(1e-9, self.last - self.first)
 
 
-class Run:
+class BenchRun:
     """One run of a workload, and what came of it."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: BenchPlan,
         tell: Callable[[int], None],
         meet: Callable[[Counter[str]], Awaitable[Counter[str]]] | None = None,
     ) -> None:
@@ -212,11 +212,11 @@ async def _all(work: Sequence[Any]) -> None:
             tasks.create_task(one)
 
 
-async def run_pub(run: Run, ours: Sequence[Client], theirs: Sequence[Client]) -> None:
+async def run_pub(run: BenchRun, ours: Sequence[Client], theirs: Sequence[Client]) -> None:
     await run.publish(ours)
 
 
-async def run_sub(run: Run, ours: Sequence[Client], theirs: Sequence[Client]) -> None:
+async def run_sub(run: BenchRun, ours: Sequence[Client], theirs: Sequence[Client]) -> None:
     """Fill the topics first; then every subscriber reads all of one from its beginning."""
     await run.publish(ours)
     run.received.begin()
@@ -238,7 +238,7 @@ async def run_sub(run: Run, ours: Sequence[Client], theirs: Sequence[Client]) ->
 
 @asynccontextmanager
 async def _streams(
-    run: Run, theirs: Sequence[Client]
+    run: BenchRun, theirs: Sequence[Client]
 ) -> AsyncIterator[list[tuple[str, Any, Callable[[], int]]]]:
     """A stream for every subscriber, open before the first message: live at QoS 0, else stored."""
     async with AsyncExitStack() as stack:
@@ -255,7 +255,7 @@ async def _streams(
         yield found
 
 
-async def run_pubsub(run: Run, ours: Sequence[Client], theirs: Sequence[Client]) -> None:
+async def run_pubsub(run: BenchRun, ours: Sequence[Client], theirs: Sequence[Client]) -> None:
     async with _streams(run, theirs) as streams:
 
         async def read(topic: str, stream: Any, lost: Callable[[], int]) -> None:
@@ -269,7 +269,7 @@ async def run_pubsub(run: Run, ours: Sequence[Client], theirs: Sequence[Client])
         await _all([run.publish(ours), *(read(*stream) for stream in streams)])
 
 
-async def run_queue(run: Run, ours: Sequence[Client], theirs: Sequence[Client]) -> None:
+async def run_queue(run: BenchRun, ours: Sequence[Client], theirs: Sequence[Client]) -> None:
     """Members of one group for each topic share its messages; each is acknowledged."""
 
     async def work(mq: Client, topic: str) -> None:
@@ -292,14 +292,14 @@ async def run_queue(run: Run, ours: Sequence[Client], theirs: Sequence[Client]) 
     await _all([run.publish(ours), *(work(mq, topic) for mq, topic in run.subscribers(theirs))])
 
 
-def lost_in_queues(run: Run) -> int:
+def lost_in_queues(run: BenchRun) -> int:
     """What was published to topics that have members, and was handed to none of them."""
     plan = run.plan
     had = {plan.topic_of(number) for number in range(plan.subscribers)}
     return max(0, sum(run.by_topic[topic] for topic in had) - run.received.count)
 
 
-async def run_latency(run: Run, ours: Sequence[Client], theirs: Sequence[Client]) -> None:
+async def run_latency(run: BenchRun, ours: Sequence[Client], theirs: Sequence[Client]) -> None:
     """One message at a time, after a rest: how long until it is safe, until it is there."""
     run._end = perf_counter() + (run.plan.duration or 0.0)
     async with _streams(run, theirs[:1]) as [(topic, stream, _)]:
@@ -326,7 +326,7 @@ async def run_latency(run: Run, ours: Sequence[Client], theirs: Sequence[Client]
                 run.got([message.value])
 
 
-WORKLOADS: dict[str, Callable[[Run, Sequence[Client], Sequence[Client]], Awaitable[None]]] = {
+WORKLOADS: dict[str, Callable[[BenchRun, Sequence[Client], Sequence[Client]], Awaitable[None]]] = {
     "pub": run_pub,
     "sub": run_sub,
     "pubsub": run_pubsub,

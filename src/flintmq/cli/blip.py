@@ -19,8 +19,8 @@ from ..errors import Disconnected, FlintError, MalformedFrame
 from ..frontends.blip.flat_codec import (
     FORBIDDEN,
     TOPIC_BYTES_MAX,
-    Action,
     Command,
+    FlatAction,
     FlatMessage,
     LengthDecoder,
     SubAck,
@@ -151,7 +151,7 @@ def sub(address: tuple[str, int], topic: str, count: int | None, form: str) -> i
       flintmq blip --addr 127.0.0.1:7878 sub chat --count 10
     """
     with _connected(address) as connection:
-        connection.sendall(_command(Action.SUB, topic))
+        connection.sendall(_command(FlatAction.SUB, topic))
         for answer in _answers(connection):
             if isinstance(answer, SubAck):
                 # As JSON, nothing else is on stdout.
@@ -189,7 +189,7 @@ def unsub(address: tuple[str, int], topic: str) -> int:
     Examples:
       flintmq blip unsub chat
     """
-    return _carried_out(address, topic, _command(Action.UNSUB, topic))
+    return _carried_out(address, topic, _command(FlatAction.UNSUB, topic))
 
 
 @command.command("connect")
@@ -217,7 +217,7 @@ def connect(address: tuple[str, int], addr: str | None) -> int:
         try:
             last = _ask_by_lines(connection, shown)
             if last:  # an answer to this one shows that all before it was carried out
-                connection.sendall(_command(Action.SUB, last))
+                connection.sendall(_command(FlatAction.SUB, last))
             connection.shutdown(socket.SHUT_WR)
         except OSError:
             last = "-"  # it is gone
@@ -238,10 +238,10 @@ def _asked(line: str) -> bytes:
     if verb == "pub" and said:
         ttl, _, message = said.partition(" ")
         if ttl.isdigit() and message.strip() and int(ttl) < 2**63:
-            return _command(Action.PUB, topic, _bytes(message.strip()), int(ttl))
-        return _command(Action.PUB, topic, _bytes(said))
+            return _command(FlatAction.PUB, topic, _bytes(message.strip()), int(ttl))
+        return _command(FlatAction.PUB, topic, _bytes(said))
     if verb in ("sub", "unsub") and topic and not said:
-        return _command(Action.SUB if verb == "sub" else Action.UNSUB, topic)
+        return _command(FlatAction.SUB if verb == "sub" else FlatAction.UNSUB, topic)
     if verb in ("", "help"):
         click.echo(SHELL)
         return b""
@@ -287,10 +287,10 @@ class _Shown(threading.Thread):
 
 
 def _publish(address: tuple[str, int], topic: str, payload: bytes, ttl: int) -> int:
-    return _carried_out(address, topic, _command(Action.PUB, topic, payload, ttl))
+    return _carried_out(address, topic, _command(FlatAction.PUB, topic, payload, ttl))
 
 
-def _command(action: Action, topic: str, payload: bytes = b"", ttl: int = 0) -> bytes:
+def _command(action: FlatAction, topic: str, payload: bytes = b"", ttl: int = 0) -> bytes:
     name = _bytes(topic)
     try:
         name.decode()
@@ -327,7 +327,7 @@ def _carried_out(address: tuple[str, int], topic: str, command: bytes) -> int:
     the command, and its answer confirms both."""
     with _connected(address) as connection:
         try:
-            connection.sendall(command + _command(Action.SUB, topic))
+            connection.sendall(command + _command(FlatAction.SUB, topic))
             if next(_answers(connection), None) is not None:
                 return 0
         except (ConnectionResetError, BrokenPipeError):

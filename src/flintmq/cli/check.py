@@ -21,18 +21,20 @@ CODES = {OK: 0, WARN: 1, BAD: 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     verdict: str
     text: str
 
 
-def judged(what: str, value: float, shown: str, warn: float | None, bad: float | None) -> Finding:
+def judged(
+    what: str, value: float, shown: str, warn: float | None, bad: float | None
+) -> CheckResult:
     """Compare a value with its two limits."""
     if bad is not None and value > bad:
-        return Finding(BAD, f"{what} is {shown}, limit {bad:g}")
+        return CheckResult(BAD, f"{what} is {shown}, limit {bad:g}")
     if warn is not None and value > warn:
-        return Finding(WARN, f"{what} is {shown}, limit {warn:g}")
-    return Finding(OK, f"{what} is {shown}")
+        return CheckResult(WARN, f"{what} is {shown}, limit {warn:g}")
+    return CheckResult(OK, f"{what} is {shown}")
 
 
 @click.command("check")
@@ -77,19 +79,19 @@ def command(
     if group is None and any(limit is not None for limit in limits):
         raise click.UsageError("limits apply to a group: pass TOPIC and GROUP")
 
-    async def work() -> list[Finding]:
+    async def work() -> list[CheckResult]:
         began = monotonic()
         async with target.connect(timeout=timeout) as mq:
             await mq.topics("flint.check")  # any request will do
-            found = [Finding(OK, f"the broker answered in {precise(monotonic() - began)}")]
+            found = [CheckResult(OK, f"the broker answered in {precise(monotonic() - began)}")]
             if topic is not None:
                 stats = await mq.topic_stats(topic)
-                found.append(Finding(OK, f"{topic} has {stats.message_count:,} messages"))
+                found.append(CheckResult(OK, f"{topic} has {stats.message_count:,} messages"))
             if topic is not None and group is not None:
                 found += await _group(mq, topic, group)
         return found
 
-    async def _group(mq: Client, topic: str, group: str) -> list[Finding]:
+    async def _group(mq: Client, topic: str, group: str) -> list[CheckResult]:
         stats = await mq.group_stats(topic, group)
         oldest = stats.oldest_age or 0.0
         return [
@@ -102,13 +104,13 @@ def command(
                 dead_warn,
                 dead_critical,
             ),
-            *([Finding(WARN, f"{group} is paused")] if stats.paused else []),
+            *([CheckResult(WARN, f"{group} is paused")] if stats.paused else []),
         ]
 
     try:
         found = run_async(work())
     except FlintError as error:
-        found = [Finding(BAD, told(error))]
+        found = [CheckResult(BAD, told(error))]
     worst = max((finding.verdict for finding in found), key=CODES.__getitem__)
     if output == "json":
         findings = [{"verdict": one.verdict, "text": one.text} for one in found]

@@ -23,7 +23,16 @@ from ..model import Receipt, Start, TopicStats
 from ..rows import Rows, Run
 from .beside import beside, finish
 from .connecting import Target, run_async, server_options, target_of
-from .copy_files import BATCHES, STDIO, Lot, contiguous, copied, is_file, next_offsets, open_sink
+from .copy_files import (
+    BATCHES,
+    STDIO,
+    CopyBatch,
+    contiguous,
+    copied,
+    is_file,
+    next_offsets,
+    open_sink,
+)
 from .copy_files import read_file as lots_of_file
 from .durations import Position
 from .look import ProgressBar
@@ -39,7 +48,7 @@ duplicates."""
 
 
 @dataclass(slots=True)
-class Job:
+class CopyJob:
     """What to copy, and the progress so far."""
 
     source: str
@@ -168,7 +177,7 @@ def command(
     if resume and destination == STDIO:
         raise click.UsageError("--resume needs a topic or a file that can store the position")
     remembered = resume_name or f"copy.{destination}" if resume and not to_file else None
-    job = Job(source, destination, resume=remembered, **keywords)
+    job = CopyJob(source, destination, resume=remembered, **keywords)
     if from_file:
         work = _from_file(job, to)
     elif to_file:
@@ -226,7 +235,7 @@ class Ends:
 
 @asynccontextmanager
 async def _reading(
-    mq: Client, job: Job, after: dict[int, int]
+    mq: Client, job: CopyJob, after: dict[int, int]
 ) -> AsyncIterator[tuple[Reader, Ends]]:
     stats = await mq.topic_stats(job.source)
     ends = Ends(stats, job.follow)
@@ -241,7 +250,7 @@ async def _reading(
         yield reader, ends
 
 
-async def _rows(reader: Reader, ends: Ends, job: Job, taken: int = 0) -> AsyncIterator[Rows]:
+async def _rows(reader: Reader, ends: Ends, job: CopyJob, taken: int = 0) -> AsyncIterator[Rows]:
     while not ends.reached() and (job.count is None or taken < job.count):
         most = BATCH if job.count is None else min(BATCH, job.count - taken)
         found = await reader.read_batch(most, timeout=None if job.follow else 0)
@@ -257,7 +266,7 @@ async def _rows(reader: Reader, ends: Ends, job: Job, taken: int = 0) -> AsyncIt
 # --- into a file
 
 
-async def _to_file(job: Job, target: Target, resume: bool, overwrite: bool) -> None:
+async def _to_file(job: CopyJob, target: Target, resume: bool, overwrite: bool) -> None:
     after = next_offsets(job.destination, job.source) if resume else {}
     async with target.connect(auto_create=False) as mq, _reading(mq, job, after) as (reader, ends):
         stats = await mq.topic_stats(job.source)
@@ -305,7 +314,7 @@ class Bookmark:
 
     @classmethod
     async def open(
-        cls, mq: Client, job: Job, name: str, stack: AsyncExitStack
+        cls, mq: Client, job: CopyJob, name: str, stack: AsyncExitStack
     ) -> tuple[Bookmark, dict[int, int]]:
         """The bookmark, and the next offsets to copy; a new bookmark is placed where the job
         begins."""
@@ -344,10 +353,12 @@ class Parcel:
     bytes: int = 0
 
 
-class Sending:
+class CopySender:
     """Parcels being sent to a topic: several at once, in order, counted once acknowledged."""
 
-    def __init__(self, mq: Client, job: Job, bar: ProgressBar, bookmark: Bookmark | None) -> None:
+    def __init__(
+        self, mq: Client, job: CopyJob, bar: ProgressBar, bookmark: Bookmark | None
+    ) -> None:
         self._mq, self._job, self._bar, self._bookmark = mq, job, bar, bookmark
         self._under_way: deque[tuple[asyncio.Task[list[Receipt]], Parcel]] = deque()
         self._behind: dict[int, int] = {}
@@ -433,7 +444,7 @@ async def _partitions(mq: Client, topic: str) -> int | None:
     return (await mq.topic_info(topic)).options.partitions
 
 
-async def _to_topic(job: Job, target: Target, to: Target) -> None:
+async def _to_topic(job: CopyJob, target: Target, to: Target) -> None:
     async with AsyncExitStack() as stack:
         mq = await stack.enter_async_context(target.connect())
         # A directory can be opened once only.
@@ -452,7 +463,7 @@ async def _to_topic(job: Job, target: Target, to: Target) -> None:
             bookmark, after = await Bookmark.open(mq, job, job.resume, stack)
         reader, ends = await stack.enter_async_context(_reading(mq, job, after))
         bar = ProgressBar("copied", ends.total)
-        sending = Sending(other, job, bar, bookmark)
+        sending = CopySender(other, job, bar, bookmark)
         try:
             async for rows in _rows(reader, ends, job):
                 for parcel in _parcels(rows, job, theirs if theirs == ours else None, identity):
@@ -463,7 +474,7 @@ async def _to_topic(job: Job, target: Target, to: Target) -> None:
             await sending.abandon()
 
 
-def _parcels(rows: Rows, job: Job, partitions: int | None, identity: int) -> Iterator[Parcel]:
+def _parcels(rows: Rows, job: CopyJob, partitions: int | None, identity: int) -> Iterator[Parcel]:
     """Rows, each batch for one partition. For detecting duplicates their offsets have no gap."""
     for run in rows.runs:
         number = run.origin.partition
@@ -480,11 +491,11 @@ def _parcels(rows: Rows, job: Job, partitions: int | None, identity: int) -> Ite
             yield parcel
 
 
-async def _from_file(job: Job, to: Target) -> None:
+async def _from_file(job: CopyJob, to: Target) -> None:
     async with to.connect(makes=True) as mq:
         lots = lots_of_file(job.source, mq.clock.now_ms())
         bar = ProgressBar("copied", job.count)
-        sending = Sending(mq, job, bar, None)
+        sending = CopySender(mq, job, bar, None)
         skip, taken = job.skip, 0
         try:
             # Standard input may be slow: it is read beside the loop.
@@ -503,7 +514,7 @@ async def _from_file(job: Job, to: Target) -> None:
             await sending.abandon()
 
 
-def _cut(lot: Lot, skip: int, most: int | None) -> tuple[BatchBuilder, int]:
+def _cut(lot: CopyBatch, skip: int, most: int | None) -> tuple[BatchBuilder, int]:
     """A batch without the messages to skip, and not more than wanted."""
     if skip >= lot.read:
         return BatchBuilder(), 0

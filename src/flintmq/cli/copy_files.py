@@ -34,7 +34,7 @@ def is_file(name: str) -> bool:
     return name == STDIO or name.endswith((JSON_LINES, BATCHES))
 
 
-class Lot(NamedTuple):
+class CopyBatch(NamedTuple):
     """Messages of a file, and how many messages precede the next batch."""
 
     rows: BatchBuilder
@@ -58,7 +58,7 @@ def copied(source: RowSource, rows: range) -> BatchBuilder:
 # --- out of a file
 
 
-def read_file(name: str, now_ms: int) -> Iterator[Lot]:
+def read_file(name: str, now_ms: int) -> Iterator[CopyBatch]:
     """The messages of a file, except expired ones. An error names the damaged place."""
     if name == STDIO:
         # A buffer of our own: a read of the usual one that never ends would keep its lock from the
@@ -73,7 +73,7 @@ def read_file(name: str, now_ms: int) -> Iterator[Lot]:
         for batch in _batches(Path(name)):
             for start in range(0, batch.row_count, BATCH):
                 rows = range(start, min(batch.row_count, start + BATCH))
-                yield Lot(_without_expired(copied(batch, rows), now_ms), len(rows))
+                yield CopyBatch(_without_expired(copied(batch, rows), now_ms), len(rows))
 
 
 def _without_expired(rows: BatchBuilder, now_ms: int) -> BatchBuilder:
@@ -87,7 +87,7 @@ def _without_expired(rows: BatchBuilder, now_ms: int) -> BatchBuilder:
     return left
 
 
-def _json_lines(file: BinaryIO, name: str, now_ms: int) -> Iterator[Lot]:
+def _json_lines(file: BinaryIO, name: str, now_ms: int) -> Iterator[CopyBatch]:
     rows, read, size = BatchBuilder(), 0, 0
     for number, text in enumerate(file, 1):
         if text.strip():
@@ -103,10 +103,10 @@ def _json_lines(file: BinaryIO, name: str, now_ms: int) -> Iterator[Lot]:
             read += 1
             size += len(text)
         if read == BATCH or size > READ_BYTES:
-            yield Lot(rows, read)
+            yield CopyBatch(rows, read)
             rows, read, size = BatchBuilder(), 0, 0
     if read:
-        yield Lot(rows, read)
+        yield CopyBatch(rows, read)
 
 
 def _append(
@@ -147,7 +147,7 @@ def _batches(path: Path) -> Iterator[RecordBatch]:
 Encode = Callable[[Rows], bytes]
 
 
-class Sink(NamedTuple):
+class CopySink(NamedTuple):
     """Where messages are written, and in which form."""
 
     file: BinaryIO
@@ -190,16 +190,16 @@ def contiguous(run: Run) -> list[Run]:
     return parts
 
 
-def open_sink(name: str, *, resume: bool, overwrite: bool) -> Sink:
+def open_sink(name: str, *, resume: bool, overwrite: bool) -> CopySink:
     if name == STDIO:
-        return Sink(sys.stdout.buffer, json_lines)
+        return CopySink(sys.stdout.buffer, json_lines)
     path = Path(name)
     if path.exists() and not (resume or overwrite):
         raise InvalidRequest(
             f"{path} already exists; continue it with --resume, or replace it with --overwrite"
         )
     file = path.open("ab" if resume else "wb", buffering=0)
-    return Sink(file, json_lines if name.endswith(JSON_LINES) else record_batches)
+    return CopySink(file, json_lines if name.endswith(JSON_LINES) else record_batches)
 
 
 class _Told(msgspec.Struct):

@@ -15,7 +15,7 @@ import msgspec
 
 from ..config.settings import FILE_VARIABLE, resolve
 from ..daemon.doctor import (
-    Finding,
+    DoctorFinding,
     Redactor,
     Report,
     look_at_certificate,
@@ -140,7 +140,7 @@ def command(
     return report.exit_code
 
 
-def _configured(file: Path | None, data_dir: Path | None) -> Iterator[Finding]:
+def _configured(file: Path | None, data_dir: Path | None) -> Iterator[DoctorFinding]:
     resolved = resolve(file=file, environment=os.environ)
     if resolved.sources or resolved.problems or resolved.doubts:
         yield from look_at_configuration(resolved)

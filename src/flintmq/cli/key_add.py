@@ -8,7 +8,7 @@ import time
 
 import click
 
-from ..access import Grant
+from ..access import TopicGrant
 from ..errors import InvalidRequest
 from ..storage.key_file import KeyFile, make_key
 from .keys_shared import keys_file_options, shown, when
@@ -72,14 +72,16 @@ def command(
     return 0
 
 
-def _grant(text: str) -> Grant:
+def _grant(text: str) -> TopicGrant:
     pattern, colon, permissions = text.rpartition(":")
     if not colon or not pattern:
         raise click.UsageError(
             f"a grant must be PATTERN:PERMISSIONS, as in 'orders.>:publish,consume'; not {text!r}"
         )
     try:
-        return Grant.of(pattern, [one.strip() for one in permissions.split(",") if one.strip()])
+        return TopicGrant.of(
+            pattern, [one.strip() for one in permissions.split(",") if one.strip()]
+        )
     except InvalidRequest as error:
         raise click.UsageError(f"--grant {text}: {error}") from None
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..storage.key_file import KEYS_FILE, Key, KeyFile
+from ..storage.key_file import KEYS_FILE, ApiKey, KeyFile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,7 +45,7 @@ def keys_file_options(command: F) -> F:
     return with_file  # type: ignore[return-value]
 
 
-def shown(key: Key) -> dict[str, Any]:
+def shown(key: ApiKey) -> dict[str, Any]:
     """The public facts of a key: nothing that helps to guess it."""
     return {
         "id": key.id,

@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 2.0
 """How long completion waits for the broker."""
 
 
-class _Name(click.ParamType):  # type: ignore[type-arg]
+class _NameArgument(click.ParamType):  # type: ignore[type-arg]
     name = "text"
 
     def convert(self, value: Any, param: object, ctx: object) -> str:
@@ -45,12 +45,12 @@ class _Name(click.ParamType):  # type: ignore[type-arg]
 _WHERE = ("server", "name", "api_key_file", "tls_ca", "tls_cert", "tls_key")
 
 
-class TopicName(_Name):
+class TopicName(_NameArgument):
     async def known(self, mq: Client, ctx: click.Context) -> list[str]:
         return await mq.topics()
 
 
-class GroupName(_Name):
+class GroupArgument(_NameArgument):
     """A group of the topic named before it."""
 
     async def known(self, mq: Client, ctx: click.Context) -> list[str]:
@@ -59,4 +59,4 @@ class GroupName(_Name):
         return [] if topic is None else [group.name for group in await mq.groups(topic)]
 
 
-TOPIC, GROUP = TopicName(), GroupName()
+TOPIC, GROUP = TopicName(), GroupArgument()

@@ -39,7 +39,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Found:
+class FoundPipeline:
     file: Path
     pipeline: Pipeline | None = None
     rows: list[Row] = field(default_factory=list)
@@ -68,7 +68,7 @@ def command(target: Target, directory: Path, settings: tuple[str, ...], output: 
     """
     values = given(settings)
     found = [one for path in _files(directory) if (one := _found(path, values)) is not None]
-    targets: dict[_Key, list[Found]] = {}
+    targets: dict[_Key, list[FoundPipeline]] = {}
     for one in found:
         if one.pipeline is not None:
             targets.setdefault(_key(target_for(one.pipeline)), []).append(one)
@@ -84,7 +84,7 @@ def _files(directory: Path) -> Iterator[Path]:
     yield from sorted(path for path in directory.iterdir() if path.suffix.lower() in SUFFIXES)
 
 
-def _found(path: Path, values: dict[str, str]) -> Found | None:
+def _found(path: Path, values: dict[str, str]) -> FoundPipeline | None:
     """The pipeline in a file; None if the file is not a pipeline."""
     from ..config.documents import FileUnreadable, read_document
     from ..pipeline.define.flows import flows_of
@@ -98,10 +98,12 @@ def _found(path: Path, values: dict[str, str]) -> Found | None:
         said = [f"{name}={value}" for name, value in values.items() if name in known]
         pipeline = read(path, said)
     except FileUnreadable as error:
-        return Found(path, wrong=str(error))
+        return FoundPipeline(path, wrong=str(error))
     except PipelineInvalid as error:
         more = len(error.problems) - 1
-        return Found(path, wrong=f"{error.problems[0]}{f' (and {more} more)' if more else ''}")
+        return FoundPipeline(
+            path, wrong=f"{error.problems[0]}{f' (and {more} more)' if more else ''}"
+        )
     rows = [
         Row(
             flow,
@@ -110,7 +112,7 @@ def _found(path: Path, values: dict[str, str]) -> Found | None:
         )
         for flow in flows_of(pipeline)
     ]
-    return Found(path, pipeline, rows)
+    return FoundPipeline(path, pipeline, rows)
 
 
 # --- what the brokers say
@@ -122,11 +124,11 @@ def _key(target: Target) -> _Key:
     return target.url, tuple(sorted(target.keywords.items()))
 
 
-async def _ask(targets: dict[_Key, list[Found]]) -> None:
+async def _ask(targets: dict[_Key, list[FoundPipeline]]) -> None:
     await asyncio.gather(*(_ask_one(key, found) for key, found in targets.items()))
 
 
-async def _ask_one(key: _Key, found: Sequence[Found]) -> None:
+async def _ask_one(key: _Key, found: Sequence[FoundPipeline]) -> None:
     target = Target(key[0], dict(key[1]))
     try:
         async with asyncio.timeout(PATIENCE_SECONDS), target.connect() as mq:
@@ -140,7 +142,7 @@ async def _ask_one(key: _Key, found: Sequence[Found]) -> None:
         _note(found, f"{error}" if target.url in str(error) else f"{target.url}: {error}")
 
 
-def _note(found: Sequence[Found], text: str) -> None:
+def _note(found: Sequence[FoundPipeline], text: str) -> None:
     for one in found:
         one.unreachable = text
 
@@ -164,7 +166,7 @@ async def _lag(mq: Client, pipeline: Pipeline, flow: Flow) -> int | None:
 # --- how it is shown
 
 
-def _show(found: Sequence[Found], directory: Path) -> None:
+def _show(found: Sequence[FoundPipeline], directory: Path) -> None:
     if not found:
         click.echo(f"no pipelines in {directory}", err=True)
         return
@@ -188,7 +190,7 @@ def _show(found: Sequence[Found], directory: Path) -> None:
             click.echo(f"flintmq: {text}", err=True)
 
 
-def _as_json(found: Found) -> dict[str, Any]:
+def _as_json(found: FoundPipeline) -> dict[str, Any]:
     return {
         "file": str(found.file),
         "name": None if found.pipeline is None else found.pipeline.name,

@@ -32,7 +32,7 @@ NUMBER = b"{{n}}"
 READ_BYTES = 256 * 1024
 
 
-class Tally:
+class PublishTally:
     """What was published so far; reported at the end, also after Ctrl-C."""
 
     def __init__(self, topic: str) -> None:
@@ -79,7 +79,7 @@ class Tally:
             click.echo(text, err=True)
 
 
-class Pace(NamedTuple):
+class PublishRate(NamedTuple):
     """A rate in messages per second, counted from the start: lost time is made up for."""
 
     rate: float | None
@@ -172,10 +172,10 @@ def command(
     if headers:
         said_of["headers"] = dict(_header(text) for text in headers)
     lots = _messages(values, file, lines, as_json, count, said_of.get("format"))
-    tally = Tally(topic)
+    tally = PublishTally(topic)
     total = count * max(1, len(values)) if count else None
     try:
-        run_async(_publish(target, topic, lots, said_of, Pace(rate), tally, total))
+        run_async(_publish(target, topic, lots, said_of, PublishRate(rate), tally, total))
     except KeyboardInterrupt:
         tally.tell(output, "interrupted")
         raise
@@ -272,8 +272,8 @@ async def _publish(
     topic: str,
     lots: Iterator[list[Outgoing]],
     said_of: dict[str, Any],
-    pace: Pace,
-    tally: Tally,
+    pace: PublishRate,
+    tally: PublishTally,
     total: int | None,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -308,7 +308,7 @@ def _parts(lot: list[Outgoing], most: Callable[[], int]) -> Iterator[list[Outgoi
 
 
 async def _send(
-    mq: Client, topic: str, lot: list[Outgoing], said_of: dict[str, Any], tally: Tally
+    mq: Client, topic: str, lot: list[Outgoing], said_of: dict[str, Any], tally: PublishTally
 ) -> Receipt:
     keywords = dict(said_of)
     if lot[0].is_written:

@@ -15,7 +15,7 @@ from ..amounts import size
 from .look import say
 
 if TYPE_CHECKING:  # storage is loaded by the few commands that look at a directory
-    from ..storage.backup import Progress
+    from ..storage.backup import BackupProgress
     from ..storage.filesystem import LocalFileSystem
 
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -56,7 +56,7 @@ def hint(text: str) -> None:
         click.echo(text, err=True)
 
 
-def tell_copied(progress: Progress) -> None:
+def tell_copied(progress: BackupProgress) -> None:
     done = f"{size(progress.bytes_done)} of {size(progress.bytes)}"
     say(f"{progress.files_done} of {progress.files} files, {done}: {progress.file}")
 

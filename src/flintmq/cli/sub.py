@@ -24,14 +24,14 @@ from .formatting import formatter
 from .names import GROUP, TOPIC
 from .outlet import Outlet, to_its_end
 from .showing import has_colour
-from .sub_sources import BATCH_MAX, FIRST_BATCH, Source, Wanted, opened
+from .sub_sources import BATCH_MAX, FIRST_BATCH, MessageSource, Wanted, opened
 from .values import as_bytes, for_people, published
 
 HOLD_SECONDS = 1.0
 """How long a message waits for a slow reader before it is returned unwritten."""
 
 
-class Tally:
+class ReadTally:
     def __init__(self) -> None:
         self.count = self.size = 0
         self.began = monotonic()
@@ -123,7 +123,7 @@ def command(
             "a pattern works only with --live; list the topics with `flintmq topic ls "
             f"'{topic}'`, and read them one by one"
         )
-    tally = Tally()
+    tally = ReadTally()
     write = _writer(format, as_json or output == "json", decode, raw)
     try:
         run_async(_receive(target, wanted, write, tally))
@@ -197,7 +197,7 @@ def shown(value: Any) -> str:
 
 
 async def _receive(
-    target: Target, wanted: Wanted, write: Callable[[Message], bytes], tally: Tally
+    target: Target, wanted: Wanted, write: Callable[[Message], bytes], tally: ReadTally
 ) -> None:
     async with (
         target.connect(auto_create=False) as mq,
@@ -237,10 +237,10 @@ async def _telling_of_the_connection(mq: Client, wanted: Wanted) -> AsyncIterato
 
 async def _print(
     out: Outlet,
-    source: Source,
+    source: MessageSource,
     write: Callable[[Message], bytes],
     messages: Sequence[Message],
-    tally: Tally,
+    tally: ReadTally,
 ) -> int:
     """Print messages and settle those that were written; returns how many. The rest is returned to
     the group at an early end or when the reader is slow, except for partly written lines."""

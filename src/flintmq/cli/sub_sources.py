@@ -42,7 +42,7 @@ class Wanted:
         return None if self.follow or self.live else 0.0
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     is_settling: bool
     """Whether printing settles a message: then no more is requested than will be printed soon."""
 
@@ -60,7 +60,7 @@ class Source(Protocol):
 
 
 @asynccontextmanager
-async def opened(mq: Client, wanted: Wanted) -> AsyncIterator[Source]:
+async def opened(mq: Client, wanted: Wanted) -> AsyncIterator[MessageSource]:
     start: Start | dict[int, int] | None
     if isinstance(wanted.start, Last):
         start = await _newest(mq, wanted, wanted.start.count)

@@ -23,7 +23,7 @@ from .connecting import Target, run_async, server_options
 from .durations import Duration
 from .look import console
 from .shared import output_option, print_json
-from .top_screen import Snapshot, group_lines, screen, topic_lines
+from .top_screen import TopSnapshot, group_lines, screen, topic_lines
 
 AT_ONCE = 32
 TOPICS_MAX = 500
@@ -64,7 +64,7 @@ def command(target: Target, pattern: str, interval: float, once: bool, output: s
             run_async(_watch(target, pattern, interval))
         return 0
 
-    async def look_once() -> Snapshot:
+    async def look_once() -> TopSnapshot:
         async with target.connect() as mq:
             return await look(mq, pattern)
 
@@ -98,7 +98,9 @@ async def _each(work: Callable[[str], Awaitable[T]], names: Sequence[str]) -> li
     return [found for found in await asyncio.gather(*map(one, names)) if found is not None]
 
 
-async def look(mq: Client, pattern: str, before: Snapshot | None = None, most: int = 0) -> Snapshot:
+async def look(
+    mq: Client, pattern: str, before: TopSnapshot | None = None, most: int = 0
+) -> TopSnapshot:
     """A snapshot: of all topics, or of `most` with earlier values for the others."""
     names = await mq.topics(pattern)
     wanted = names if not most or len(names) <= most else to_look_at(names, before, most)
@@ -110,15 +112,15 @@ async def look(mq: Client, pattern: str, before: Snapshot | None = None, most: i
     groups = [one for found in await _each(groups_of, [t.name for t in topics]) for one in found]
     now = monotonic()
     if before is None or len(wanted) == len(names):
-        return Snapshot(now, topics, groups, len(names))
+        return TopSnapshot(now, topics, groups, len(names))
     left = set(names) - set(wanted)
     old = [one for one in before.topics if one.name in left]
     seen_at = {one.name: before.seen_at.get(one.name, before.at) for one in old}
     groups += [one for one in before.groups if one.topic in left]
-    return Snapshot(now, topics + old, groups, len(names), seen_at)
+    return TopSnapshot(now, topics + old, groups, len(names), seen_at)
 
 
-def to_look_at(names: Sequence[str], before: Snapshot | None, most: int) -> list[str]:
+def to_look_at(names: Sequence[str], before: TopSnapshot | None, most: int) -> list[str]:
     """The busiest known topics for half of the budget, then those not refreshed for longest."""
     if before is None:
         return list(names[:most])
@@ -175,7 +177,7 @@ async def _watch(target: Target, pattern: str, interval: float) -> None:
 async def _draw(target: Target, pattern: str, interval: float, resized: asyncio.Event) -> None:
     from rich.live import Live
 
-    before: Snapshot | None = None
+    before: TopSnapshot | None = None
     async with target.connect(timeout=max(2.0, interval)) as mq:
         now = await look(mq, pattern, None, TOPICS_MAX)
         with Live(console=console(), screen=True, auto_refresh=False) as live:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TopSnapshot:
     """A broker at one moment."""
 
     at: float
@@ -28,7 +28,7 @@ class Snapshot:
     seen_at: Mapping[str, float] = field(default_factory=dict)
     """Topics that were read before `at`: when."""
 
-    def seconds_since(self, before: Snapshot | None, topic: str) -> float:
+    def seconds_since(self, before: TopSnapshot | None, topic: str) -> float:
         """Seconds between the two readings of this topic; 0 if there was only one."""
         if before is None:
             return 0.0
@@ -58,7 +58,7 @@ class GroupLine:
     paused: bool
 
 
-def topic_lines(now: Snapshot, before: Snapshot | None) -> list[TopicLine]:
+def topic_lines(now: TopSnapshot, before: TopSnapshot | None) -> list[TopicLine]:
     """The busiest first. Rates are between two snapshots; the first one has the broker's own."""
     known = {} if before is None else {one.id: one for one in before.topics}
     lines = []
@@ -77,7 +77,7 @@ def topic_lines(now: Snapshot, before: Snapshot | None) -> list[TopicLine]:
     return sorted(lines, key=lambda line: (-line.in_rate - line.out_rate, line.name))
 
 
-def group_lines(now: Snapshot, before: Snapshot | None) -> list[GroupLine]:
+def group_lines(now: TopSnapshot, before: TopSnapshot | None) -> list[GroupLine]:
     """The largest lag first."""
     known = {} if before is None else {(one.topic, one.name): one for one in before.groups}
     lines = []
@@ -102,7 +102,7 @@ def group_lines(now: Snapshot, before: Snapshot | None) -> list[GroupLine]:
 
 
 def screen(
-    server: str, now: Snapshot, before: Snapshot | None, *, height: int | None, note: str = ""
+    server: str, now: TopSnapshot, before: TopSnapshot | None, *, height: int | None, note: str = ""
 ) -> Group:
     """The screen; with a height, as many rows of both tables as fit."""
     from rich.console import Group

@@ -30,7 +30,7 @@ from ..model import (
     timeout_seconds,
 )
 from ..observe.tracing import Tracing
-from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
+from ..serde.codec import UNSAID, Codec, CodecSettings, EncodePlan, settings_of
 from ..serde.formats import schema_text
 from .connection_state import ConnectionState, OnDisconnect, OnReconnect
 from .consuming import AnyConsumer, Closer
@@ -48,7 +48,7 @@ from .publisher import Publisher
 from .queue_verbs import QueueVerbs, checked_filter
 from .reader import Reader
 from .sending import Sender, publish_identity, time_left
-from .turns import Turns
+from .turns import YieldEvery
 from .values import (
     PLAIN,
     Encoder,
@@ -99,7 +99,7 @@ class Client(QueueVerbs):
         self._sender = Sender(broker)
         self._auto_create = auto_create
         self._timeout = timeout_seconds(timeout)
-        self._turns = Turns()
+        self._turns = YieldEvery()
         self._tracing = tracing
         self._pollers = Pollers(broker, tracing, self._timeout)
         self._open: set[AnyConsumer] = set()
@@ -175,7 +175,7 @@ class Client(QueueVerbs):
         now_ms = self.clock.now_ms()
         formats, compressions = said.get("format"), said.get("compression")
         if isinstance(values, BatchBuilder):
-            if any(said.get(name) for name in (*RowOptions._fields, *Settings._fields)):
+            if any(said.get(name) for name in (*RowOptions._fields, *CodecSettings._fields)):
                 raise InvalidRequest(
                     "a BatchBuilder carries all options: set them when you add messages to it"
                 )
@@ -597,7 +597,7 @@ class Client(QueueVerbs):
         settings = settings_of(changed_options(ours, named))
         if settings.format != "object":
             self._codec.checked(settings)
-        elif settings != Settings(format="object"):
+        elif settings != CodecSettings(format="object"):
             raise InvalidRequest(
                 "format='object' passes references: no other value option can be combined with it"
             )

@@ -12,10 +12,10 @@ from ..clock import Clock
 from ..errors import Closed, InvalidRequest
 from ..model import Seconds, timeout_seconds
 from ..rows import Message, RowsOf
-from .intake import Intake
-from .turns import Turns
+from .intake import MessageIntake
+from .turns import YieldEvery
 
-Api = TypeVar("Api", ReaderApi, FeedApi, Intake)
+Api = TypeVar("Api", ReaderApi, FeedApi, MessageIntake)
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=RowsOf[Any])
 
@@ -23,7 +23,7 @@ Closer = asyncio.Task[Any] | Thread | None
 """Who closes something: a task, or a thread of a program without an event loop."""
 
 
-class Owner(Protocol):
+class ConnectionApi(Protocol):
     """The connection that a reader or feed belongs to."""
 
     clock: Clock
@@ -38,7 +38,7 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
     Cancelling any call loses nothing: messages are taken in the same step that returns them.
     """
 
-    def __init__(self, owner: Owner, turns: Turns, what: str) -> None:
+    def __init__(self, owner: ConnectionApi, turns: YieldEvery, what: str) -> None:
         self._owner = owner
         self._clock = owner.clock
         self._turns = turns

@@ -294,7 +294,7 @@ def checked_lease(lease: Seconds, name: str = "lease") -> float:
 # --- messages
 
 
-class Granted(Message, frozen=True, gc=False, eq=False):
+class GrantedMessage(Message, frozen=True, gc=False, eq=False):
     """A message that a queue has handed out to a member of a group."""
 
     _grip: Grip
@@ -327,7 +327,7 @@ class Granted(Message, frozen=True, gc=False, eq=False):
         return self._grip, [(offset, offset + 1)]
 
 
-class Delivery(Granted, frozen=True, gc=False, eq=False):
+class Delivery(GrantedMessage, frozen=True, gc=False, eq=False):
     """A message from a queue, yours under a lease until it is settled.
 
     Settled again in the same way, nothing happens; in another way, that is an error. LeaseLost says
@@ -547,7 +547,7 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
 
 
-G = TypeVar("G", bound=Granted)
+G = TypeVar("G", bound=GrantedMessage)
 
 
 class GrantedRows(RowsOf[G]):
@@ -589,7 +589,7 @@ class Deliveries(GrantedRows[Delivery]):
         return Delivery(run.source, row, run.origin, run.grip)
 
 
-Messages = Granted | GrantedRows[Any] | Iterable[Granted]
+Messages = GrantedMessage | GrantedRows[Any] | Iterable[GrantedMessage]
 """Messages of queues: one, what a poll returned, or any of them."""
 
 
@@ -598,14 +598,14 @@ async def settle_messages(messages: Messages, fate: Fate, settle: Settle) -> Non
     if isinstance(messages, GrantedRows):
         await settle_lots(messages._lots(), fate, settle)
         return
-    if isinstance(messages, Granted):
+    if isinstance(messages, GrantedMessage):
         messages = [messages]
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise InvalidRequest(f"{fate} takes messages of a queue group, not {messages!r}")
     offsets: dict[int, tuple[Grip, set[int]]] = {}
     losses: list[LeaseLost] = []
     for message in messages:
-        if not isinstance(message, Granted):
+        if not isinstance(message, GrantedMessage):
             raise InvalidRequest(
                 f"{message!r} is not a message of a queue group: use subscribe or poll"
             )

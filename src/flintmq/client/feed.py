@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..broker_api import BrokerApi, FeedApi, Filter
 from ..model import Overflow
 from ..rows import Message, Rows
-from .consuming import Consumer, Owner
-from .turns import Turns
+from .consuming import ConnectionApi, Consumer
+from .turns import YieldEvery
 
 
 class Feed(Consumer[FeedApi, Message, Rows]):
@@ -14,8 +14,8 @@ class Feed(Consumer[FeedApi, Message, Rows]):
 
     def __init__(
         self,
-        owner: Owner,
-        turns: Turns,
+        owner: ConnectionApi,
+        turns: YieldEvery,
         broker: BrokerApi,
         pattern: str,
         *,

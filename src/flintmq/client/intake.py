@@ -47,7 +47,7 @@ GIVE_BACK_SECONDS = 2.0
 JoinPartition = Callable[[int], Coroutine[Any, Any, MemberApi]]
 
 
-class Held(Grip):
+class RenewedGrip(Grip):
     """A grip whose leases are renewed until its messages are settled."""
 
     __slots__ = ("due", "ends", "longer", "offsets", "since", "unsettled")
@@ -59,7 +59,7 @@ class Held(Grip):
         group: str,
         token: int,
         counts: Mapping[int, int],
-        keeper: Intake,
+        keeper: MessageIntake,
         offsets: list[int],
     ) -> None:
         super().__init__(member, topic, group, token, counts, keeper)
@@ -77,11 +77,11 @@ class Held(Grip):
         ]
 
 
-Item = tuple[Held, RowSource, int, Origin]
+Item = tuple[RenewedGrip, RowSource, int, Origin]
 """A message that was taken, before it is handed out."""
 
 
-class Intake:
+class MessageIntake:
     """Takes messages ahead for one subscription, from one member or from one for each partition.
 
     Invariant: no more than `prefetch` messages are unsettled, whether handed out or still here.
@@ -122,7 +122,7 @@ class Intake:
         self._settled: deque[Item] = deque()
         """With ack="auto": settled, and to be handed out next."""
         self._wanted = 1
-        self._held: dict[Held, None] = {}
+        self._held: dict[RenewedGrip, None] = {}
         self._unsettled = 0
         self._parking = Parking(clock)
         self._timer: Timer | None = None
@@ -216,7 +216,7 @@ class Intake:
         items: list[Item] = []
         while ahead and len(items) < self._wanted and ahead[0][0].member is member:
             items.append(ahead.popleft())
-        by_grip: dict[Held, list[int]] = {}
+        by_grip: dict[RenewedGrip, list[int]] = {}
         for item in items:
             by_grip.setdefault(item[0], []).append(_offset(item))
         lots = [(held, sorted_ranges(offsets)) for held, offsets in by_grip.items()]
@@ -255,7 +255,7 @@ class Intake:
             self._lose([held for held in self._held if held.member is member], set(lost))
         self._parking.wake()
 
-    def _lose(self, helds: list[Held], lost: set[int]) -> None:
+    def _lose(self, helds: list[RenewedGrip], lost: set[int]) -> None:
         for held in helds:
             held.lose(lost.intersection(held.offsets))
         self._ahead = deque(item for item in self._ahead if item[0].fate(_offset(item)) is None)
@@ -340,7 +340,7 @@ class Intake:
     def _arrived(self, member: MemberApi, grant: Grant) -> None:
         offsets: list[int] = []
         topic = member.info.topic
-        held = Held(member, topic, self._group, grant.token, grant.counts, self, offsets)
+        held = RenewedGrip(member, topic, self._group, grant.token, grant.counts, self, offsets)
         held.tracing = self._tracing
         items = [
             (held, run.source, row, run.origin) for run in grant.rows.runs for row in run.rows()
@@ -367,9 +367,9 @@ class Intake:
                     self._called_back.add(task)
         self._parking.wake()
 
-    def _give_back(self, items: Iterable[Item]) -> dict[Held, list[int]]:
+    def _give_back(self, items: Iterable[Item]) -> dict[RenewedGrip, list[int]]:
         """Let others have what nobody has seen; that, by grip."""
-        by_grip: dict[Held, list[int]] = {}
+        by_grip: dict[RenewedGrip, list[int]] = {}
         for item in items:
             by_grip.setdefault(item[0], []).append(_offset(item))
         for held, offsets in by_grip.items():
@@ -411,7 +411,7 @@ class Intake:
 
     def let_go(self, grip: Grip, count: int) -> None:
         """So many of a grip's messages are settled or lost: there is room for others."""
-        assert isinstance(grip, Held)
+        assert isinstance(grip, RenewedGrip)
         if grip not in self._held:
             return
         grip.unsettled -= count
@@ -425,10 +425,10 @@ class Intake:
         self._refill()
 
     def extended(self, grip: Grip, offset: int, lease_seconds: float) -> None:
-        assert isinstance(grip, Held)
+        assert isinstance(grip, RenewedGrip)
         grip.longer[offset] = self._clock.monotonic() + lease_seconds
 
-    def _drop(self, held: Held) -> None:
+    def _drop(self, held: RenewedGrip) -> None:
         """Care for it no longer."""
         if held in self._held:
             del self._held[held]
@@ -436,7 +436,7 @@ class Intake:
             if not self._held:
                 self._disarm()
 
-    def _next_look(self, held: Held) -> float:
+    def _next_look(self, held: RenewedGrip) -> float:
         """Half a lease before its end; at its end, where it may not be renewed any more."""
         may_be_renewed = held.ends < held.since + self._lease_max
         return held.ends - self._lease / 2 if may_be_renewed else held.ends
@@ -458,7 +458,7 @@ class Intake:
         now = self._clock.monotonic()
         # What falls due soon goes along: members are asked once, not grant by grant.
         soon = now + self._lease / 8
-        renewed: dict[tuple[MemberApi, float], list[Held]] = {}
+        renewed: dict[tuple[MemberApi, float], list[RenewedGrip]] = {}
         for held in list(self._held):
             may_end = held.since + self._lease_max
             if held.ends >= may_end:
@@ -473,7 +473,7 @@ class Intake:
             self._send_off(self._extend(member, helds, lease))
         self._arm()
 
-    async def _extend(self, member: MemberApi, helds: list[Held], lease: float) -> None:
+    async def _extend(self, member: MemberApi, helds: list[RenewedGrip], lease: float) -> None:
         until = self._clock.monotonic() + lease
         leases: list[Lease] = []
         for held in helds:
@@ -492,7 +492,7 @@ class Intake:
             self._disarm()
             self._arm()
 
-    def _let_run_out(self, held: Held) -> None:
+    def _let_run_out(self, held: RenewedGrip) -> None:
         """It was renewed as long as it may be."""
         unseen = [item for item in self._ahead if item[0] is held]
         if unseen:
@@ -578,7 +578,7 @@ def _runs(items: list[Item]) -> list[Run]:
     """Messages one by one as runs of rows: neighbours share one."""
     runs: list[Run] = []
     first = stop = 0
-    of: tuple[Held, RowSource, Origin] | None = None
+    of: tuple[RenewedGrip, RowSource, Origin] | None = None
     for held, source, row, origin in items:
         if of is not None:
             if row == stop and of[1] is source and of[0] is held:

@@ -21,7 +21,7 @@ def holder_label() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{next(_numbers)}"
 
 
-class Membership:
+class GroupMembership:
     """How one member joins: `order`, `filter` and `start` are what it says of the group."""
 
     def __init__(

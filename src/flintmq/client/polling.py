@@ -32,7 +32,7 @@ from ..rows import Run
 from .delivery import Deliveries, Grip, acking, log, releasing, settle_lots
 from .in_time import ANSWER_SECONDS, in_time
 from .intake import GIVE_BACK_SECONDS
-from .membership import Membership
+from .membership import GroupMembership
 
 
 class Asked(NamedTuple):
@@ -194,7 +194,7 @@ class Poller:
         return await in_time(self._clock, max(0.0, left), self._joined(asked))
 
     async def _joined(self, asked: Asked) -> list[MemberApi]:
-        membership = Membership(
+        membership = GroupMembership(
             self._broker,
             self._topic,
             self._group,

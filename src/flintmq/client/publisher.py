@@ -13,7 +13,7 @@ from ..clock import Timer
 from ..errors import Closed, FlintError, OutcomeUnknown, QueueFull, TopicDeleted, TopicFull
 from ..model import Receipt, Seconds, TopicOptions, timeout_seconds
 from ..observe.tracing import PublisherTracing, Tracing
-from ..serde.codec import UNSAID, Settings
+from ..serde.codec import UNSAID, CodecSettings
 from .in_time import ANSWER_SECONDS
 from .keywords import MessageKeywords, takes
 from .routing import Route
@@ -50,7 +50,7 @@ class Publisher:
         auto_create: bool,
         timeout: float | None,
         batch_compression: str,
-        settings: Settings,
+        settings: CodecSettings,
         partition: Route | None,
         on_close: Callable[[Publisher], None],
         tracing: Tracing | None = None,

@@ -36,7 +36,7 @@ from .polling import Asked, Pollers
 from .routing import partition_name
 from .sending import partitions_of
 from .subscription import GRACE_SECONDS, LEASE_MAX_SECONDS, Subscription
-from .turns import Turns
+from .turns import YieldEvery
 
 Ack = Literal["manual", "auto"]
 
@@ -46,7 +46,7 @@ class QueueVerbs:
 
     clock: Clock
     _broker: BrokerApi
-    _turns: Turns
+    _turns: YieldEvery
     _pollers: Pollers
     _tracing: Tracing | None
 

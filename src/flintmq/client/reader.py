@@ -8,11 +8,11 @@ from ..broker_api import BrokerApi, Filter, ReaderApi, ReadsRows
 from ..errors import Closed, InvalidRequest
 from ..model import Missed, Seconds, Start
 from ..rows import Message, Metadata, Rows
-from .consuming import Consumer, Owner
+from .consuming import ConnectionApi, Consumer
 from .partitioned_reader import PartitionedReader
 from .routing import partition_name
 from .sending import partitions_of
-from .turns import Turns
+from .turns import YieldEvery
 
 
 class Reader(Consumer[ReaderApi, Message, Rows]):
@@ -20,8 +20,8 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
 
     def __init__(
         self,
-        owner: Owner,
-        turns: Turns,
+        owner: ConnectionApi,
+        turns: YieldEvery,
         broker: BrokerApi,
         topic: str,
         *,

@@ -18,12 +18,12 @@ from ..group_model import LEASE_SECONDS, TAKE_MAX, Order
 from ..model import Seconds, Start
 from ..observe.logs import event
 from ..observe.tracing import Tracing
-from .consuming import Closer, Consumer, Owner
+from .consuming import Closer, ConnectionApi, Consumer
 from .delivery import Deliveries, Delivery, Errors, Process, Retrying, log
-from .intake import Intake
-from .membership import Membership
+from .intake import MessageIntake
+from .membership import GroupMembership
 from .sigterm import on_sigterm
-from .turns import Turns
+from .turns import YieldEvery
 
 PREFETCH = 16
 """Default maximum of unsettled messages per subscription."""
@@ -46,7 +46,7 @@ CANCEL_SECONDS = 1.0
 HandlerCall = Callable[[Delivery], Awaitable[object]]
 
 
-class Subscription(Consumer[Intake, Delivery, Deliveries]):
+class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
     """Made by `Client.subscribe`. Open it with `async with`, iterate over it, settle each message.
 
     It takes up to `prefetch` messages ahead and renews their leases while they are unsettled, up to
@@ -60,8 +60,8 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
 
     def __init__(
         self,
-        owner: Owner,
-        turns: Turns,
+        owner: ConnectionApi,
+        turns: YieldEvery,
         broker: BrokerApi,
         topic: str,
         group: str,
@@ -79,7 +79,7 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
     ) -> None:
         super().__init__(owner, turns, f"subscription of {group!r} to {topic!r}")
         self.topic, self.group = topic, group
-        self._membership = Membership(
+        self._membership = GroupMembership(
             broker, topic, group, order=order, filter=filter, start=start, auto_create=auto_create
         )
         self._lease, self._lease_max = lease, lease_max
@@ -97,7 +97,7 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         self._is_closed_by_handler = False
         """By one in a thread, which waits for the closing: then closing does not wait for it."""
 
-    async def _open(self) -> Intake:
+    async def _open(self) -> MessageIntake:
         intake = await self._take_in(self._prefetch or PREFETCH)
         if not self._closed:  # meanwhile
             loop = asyncio.get_running_loop()
@@ -125,10 +125,10 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         )
         self._drain_once(is_worked_on=True, is_the_end=True)
 
-    async def _take_in(self, prefetch: int) -> Intake:
+    async def _take_in(self, prefetch: int) -> MessageIntake:
         membership = self._membership
         partitions = membership.partitions()
-        intake = Intake(
+        intake = MessageIntake(
             self._clock,
             self.group,
             lease=self._lease,
@@ -264,7 +264,7 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
                     await asyncio.wait(readers, timeout=CANCEL_SECONDS)
         await self._leave(None)
 
-    async def _is_work_done(self, intake: Intake, is_worked_on: bool) -> bool:
+    async def _is_work_done(self, intake: MessageIntake, is_worked_on: bool) -> bool:
         """Wait for messages and handlers, up to `grace` seconds; whether that was enough."""
         until = self._clock.monotonic() + self._grace
         # With ack="auto", what is unsettled now is about to be handed out.
@@ -278,7 +278,7 @@ class Subscription(Consumer[Intake, Delivery, Deliveries]):
         at_work = asyncio.ensure_future(asyncio.wait(set(self._workers)))
         return await done_within(self._clock, at_work, max(0.0, until - self._clock.monotonic()))
 
-    def _say_that_time_is_up(self, intake: Intake) -> None:
+    def _say_that_time_is_up(self, intake: MessageIntake) -> None:
         count = max(intake.unsettled, len(self._workers))
         event(
             log,

@@ -8,7 +8,7 @@ from types import coroutine
 TURNS = 128
 
 
-class Turns:
+class YieldEvery:
     """Counts calls that did not suspend; every 128th gives everybody else a turn."""
 
     __slots__ = ("left",)

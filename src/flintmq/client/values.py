@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..batch import BatchBuilder, HeaderValue, Key
 from ..errors import InvalidRequest
 from ..model import SECONDS_MAX, Seconds, TopicOptions, check_priority, hook_names, seconds
-from ..serde.codec import UNSAID, Codec, EncodePlan, Settings, settings_of
+from ..serde.codec import UNSAID, Codec, CodecSettings, EncodePlan, settings_of
 from ..serde.formats import schema_text
 from .keywords import When, check_keywords
 
@@ -34,10 +34,12 @@ PLAIN = RowOptions()
 
 
 _ROW_NAMES = frozenset(RowOptions._fields)
-_SETTING_NAMES = frozenset(Settings._fields)
+_SETTING_NAMES = frozenset(CodecSettings._fields)
 
 
-def said_of_one(verb: str, said: Mapping[str, Any], keywords: Any) -> tuple[RowOptions, Settings]:
+def said_of_one(
+    verb: str, said: Mapping[str, Any], keywords: Any
+) -> tuple[RowOptions, CodecSettings]:
     """What one call says of its message, and of its value."""
     if _ROW_NAMES.issuperset(said):
         return RowOptions(**said), UNSAID
@@ -48,7 +50,7 @@ def said_of_one(verb: str, said: Mapping[str, Any], keywords: Any) -> tuple[RowO
     return RowOptions(**of_row), call_settings(said)
 
 
-def call_settings(said: Mapping[str, Any]) -> Settings:
+def call_settings(said: Mapping[str, Any]) -> CodecSettings:
     """What one call or one publisher says of its values."""
     if _SETTING_NAMES.isdisjoint(said):
         return UNSAID
@@ -57,7 +59,7 @@ def call_settings(said: Mapping[str, Any]) -> Settings:
         for name, value in said.items()
         if name in _SETTING_NAMES and value is not None
     }
-    return Settings(**named) if named else UNSAID
+    return CodecSettings(**named) if named else UNSAID
 
 
 def _checked_str(value: Any, name: str) -> str:
@@ -84,7 +86,7 @@ class Encoder:
         self.default = codec.plan(UNSAID)
 
     def plan(
-        self, topic: str, options: TopicOptions | None, settings: Settings
+        self, topic: str, options: TopicOptions | None, settings: CodecSettings
     ) -> EncodePlan | None:
         """How values for a topic are encoded; None where they are passed as objects."""
         if options is None and settings is UNSAID:
@@ -231,7 +233,7 @@ def _check_one_time(delay: object) -> None:
         raise InvalidRequest("delay and at both set the delivery time: pass only one of them")
 
 
-def _check_objects(topic: str, topic_format: str | None, settings: Settings) -> None:
+def _check_objects(topic: str, topic_format: str | None, settings: CodecSettings) -> None:
     if topic_format != "object":
         raise InvalidRequest(
             f"format='object' is an option of the whole topic: create_topic({topic!r}, "

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from .kinds import Number, Table
+from .kinds import Number, TableKind
 from .table import SETTINGS, Setting
 
 PAGE = "docs/reference/configuration.md"
@@ -77,7 +77,7 @@ def sample(format: str) -> str:
     for group, settings in itertools.groupby(SETTINGS, lambda setting: setting.group):
         lines += [f"# --- {group}", ""]
         for setting in settings:
-            if isinstance(setting.kind, Table):
+            if isinstance(setting.kind, TableKind):
                 tables.append(setting)  # in TOML nothing can follow a table but what is in it
             else:
                 mark = "" if setting.name in SAID else "#"

@@ -39,7 +39,7 @@ class Anchor(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TextLayout:
     """Where the characters of a text stand in the document it was written in.
 
     Escapes, folded lines and indentation make the two differ.
@@ -54,7 +54,7 @@ class Layout:
             return found.spot
         return Spot(found.spot.line, found.spot.column + offset - found.offset)
 
-    def with_replaced(self, parts: Sequence[tuple[int, int, int]]) -> Layout:
+    def with_replaced(self, parts: Sequence[tuple[int, int, int]]) -> TextLayout:
         """After `parts` of the text, each (begin, end, new length), were put in otherwise."""
         anchors: list[Anchor] = []
         moved = at = 0
@@ -63,7 +63,7 @@ class Layout:
             anchors.append(Anchor(begin + moved, self.spot(begin), is_fixed=True))
             moved += length - (end - begin)
             at = end
-        return Layout((*anchors, *self._between(at, None, moved)))
+        return TextLayout((*anchors, *self._between(at, None, moved)))
 
     def _between(self, begin: int, end: int | None, moved: int) -> Iterator[Anchor]:
         before = [anchor for anchor in self.anchors if anchor.offset <= begin]
@@ -74,24 +74,24 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DocumentNode:
     """A value of the document; tables and lists have their parts as nodes, too."""
 
     value: Any
     spot: Spot
-    entries: dict[str, Node] = field(default_factory=dict)
+    entries: dict[str, DocumentNode] = field(default_factory=dict)
     """Of a table: by key."""
     key_spots: dict[str, Spot] = field(default_factory=dict)
-    items: tuple[Node, ...] = ()
+    items: tuple[DocumentNode, ...] = ()
     """Of a list."""
-    layout: Layout | None = None
+    layout: TextLayout | None = None
     """Of a text."""
 
     def text_spot(self, offset: int) -> Spot:
         return self.spot if self.layout is None else self.layout.spot(offset)
 
 
-def read_document(path: Path, what: str = "a configuration file") -> Node:
+def read_document(path: Path, what: str = "a configuration file") -> DocumentNode:
     """The table that a file holds; a key that is there twice is an error."""
     suffix = path.suffix.lower()
     if suffix not in TOML + YAML:
@@ -117,7 +117,7 @@ def read_document(path: Path, what: str = "a configuration file") -> Node:
     return yaml_document(text, str(path), what)
 
 
-class _Lines:
+class _LineIndex:
     """Offsets of a text as lines and columns."""
 
     def __init__(self, text: str) -> None:
@@ -131,7 +131,7 @@ class _Lines:
 # --- TOML
 
 
-def toml_document(text: str, name: str) -> Node:
+def toml_document(text: str, name: str) -> DocumentNode:
     import tomllib
 
     try:
@@ -179,7 +179,7 @@ class _Finder:
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
-        self._lines = _Lines(text)
+        self._lines = _LineIndex(text)
         self._keys: dict[_Path, Spot] = {}
         self._values: dict[_Path, tuple[int, int]] = {}
         self._lengths: dict[_Path, int] = {}
@@ -194,11 +194,11 @@ class _Finder:
             else:
                 self._pair(table)
 
-    def node(self, value: Any, path: _Path = ()) -> Node:
+    def node(self, value: Any, path: _Path = ()) -> DocumentNode:
         begin, end = self._values.get(path, (-1, -1))
         spot = self._keys.get(path, Spot(1, 1)) if begin < 0 else self._lines.spot(begin)
         if isinstance(value, dict):
-            return Node(
+            return DocumentNode(
                 value,
                 spot,
                 {key: self.node(inner, (*path, key)) for key, inner in value.items()},
@@ -206,9 +206,9 @@ class _Finder:
             )
         if isinstance(value, list):
             items = (self.node(inner, (*path, index)) for index, inner in enumerate(value))
-            return Node(value, spot, items=tuple(items))
+            return DocumentNode(value, spot, items=tuple(items))
         layout = self._layout(begin, end) if isinstance(value, str) else None
-        return Node(value, spot, layout=layout)
+        return DocumentNode(value, spot, layout=layout)
 
     def _skip(self, pattern: re.Pattern[str]) -> int:
         found = pattern.match(self._text, self._at)
@@ -281,7 +281,7 @@ class _Finder:
             self._at = found.end()
         self._values[path] = (begin, self._at)
 
-    def _layout(self, begin: int, end: int) -> Layout:
+    def _layout(self, begin: int, end: int) -> TextLayout:
         raw = self._text[begin:end]
         quotes = 3 if raw.startswith(('"""', "'''")) else 1
         at = quotes + (quotes == 3 and raw.startswith("\n", 3))
@@ -298,7 +298,7 @@ class _Finder:
                 offset, at = offset + 1, at + 1
             if escape or is_line:
                 anchors.append(Anchor(offset, self._lines.spot(begin + at)))
-        return Layout(tuple(anchors))
+        return TextLayout(tuple(anchors))
 
 
 def _unescaped(text: str) -> str:
@@ -313,7 +313,7 @@ def _unescaped(text: str) -> str:
 # --- YAML
 
 
-def yaml_document(text: str, name: str, what: str = "a configuration file") -> Node:
+def yaml_document(text: str, name: str, what: str = "a configuration file") -> DocumentNode:
     try:
         import yaml
     except ImportError:
@@ -321,12 +321,12 @@ def yaml_document(text: str, name: str, what: str = "a configuration file") -> N
     try:
         loader = yaml.SafeLoader(text)
     except yaml.reader.ReaderError as error:
-        spot = _Lines(text).spot(error.position)
+        spot = _LineIndex(text).spot(error.position)
         raise FileUnreadable(f"{name}:{spot.line}:{spot.column}: {error.reason}") from None
     try:
         root = loader.get_single_node()
         if root is None:
-            return Node({}, Spot(1, 1))
+            return DocumentNode({}, Spot(1, 1))
         if not isinstance(root, yaml.MappingNode):
             raise FileUnreadable(f"{name}:1: not a table of settings; write key: value")
         _check_repeats(root, name)
@@ -376,42 +376,42 @@ class _YamlTree:
     def __init__(self, loader: Any, text: str) -> None:
         self._loader, self._text = loader, text
         self._lines = text.split("\n")
-        self._made: dict[int, Node] = {}
+        self._made: dict[int, DocumentNode] = {}
         """What an anchor names is made once, however often it is referred to."""
 
-    def node(self, found: Any) -> Node:
+    def node(self, found: Any) -> DocumentNode:
         if (made := self._made.get(id(found))) is None:
             # First of all, since this notices a list that holds itself.
             value = self._loader.construct_object(found, deep=True)
             made = self._made[id(found)] = self._node(found, value)
         return made
 
-    def _node(self, found: Any, value: Any) -> Node:
+    def _node(self, found: Any, value: Any) -> DocumentNode:
         spot = _spot(found)
         if found.id == "mapping":
-            entries: dict[str, Node] = {}
+            entries: dict[str, DocumentNode] = {}
             key_spots: dict[str, Spot] = {}
             for key_node, value_node in found.value:
                 key = str(key_node.value)
                 entries[key], key_spots[key] = self.node(value_node), _spot(key_node)
-            return Node(value, spot, entries, key_spots)
+            return DocumentNode(value, spot, entries, key_spots)
         if found.id == "sequence":
-            return Node(value, spot, items=tuple(self.node(item) for item in found.value))
-        return Node(
+            return DocumentNode(value, spot, items=tuple(self.node(item) for item in found.value))
+        return DocumentNode(
             value, spot, layout=self._layout(found, value) if isinstance(value, str) else None
         )
 
-    def _layout(self, found: Any, value: str) -> Layout:
+    def _layout(self, found: Any, value: str) -> TextLayout:
         spot = _spot(found)
         raw = self._text[found.start_mark.index : found.end_mark.index]
         if found.style == "|":
             if anchors := self._lines_of_block(spot.line + 1, value):
-                return Layout(tuple(anchors))
+                return TextLayout(tuple(anchors))
         elif found.style is None and raw == value:
-            return Layout((Anchor(0, spot),))
+            return TextLayout((Anchor(0, spot),))
         elif found.style in ("'", '"') and raw[1:-1] == value:
-            return Layout((Anchor(0, Spot(spot.line, spot.column + 1)),))
-        return Layout((Anchor(0, spot, is_fixed=True),))
+            return TextLayout((Anchor(0, Spot(spot.line, spot.column + 1)),))
+        return TextLayout((Anchor(0, spot, is_fixed=True),))
 
     def _lines_of_block(self, first: int, value: str) -> list[Anchor]:
         anchors, offset = [], 0

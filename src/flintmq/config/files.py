@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .documents import TOML, YAML, FileUnreadable, Node, read_document, toml_document
+from .documents import TOML, YAML, DocumentNode, FileUnreadable, read_document, toml_document
 
-__all__ = ["TOML", "YAML", "FileUnreadable", "Entry", "read_entries", "toml_entries"]
+__all__ = ["TOML", "YAML", "FileUnreadable", "ConfigEntry", "read_entries", "toml_entries"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ConfigEntry:
     """A key of the file and what it is set to."""
 
     key: str
@@ -23,23 +23,23 @@ class Entry:
     """For a table: its keys, joined by dots, and their lines."""
 
 
-def read_entries(path: Path) -> list[Entry]:
+def read_entries(path: Path) -> list[ConfigEntry]:
     """The keys of a file in order. A duplicate key is an error."""
     return entries_of(read_document(path))
 
 
-def toml_entries(text: str, name: str) -> list[Entry]:
+def toml_entries(text: str, name: str) -> list[ConfigEntry]:
     return entries_of(toml_document(text, name))
 
 
-def entries_of(document: Node) -> list[Entry]:
+def entries_of(document: DocumentNode) -> list[ConfigEntry]:
     return [
-        Entry(key, node.value, document.key_spots[key].line, dict(_inner_lines(node)))
+        ConfigEntry(key, node.value, document.key_spots[key].line, dict(_inner_lines(node)))
         for key, node in document.entries.items()
     ]
 
 
-def _inner_lines(node: Node, before: str = "", depth: int = 0) -> Iterator[tuple[str, int]]:
+def _inner_lines(node: DocumentNode, before: str = "", depth: int = 0) -> Iterator[tuple[str, int]]:
     if depth > 8:
         return
     for key, inner in node.entries.items():

@@ -22,7 +22,7 @@ LEVELS = ("debug", "info", "warning", "error")
 Address = tuple[str, int]
 
 
-class Unfit(Exception):
+class UnfitValue(Exception):
     """A value that is not allowed. The text says what is allowed, and does not repeat the value."""
 
 
@@ -43,7 +43,7 @@ class Kind:
         """A value from TOML or YAML. Text is read as on the command line."""
         if isinstance(value, str):
             return self.from_text(value)
-        raise Unfit(self.allowed)
+        raise UnfitValue(self.allowed)
 
     def to_plain(self, value: Any) -> Any:
         """A value that JSON, TOML and YAML can write, and `from_value` reads back."""
@@ -68,7 +68,7 @@ class Boolean(Kind):
             return True
         if word in ("false", "no", "off", "0"):
             return False
-        raise Unfit(self.allowed)
+        raise UnfitValue(self.allowed)
 
     def from_value(self, value: Any) -> bool:
         if isinstance(value, bool):
@@ -114,15 +114,15 @@ class Number(Kind):
     def from_text(self, text: str) -> float:
         found = _NUMBER.fullmatch(text.strip())
         if found is None:
-            raise Unfit(self.allowed)
+            raise UnfitValue(self.allowed)
         digits, suffix = found["digits"], found["suffix"]
         if suffix and suffix not in self.suffixes:
-            raise Unfit(self.allowed)
+            raise UnfitValue(self.allowed)
         times = self.suffixes.get(suffix, 1)
         number = float(digits) * times
         if self.is_whole:
             if not number.is_integer():
-                raise Unfit(self.allowed)
+                raise UnfitValue(self.allowed)
             number = int(digits) * int(times) if digits.lstrip("+-").isdecimal() else int(number)
         return self._within(number)
 
@@ -130,9 +130,9 @@ class Number(Kind):
         if isinstance(value, str):
             return self.from_text(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise Unfit(self.allowed)
+            raise UnfitValue(self.allowed)
         if self.is_whole and not isinstance(value, int):
-            raise Unfit(self.allowed)
+            raise UnfitValue(self.allowed)
         within = self._within(value)
         return within if self.is_whole else float(within)
 
@@ -141,7 +141,7 @@ class Number(Kind):
         above = self.least is None or number >= self.least
         below = number <= (_BEYOND if self.most is None else self.most)
         if not (above and below):
-            raise Unfit(self.allowed)
+            raise UnfitValue(self.allowed)
         return number
 
     def to_text(self, value: Any) -> str:
@@ -216,7 +216,7 @@ class Choice(Kind):
     def from_text(self, text: str) -> str:
         word = text.strip().lower()
         if word not in self.choices:
-            raise Unfit(self.allowed)
+            raise UnfitValue(self.allowed)
         return word
 
     def from_value(self, value: Any) -> str:
@@ -248,7 +248,7 @@ class HostPort(Kind):
         is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65_535
         is_host = not any(c.isspace() or c in "/@[]" for c in host) and _can_be_host(host)
         if not (text and is_port and is_host):
-            raise Unfit(self.allowed)
+            raise UnfitValue(self.allowed)
         return host or "127.0.0.1", int(port)
 
     def from_value(self, value: Any) -> Address | None:
@@ -256,7 +256,7 @@ class HostPort(Kind):
             return None
         if isinstance(value, str):
             return self.from_text(value)
-        raise Unfit(self.allowed)
+        raise UnfitValue(self.allowed)
 
     def to_plain(self, value: Any) -> Any:
         return OFF if value is None else shown_address(value)
@@ -279,9 +279,9 @@ class HostNames(Kind):
         if isinstance(value, str):
             return self.from_text(value)
         if not isinstance(value, list):
-            raise Unfit(self.allowed)
+            raise UnfitValue(self.allowed)
         if not all(isinstance(name, str) and _HOST_NAME.fullmatch(name) for name in value):
-            raise Unfit(self.allowed)
+            raise UnfitValue(self.allowed)
         return tuple(name.lower() for name in value)
 
     def to_plain(self, value: Any) -> Any:
@@ -308,7 +308,7 @@ class Words(Kind):
         if isinstance(value, str):
             return self.from_text(value)
         if not isinstance(value, list) or not all(isinstance(word, str) and word for word in value):
-            raise Unfit(self.allowed)
+            raise UnfitValue(self.allowed)
         return tuple(value)
 
     def to_plain(self, value: Any) -> Any:
@@ -334,7 +334,7 @@ class FilePath(Kind):
         if self.can_be_off and text.strip().lower() in (OFF, ""):
             return None
         if not text.strip() or "\0" in text:
-            raise Unfit(self.allowed)
+            raise UnfitValue(self.allowed)
         return Path(text)
 
     def from_value(self, value: Any) -> Path | None:
@@ -342,7 +342,7 @@ class FilePath(Kind):
             return None
         if isinstance(value, str):
             return self.from_text(value)
-        raise Unfit(self.allowed)
+        raise UnfitValue(self.allowed)
 
     def to_plain(self, value: Any) -> Any:
         return OFF if value is None else str(value)
@@ -360,13 +360,13 @@ class Fsync(Kind):
         try:
             return FsyncPolicy.parse(text.strip())
         except InvalidRequest:
-            raise Unfit(self.allowed) from None
+            raise UnfitValue(self.allowed) from None
 
     def to_plain(self, value: Any) -> Any:
         return str(value)
 
 
-class Table(Kind):
+class TableKind(Kind):
     """Names with values: a table in a file, `name=value,name=value` as text."""
 
     metavar: ClassVar[str] = "NAME=VALUE,..."
@@ -384,7 +384,7 @@ class Table(Kind):
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = part.partition("=")
             if not equals:
-                raise Unfit(f"NAME=VALUE pairs separated by commas; {part!r} is not one")
+                raise UnfitValue(f"NAME=VALUE pairs separated by commas; {part!r} is not one")
             pairs[name.strip()] = value.strip()
         return self.from_value(pairs)
 
@@ -392,16 +392,16 @@ class Table(Kind):
         if isinstance(value, str):
             return self.from_text(value)
         if not isinstance(value, Mapping):
-            raise Unfit(self.allowed)
+            raise UnfitValue(self.allowed)
         return {name: self._named(name, one) for name, one in flat(value).items()}
 
     def _named(self, name: str, value: Any) -> Any:
         if (known := self.known_names()) and name not in known:
-            raise Unfit(self.allowed)
+            raise UnfitValue(self.allowed)
         try:
             return self.entry(name, value)
-        except Unfit as unfit:
-            raise Unfit(f"valid: {name} must be {unfit}") from None
+        except UnfitValue as unfit:
+            raise UnfitValue(f"valid: {name} must be {unfit}") from None
 
     def to_text(self, value: Any) -> str:
         plain = self.to_plain(value).items()
@@ -425,7 +425,7 @@ def flat(table: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class LogLevels(Table):
+class LogLevels(TableKind):
     metavar: ClassVar[str] = "MODULE=LEVEL,..."
 
     @property
@@ -434,12 +434,12 @@ class LogLevels(Table):
 
     def entry(self, name: str, value: Any) -> str:
         if value not in LEVELS:
-            raise Unfit(_or(LEVELS))
+            raise UnfitValue(_or(LEVELS))
         return str(value)
 
 
 @dataclass(frozen=True, slots=True)
-class TopicDefaults(Table):
+class TopicDefaults(TableKind):
     """Options of topics, as `create_topic` takes them; sizes and times can have a unit."""
 
     metavar: ClassVar[str] = "OPTION=VALUE,..."
@@ -455,13 +455,13 @@ class TopicDefaults(Table):
         if isinstance(value, str):
             value = self._from_word(name, value)
         if name == "format" and value == "object":
-            raise Unfit("a format for bytes ('object' passes references, in one process only)")
+            raise UnfitValue("a format for bytes ('object' passes references, in one process only)")
         try:
             checked = changed_options(TopicOptions(), {name: value})
         except InvalidRequest as error:
             # The value itself is for the caller to repeat.
             what = str(error).removeprefix(f"{name} must be ")
-            raise Unfit(re.split("[,;] not ", what)[0]) from None
+            raise UnfitValue(re.split("[,;] not ", what)[0]) from None
         return getattr(checked, name)
 
     def _from_word(self, name: str, text: str) -> Any:

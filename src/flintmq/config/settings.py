@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidRequest, MissingExtra
-from .files import Entry, FileUnreadable, read_entries
-from .kinds import Table, Unfit, flat
+from .files import ConfigEntry, FileUnreadable, read_entries
+from .kinds import TableKind, UnfitValue, flat
 from .table import (
     BY_NAME,
     SETTINGS,
@@ -87,7 +87,7 @@ def resolve(
 def _take_text(resolved: Resolved, setting: Setting, given: str | bool, source: str) -> None:
     try:
         value = given if isinstance(given, bool) else setting.from_text(given)
-    except Unfit as unfit:
+    except UnfitValue as unfit:
         resolved.problems.append(f"{source}: {why_not(setting, given, unfit)}")
     else:
         resolved.take(setting.name, value, source)
@@ -145,14 +145,14 @@ def _take_file(resolved: Resolved, path: Path) -> None:
         if setting is None:
             resolved.problems.append(f"{place}: {unknown(entry.key)}")
             continue
-        if isinstance(setting.kind, Table) and isinstance(entry.value, Mapping):
+        if isinstance(setting.kind, TableKind) and isinstance(entry.value, Mapping):
             problems = list(_table_problems(path, setting.kind, entry))
             if problems:
                 resolved.problems += problems
                 continue
         try:
             value = setting.from_value(entry.value)
-        except Unfit as unfit:
+        except UnfitValue as unfit:
             resolved.problems.append(f"{place}: {why_not(setting, entry.value, unfit)}")
             continue
         if isinstance(value, Path):
@@ -161,7 +161,7 @@ def _take_file(resolved: Resolved, path: Path) -> None:
         resolved.take(setting.name, value, place)
 
 
-def _table_problems(path: Path, kind: Table, entry: Entry) -> Iterator[str]:
+def _table_problems(path: Path, kind: TableKind, entry: ConfigEntry) -> Iterator[str]:
     """All errors inside a table, each with its own line."""
     for name, value in flat(entry.value).items():
         place = f"{path}:{entry.inner_lines.get(name, entry.line)}"
@@ -177,7 +177,7 @@ def _table_problems(path: Path, kind: Table, entry: Entry) -> Iterator[str]:
             continue
         try:
             kind.entry(name, value)
-        except Unfit as unfit:
+        except UnfitValue as unfit:
             yield f"{place}: {entry.key}: {name} must be {unfit}, not {value!r}"
 
 

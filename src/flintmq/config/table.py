@@ -33,7 +33,7 @@ from .kinds import (
     Seconds,
     Share,
     TopicDefaults,
-    Unfit,
+    UnfitValue,
     Words,
 )
 
@@ -545,7 +545,7 @@ def nearest(name: str, known: Iterable[str] = tuple(BY_NAME), *, cutoff: float =
     return found[0] if found else None
 
 
-def why_not(setting: Setting, value: Any, unfit: Unfit) -> str:
+def why_not(setting: Setting, value: Any, unfit: UnfitValue) -> str:
     """What is wrong with a value. A secret value is not repeated."""
     said = "" if setting.secret else f", not {value!r}"
     return f"{setting.name} must be {unfit}{said}"

@@ -24,13 +24,13 @@ from ..config.table import SETTINGS, Config, changed
 from ..engine.host import durable_broker
 from ..engine.state.staging import Staging
 from ..errors import FlintError, InvalidRequest, StorageFailed
-from ..frontends.front_end import Surroundings, configured, front_ends_of
+from ..frontends.front_end import FrontEndContext, configured, front_ends_of
 from ..frontends.http.limits import HttpLimits
 from ..loop.collecting import keep_pauses_short
 from ..loop.event_loop import loop_factory as loop_factory
 from ..loop.turns import Turns
 from ..net.server.gate import WatchedGate
-from ..net.server.key_gate import KeyGate, gate_of
+from ..net.server.key_gate import ApiKeyGate, gate_of
 from ..net.server.limits import Limits
 from ..net.server.native import NativeServer
 from ..net.server.slowing import MOST_SECONDS, Slowing
@@ -135,7 +135,7 @@ class Daemon:
         self._http = None if config.http is None else self._http_server()
         self.http_address: tuple[str, int] | None = None
         self.front_ends = front_ends_of(
-            Surroundings(self._broker, self.gate, self.tls, self._server, lambda: self.config)
+            FrontEndContext(self._broker, self.gate, self.tls, self._server, lambda: self.config)
         )
         """Servers of other protocols, each with its configured address."""
         if self._http is not None:
@@ -391,7 +391,7 @@ class Daemon:
             self._http.state.hosts = hosts_of(after)
 
     def _reload_keys(self, before: Config, after: Config) -> None:
-        if isinstance(self.gate, KeyGate):
+        if isinstance(self.gate, ApiKeyGate):
             self.gate.slowing.set(**slowness_of(after))
         self.gate.reload()
 

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..observe.logs import event, limited
-from ..storage.backup import Progress, back_up, check_empty
+from ..storage.backup import BackupProgress, back_up, check_empty
 from ..storage.filesystem import FileSystem
 from .checkpoints import aside
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 async def back_up_to(target: FileSystem, host: Host) -> None:
     all = host.kept.values()
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: BackupProgress) -> None:
         for kept in all:
             kept.shard.check_open()
         limited(

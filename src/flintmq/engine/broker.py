@@ -22,9 +22,9 @@ from ..storage.loading import when_loaded
 from .figures import JournalFigures, TopicFigures
 from .group_verbs import GroupVerbs
 from .in_turn import InTurn
-from .leading.feeds import Feed
+from .leading.feeds import LiveFeed
 from .leading.fetching import extent, fetch, wait_beyond
-from .leading.readers import Reader
+from .leading.readers import LeadingReader
 from .leading.topic_figures import figures_of
 from .letter_verbs import LetterVerbs
 from .pending import Pending
@@ -217,7 +217,7 @@ class Broker:
         start: Start | None,
         filter: Filter | None,
         auto_create: bool,
-    ) -> Reader:
+    ) -> LeadingReader:
         if name is None:
             found = await self._topic_verbs.obtain(topic, auto_create)
             return found.cursors.open(None, start, filter)
@@ -259,10 +259,10 @@ class Broker:
 
     async def open_feed(
         self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None
-    ) -> Feed:
+    ) -> LiveFeed:
         self.shard.check_open()
         check_pattern(pattern)
-        return Feed(pattern, capacity, overflow, self.clock, self.shard.board, filter)
+        return LiveFeed(pattern, capacity, overflow, self.clock, self.shard.board, filter)
 
     # --- figures
 

@@ -18,14 +18,14 @@ import msgspec
 from ..batch import RecordBatch
 from ..clock import Timer
 from ..errors import FlintError, StorageFailed, StorageFull
-from ..storage.manifest import Manifest, ManifestStore, TopicState
-from ..storage.scrub import Found, cause_of
+from ..storage.manifest import Manifest, ManifestStore, TopicRecord
+from ..storage.scrub import FoundDamage, cause_of
 from ..storage.segments import Section, SegmentStore, SegmentWriter, is_damage, joined
 from ..storage.topic_log import TopicLog
-from .recovery import Pace
+from .recovery import RecoveryPace
 from .staged_segments import note_written, states_of, write_staged
 from .state.memory_log import CHUNK_BYTES, CHUNK_ROWS
-from .state.producers import Snapshot
+from .state.producers import ProducerSnapshot
 from .state.staging import Staging
 from .state.topic import TopicState as AppliedTopic
 from .stored import stored_topic
@@ -58,7 +58,7 @@ class Checkpoints:
         self._host, self._kept, self._shard = host, kept, kept.shard
         self._files = kept.files
         self.manifest = ManifestStore(kept.files)
-        self._plan: Plan | None = None
+        self._plan: CheckpointPlan | None = None
         """The checkpoint that is being planned."""
         self.next_file = 1
         self.litter: list[str] = []
@@ -96,7 +96,7 @@ class Checkpoints:
                 return failure
             plan = self.begin_plan()
             kept.checkpoint_begins()
-            pace = Pace(host.is_threaded, CHECKPOINT_STEP_SECONDS)
+            pace = RecoveryPace(host.is_threaded, CHECKPOINT_STEP_SECONDS)
             await self.take_states(plan, pace)
             done = await self.aside(self.write, plan)
             await self.install(plan, done, pace)
@@ -198,7 +198,7 @@ class Checkpoints:
             self._take_state(self._plan, id)
         self._shard.state.changed.add(id)
 
-    def begin_plan(self) -> Plan:
+    def begin_plan(self) -> CheckpointPlan:
         """A checkpoint of what is applied right now. The states of topics are taken in steps, and
         of those that change meanwhile before they do."""
         state, applied = self._shard.state, self._shard.proposer.applied
@@ -214,18 +214,18 @@ class Checkpoints:
             producer_limits=(remembered.age_ms, remembered.bytes_max),
             producer_time=remembered.time_ms,
         )
-        self._plan = Plan(head, state.staging.copy(), state.changed.copy(), state.changed)
+        self._plan = CheckpointPlan(head, state.staging.copy(), state.changed.copy(), state.changed)
         state.changed = set()
         return self._plan
 
-    async def take_states(self, plan: Plan, pace: Pace) -> None:
+    async def take_states(self, plan: CheckpointPlan, pace: RecoveryPace) -> None:
         for id in sorted(plan.due):
             if id in plan.due:
                 self._take_state(plan, id)
                 await pace.step_aside()
         self._plan = None
 
-    def _take_state(self, plan: Plan, id: int) -> None:
+    def _take_state(self, plan: CheckpointPlan, id: int) -> None:
         """What a topic has to write, as of now."""
         plan.due.discard(id)
         topic = self._shard.state.by_id.get(id)
@@ -248,7 +248,7 @@ class Checkpoints:
                 plan.windows[id] = topic.producers.snapshot()
         plan.states.append(stored_topic(topic))
 
-    def write(self, plan: Plan) -> Written:
+    def write(self, plan: CheckpointPlan) -> WrittenFiles:
         """In a thread: segments, then the manifest that refers to them."""
         first_file, filesystem = self.next_file, self._files
         try:
@@ -271,20 +271,22 @@ class Checkpoints:
             with suppress(FlintError):
                 self.remove_litter()
             raise
-        return Written(sections, merged, found, staged_file)
+        return WrittenFiles(sections, merged, found, staged_file)
 
-    def _write_manifest(self, head: Manifest, changed: list[TopicState], deleted: set[int]) -> None:
+    def _write_manifest(
+        self, head: Manifest, changed: list[TopicRecord], deleted: set[int]
+    ) -> None:
         self.manifest.write(head, changed, deleted, self.litter)
         self.next_file = self.manifest.head.next_file
 
     def _write_segments(
         self, flushes: list[Flush]
-    ) -> tuple[dict[int, Section], dict[int, int], list[Found]]:
+    ) -> tuple[dict[int, Section], dict[int, int], list[FoundDamage]]:
         """The sections by topic, how many earlier ones each takes the place of, and what of those
         was found damaged: then it takes the place of none."""
         sections: dict[int, Section] = {}
         merged: dict[int, int] = {}
-        all_found: list[Found] = []
+        all_found: list[FoundDamage] = []
         shared: SegmentWriter | None = None
         own: SegmentWriter | None = None
         try:
@@ -317,11 +319,11 @@ class Checkpoints:
         number, self.next_file = self.next_file, self.next_file + 1
         return SegmentWriter(self._files, segment_name(number))
 
-    def _read_sections(self, flush: Flush) -> tuple[list[RecordBatch], list[Found]]:
+    def _read_sections(self, flush: Flush) -> tuple[list[RecordBatch], list[FoundDamage]]:
         """The batches to be written anew; none where anything of them is damaged."""
         store, id = SegmentStore(self._files, files_max=1), flush.topic
         batches: list[RecordBatch] = []
-        found: list[Found] = []
+        found: list[FoundDamage] = []
         with closing(store):
             for section in flush.merged:
                 try:
@@ -329,7 +331,7 @@ class Checkpoints:
                 except FlintError as error:
                     if not is_damage(error):
                         raise
-                    found.append(Found("index", section.file, cause_of(error)))
+                    found.append(FoundDamage("index", section.file, cause_of(error)))
                     continue
                 for entry in entries:
                     if section.base <= entry.base < section.next:
@@ -339,10 +341,12 @@ class Checkpoints:
                             if not is_damage(error):
                                 raise
                             place = (id, entry.base, entry.next)
-                            found.append(Found("messages", section.file, cause_of(error), *place))
+                            found.append(
+                                FoundDamage("messages", section.file, cause_of(error), *place)
+                            )
         return ([] if found else batches), found
 
-    async def install(self, plan: Plan, done: Written, pace: Pace) -> None:
+    async def install(self, plan: CheckpointPlan, done: WrittenFiles, pace: RecoveryPace) -> None:
         by_id = self._shard.state.by_id
         while plan.flushes:
             flush = plan.flushes.pop()
@@ -371,7 +375,7 @@ class Flush(NamedTuple):
 
 
 @dataclass(slots=True)
-class Plan:
+class CheckpointPlan:
     """A checkpoint: what it has to write."""
 
     head: Manifest
@@ -380,15 +384,15 @@ class Plan:
     """The topics whose states are not taken yet."""
     changed: set[int]
     flushes: list[Flush] = field(default_factory=list)
-    states: list[TopicState] = field(default_factory=list)
+    states: list[TopicRecord] = field(default_factory=list)
     deleted: set[int] = field(default_factory=set)
-    windows: dict[int, Snapshot] = field(default_factory=dict)
+    windows: dict[int, ProducerSnapshot] = field(default_factory=dict)
 
 
-class Written(NamedTuple):
+class WrittenFiles(NamedTuple):
     sections: dict[int, Section]
     merged: dict[int, int]
-    found: list[Found]
+    found: list[FoundDamage]
     staged_file: str | None
 
 
@@ -407,7 +411,7 @@ def segment_name(number: int) -> str:
     return f"{SEGMENTS}/{number:016d}.seg"
 
 
-def _without(state: TopicState, topic: AppliedTopic | None) -> TopicState:
+def _without(state: TopicRecord, topic: AppliedTopic | None) -> TopicRecord:
     """A topic of an earlier checkpoint without what was dropped since; None: it was deleted."""
     first = state.next_offset
     if topic is not None:
@@ -417,15 +421,15 @@ def _without(state: TopicState, topic: AppliedTopic | None) -> TopicState:
     return msgspec.structs.replace(state, first_offset=first, sections=sections, sizes=sizes)
 
 
-def _with_windows(state: TopicState, windows: Snapshot | None) -> TopicState:
+def _with_windows(state: TopicRecord, windows: ProducerSnapshot | None) -> TopicRecord:
     if windows is None:
         return state
     return msgspec.structs.replace(state, windows=windows.encoded())
 
 
 def _with_section(
-    state: TopicState, sections: dict[int, Section], merged: dict[int, int]
-) -> TopicState:
+    state: TopicRecord, sections: dict[int, Section], merged: dict[int, int]
+) -> TopicRecord:
     section = sections.get(state.id)
     if section is None:
         return state

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from .commands import Command
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """Where a command is in its log. Another may be at that index in the end, if another led
     meanwhile: the term tells them apart."""
 
@@ -43,7 +43,9 @@ class CommandLog(Protocol):
     submitted_bytes: int
     """All that was submitted since this log was opened."""
 
-    def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> Entry: ...
+    def submit(
+        self, command: Command, on_written: Callable[[], None] | None = None
+    ) -> LogEntry: ...
 
     def begin_term(self, above: int, on_durable: Callable[[], None]) -> None:
         """Somebody begins to lead: `term` is one that nobody had before, and above a number. Told
@@ -58,9 +60,9 @@ class InstantLog:
     def __init__(self) -> None:
         self.term = self.index = self.submitted_bytes = 0
 
-    def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> Entry:
+    def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> LogEntry:
         self.index += 1
-        return Entry(self.index, self.term, 0)
+        return LogEntry(self.index, self.term, 0)
 
     def begin_term(self, above: int, on_durable: Callable[[], None]) -> None:
         self.term = max(self.term, above) + 1

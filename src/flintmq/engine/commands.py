@@ -67,7 +67,7 @@ class SetCursor(msgspec.Struct, frozen=True, tag="cursor", array_like=True):
     committed: int | None
 
 
-class Place(NamedTuple):
+class CommitPlace(NamedTuple):
     """Where a commit of staged parts puts what they have for one topic."""
 
     topic: int
@@ -83,7 +83,7 @@ class CommitStage(msgspec.Struct, frozen=True, tag="commit_stage", array_like=Tr
     writer: str
     number: int
     parts: list[str]
-    places: list[Place]
+    places: list[CommitPlace]
 
 
 class AbortStages(msgspec.Struct, frozen=True, tag="abort_stages", array_like=True):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..observe.logs import event, limited
 from ..storage.filesystem import FileSystem
 from ..storage.group_files import path_in, split
-from ..storage.scrub import Found, Scrubber
+from ..storage.scrub import FoundDamage, Scrubber
 from ..storage.segments import HIDDEN_TOPIC
 from ..storage.topic_log import Damage, TopicLog
 
@@ -76,7 +76,7 @@ class Damages:
         )
         self.on_noted()
 
-    def _scrubbed(self, found: Found) -> None:
+    def _scrubbed(self, found: FoundDamage) -> None:
         """In the thread that looks for damage."""
         group, name = split(found.file)
         found, kept = found._replace(file=name), self._kept[group]
@@ -86,7 +86,7 @@ class Damages:
         with suppress(RuntimeError):  # the loop was closed meanwhile
             self._loop.call_soon_threadsafe(self.found, found, kept)
 
-    def found(self, found: Found, kept: Kept) -> None:
+    def found(self, found: FoundDamage, kept: Kept) -> None:
         """`found.file` is as the group's own manifest has it."""
         logs = {
             id: topic.log

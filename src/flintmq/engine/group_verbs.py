@@ -16,7 +16,7 @@ from ..patterns import check_name
 from ..rows import Rows, Run
 from .commands import Cancel, CreateGroup, PauseGroup, ResetGroup
 from .leading.group_figures import in_flight, looked, peek, stats_of
-from .leading.member import Member
+from .leading.member import GroupMember
 from .leading.queue_group import QueueGroup
 from .leading.readers import resolve_start
 from .leading.rows_of_groups import merged
@@ -52,7 +52,7 @@ class GroupVerbs:
         start: Start | None,
         holder: str,
         auto_create: bool,
-    ) -> Member:
+    ) -> GroupMember:
         check_name(group, "group")
         if start == "committed":
             raise InvalidRequest(
@@ -69,7 +69,7 @@ class GroupVerbs:
         known.queue.begin_tokens(term << 40)
         self._holders += 1
         label = holder if holder not in known.members else f"{holder}#{self._holders}"
-        return Member(known, label)
+        return GroupMember(known, label)
 
     async def _create_group(
         self,

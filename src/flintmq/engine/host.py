@@ -21,7 +21,7 @@ from ..fsync_policy import FsyncPolicy
 from ..observe.logs import event, limited
 from ..observe.metrics import LONG_SECONDS, Histogram
 from ..rows import Decoder
-from ..storage.filesystem import FileSystem, LocalFileSystem, Lock
+from ..storage.filesystem import FileLock, FileSystem, LocalFileSystem
 from ..storage.frames import HAS_LEFT
 from ..storage.group_commit import GroupCommit
 from ..storage.group_files import GROUPS, groups_in, make_directories
@@ -38,8 +38,8 @@ from .recovery import (
     JOURNAL,
     RECOVERY_STEP_SECONDS,
     SEGMENTS,
-    Pace,
     Recovery,
+    RecoveryPace,
     check_segments,
     opened,
     replay,
@@ -100,7 +100,7 @@ class Host:
         self.is_closing = False
         self.kept: dict[int, Kept] = {}
         """The shards, by their groups."""
-        self._lock: Lock | None = None
+        self._lock: FileLock | None = None
         self._pool: ThreadPoolExecutor | None = None
         self.journal_full: StorageFull | None = None
         self._full_since: float | None = None
@@ -187,7 +187,7 @@ class Host:
             on_slow=self._was_slow,
             is_slow=lambda seconds: seconds > self.slow_disk_seconds,
         )
-        pace = Pace(self.is_threaded, RECOVERY_STEP_SECONDS)
+        pace = RecoveryPace(self.is_threaded, RECOVERY_STEP_SECONDS)
         try:
             self._check_groups()
             for group, kept in self.kept.items():

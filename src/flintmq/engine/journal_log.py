@@ -13,7 +13,7 @@ from math import inf
 
 from ..storage.frames import ENTRY, RESTART, Record, State
 from ..storage.group_commit import GroupCommit
-from .command_log import Entry
+from .command_log import LogEntry
 from .commands import Command, encode_command
 
 
@@ -56,7 +56,7 @@ class JournalLog:
         ticket = self._commit.submit([state.record(self.group)], must_sync=True)
         self._on_term.append((ticket, on_durable))
 
-    def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> Entry:
+    def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> LogEntry:
         """`on_written` is called once it is written, which may be long before it is synced; not at
         all if the journal stops."""
         buffers = tuple(encode_command(command))
@@ -73,7 +73,7 @@ class JournalLog:
         self._tickets.append((ticket, index))
         size = sum(map(len, buffers))
         self.submitted_bytes += size
-        return Entry(index, self.term, size)
+        return LogEntry(index, self.term, size)
 
     def written_up_to(self, ticket: int) -> None:
         while self._on_written and self._on_written[0][0] <= ticket:

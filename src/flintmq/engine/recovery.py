@@ -46,7 +46,7 @@ class Recovery:
     seconds: float
 
 
-class Pace:
+class RecoveryPace:
     """Lets the event loop go on now and then: whoever asks how it goes is answered."""
 
     def __init__(self, steps_aside: bool, seconds: float) -> None:
@@ -96,7 +96,9 @@ def check_segments(filesystem: FileSystem, manifest: Manifest) -> None:
         )
 
 
-async def restore(state: ShardState, manifest: Manifest, store: SegmentStore, pace: Pace) -> None:
+async def restore(
+    state: ShardState, manifest: Manifest, store: SegmentStore, pace: RecoveryPace
+) -> None:
     """Take up what a manifest has."""
     state.last_topic_id = manifest.last_topic_id
     state.epoch = manifest.epoch
@@ -127,7 +129,7 @@ class Replayed:
 
 
 async def replay(
-    journal: Journal, checkpoints: Mapping[int, int], kept: Mapping[int, Kept], pace: Pace
+    journal: Journal, checkpoints: Mapping[int, int], kept: Mapping[int, Kept], pace: RecoveryPace
 ) -> dict[int, Replayed]:
     """Apply what the journal has behind the checkpoint of each group, in one pass for all."""
     found = {group: _to_replay(journal, group, index) for group, index in checkpoints.items()}

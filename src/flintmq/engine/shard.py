@@ -31,7 +31,7 @@ from ..rows import Decoder
 from .command_log import InstantLog
 from .commands import Command
 from .leading.feeds import FeedBoard
-from .leading.topic import LeadingTopic, Surroundings
+from .leading.topic import LeadingTopic, ShardContext
 from .proposer import Done, Proposer, wait_for
 from .state.shard import ShardState
 from .state.staging import Staging
@@ -69,7 +69,7 @@ class Shard:
         self.staging: Staging = state.staging
         """What is staged, with what is on its way."""
         self.board = FeedBoard(self.guarded)
-        self.around = Surroundings(
+        self.around = ShardContext(
             clock, self.board, decoder, self.guarded, _refuse, lambda group: None
         )
         self.on_topic: list[Callable[[str, TopicOptions | None], None]] = []

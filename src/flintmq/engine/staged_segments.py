@@ -15,8 +15,8 @@ from ..errors import Corrupt, FlintError
 from ..observe.logs import event
 from ..storage.manifest import PartState, StagedState, WriterState
 from ..storage.segments import HIDDEN_TOPIC, SegmentStore, SegmentWriter, is_damage
-from .commands import Place, StagedBatch
-from .state.staging import Staging, Writer
+from .commands import CommitPlace, StagedBatch
+from .state.staging import StagedWriter, Staging
 
 _log = logging.getLogger(__name__)
 
@@ -79,8 +79,8 @@ def restore_staging(staging: Staging, states: Sequence[WriterState], store: Segm
     commit is in the journal, its rows are damaged messages.
     """
     for state in states:
-        places = [Place(*place) for place in state.places]
-        staging.writers[state.name] = Writer(state.last, places)
+        places = [CommitPlace(*place) for place in state.places]
+        staging.writers[state.name] = StagedWriter(state.last, places)
         for part in state.parts:
             try:
                 batches = [_batch_of(kept, store) for kept in part.batches]

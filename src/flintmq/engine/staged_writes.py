@@ -9,7 +9,7 @@ from ..batch import BatchBuilder, RecordBatch
 from ..clock import Timer
 from ..errors import InvalidRequest, TopicDeleted
 from ..model import Receipt
-from .commands import AbortStages, CommitStage, Place, Stage, StagedBatch
+from .commands import AbortStages, CommitPlace, CommitStage, Stage, StagedBatch
 from .proposer import wait_for
 from .shard import Shard
 from .state.staging import check_writer, part_name, part_names
@@ -85,7 +85,7 @@ class StagedWrites:
             topic = shard.by_id[id]
             offset, time = topic.place(batches, now_ms)
             count = sum(batch.row_count for batch in batches)
-            placed.append(Place(id, topic.name, offset, count, time))
+            placed.append(CommitPlace(id, topic.name, offset, count, time))
         await self._change(CommitStage(writer, number, names, placed))
         return [self._receipt(place, False) for place in placed]
 
@@ -108,7 +108,7 @@ class StagedWrites:
             shard.staging.apply(command)
         return wait_for(done)
 
-    def _receipt(self, place: Place, is_repeat: bool) -> Receipt:
+    def _receipt(self, place: CommitPlace, is_repeat: bool) -> Receipt:
         base, _, partition = place.name.partition("/")
         durability = self._shard.proposer.durability
         return Receipt(

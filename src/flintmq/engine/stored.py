@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..storage.manifest import CursorState, GroupState
-from ..storage.manifest import TopicState as StoredTopic
+from ..storage.manifest import CursorState, GroupRecord
+from ..storage.manifest import TopicRecord as StoredTopic
 from ..storage.topic_log import TopicLog
 from .commands import CreateGroup
 from .state.topic import TopicState
@@ -27,7 +27,7 @@ def stored_topic(topic: TopicState) -> StoredTopic:
         [CursorState(name, *place) for name, place in topic.names.items()],
         [],
         [
-            GroupState(
+            GroupRecord(
                 group.name,
                 group.order,
                 group.filter_text,

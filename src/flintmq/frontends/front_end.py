@@ -43,7 +43,7 @@ class FrontEnd(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class FrontEndContext:
     """What a front end stands on."""
 
     broker: BrokerApi
@@ -78,7 +78,7 @@ def configured(config: Config) -> dict[str, Address]:
     return {one.name: addresses[one.name] for one in FRONT_ENDS if one.name in addresses}
 
 
-def front_ends_of(around: Surroundings) -> dict[str, tuple[Address, FrontEnd]]:
+def front_ends_of(around: FrontEndContext) -> dict[str, tuple[Address, FrontEnd]]:
     """Those that are configured, each with its address. What a broker does not serve it does not
     load. Raises InvalidRequest for what it cannot be made of."""
     return {

@@ -5,7 +5,7 @@ Pure. No clock, no task, no file: time is an argument, and chance is the caller'
 
 from flintmq.groups.backoff import backoff_seconds
 from flintmq.groups.delay_wheel import DelayWheel
-from flintmq.groups.lanes import LOG, Cursors, LaneIndex
+from flintmq.groups.lanes import LOG, LaneCursors, LaneIndex
 from flintmq.groups.offset_set import OffsetSet
 from flintmq.groups.queue import Queue, Selection
 from flintmq.groups.queue_state import QueueState
@@ -16,7 +16,7 @@ __all__ = [
     "QueueState",
     "Selection",
     "LaneIndex",
-    "Cursors",
+    "LaneCursors",
     "LOG",
     "DelayWheel",
     "TokenBucket",

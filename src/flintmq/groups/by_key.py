@@ -11,24 +11,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..group_model import Lease, Ranges
-from .deliveries import Deliveries
-from .key_gate import ALONE, LEADS, WAITS, KeyGate
+from .deliveries import DeliveryTable
+from .key_gate import ALONE, LEADS, WAITS, KeyTurns
 from .lanes import END, LOG
 from .offset_set import OffsetSet
 from .orders import Drawn, Due, KeyHashes
 from .places import Places
 from .ranges import both, count_in, offsets_in, ranges_of
-from .ready import Ready
+from .ready import ReadyOffsets
 
 KEY_BUDGET = 8_192
 """How many rows one draw looks at for their keys."""
 
 
 class ByKey:
-    def __init__(self, ready: Ready, places: Places, deliveries: Deliveries) -> None:
+    def __init__(self, ready: ReadyOffsets, places: Places, deliveries: DeliveryTable) -> None:
         self.ready = ready
         self._places, self._deliveries = places, deliveries
-        self._gate = KeyGate()
+        self._gate = KeyTurns()
         self._draws = 0
 
     def has_more(self) -> bool:

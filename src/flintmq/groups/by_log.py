@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..group_model import Lease, Ranges
-from .deliveries import Deliveries
+from .deliveries import DeliveryTable
 from .lanes import LOG
 from .offset_set import OffsetSet
 from .orders import Drawn, Due, KeyHashes
 from .places import Places
 from .ranges import ranges_of
-from .ready import Ready
+from .ready import ReadyOffsets
 
 
 class ByLog:
-    def __init__(self, ready: Ready, places: Places, deliveries: Deliveries) -> None:
+    def __init__(self, ready: ReadyOffsets, places: Places, deliveries: DeliveryTable) -> None:
         self.ready = ready
         self._places = places
 

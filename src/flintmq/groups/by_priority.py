@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..group_model import PRIORITIES, Lease, Ranges
-from .deliveries import Deliveries
+from .deliveries import DeliveryTable
 from .lanes import END
 from .offset_set import OffsetSet
 from .orders import Drawn, Due, KeyHashes
 from .places import Places
 from .ranges import append_range, count_in, joined, offsets_in, ranges_of
-from .ready import Ready
+from .ready import ReadyOffsets
 
 # The lanes that are in use, highest priority first, by a bit for each.
 LANES_OF = [
@@ -26,7 +26,7 @@ LANES_OF = [
 
 
 class ByPriority:
-    def __init__(self, ready: Ready, places: Places, deliveries: Deliveries) -> None:
+    def __init__(self, ready: ReadyOffsets, places: Places, deliveries: DeliveryTable) -> None:
         self.ready = ready
         self._places = places
         self._known: dict[int, int] = {}

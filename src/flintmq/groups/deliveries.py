@@ -20,7 +20,7 @@ from .places import Places
 from .ranges import ranges_of, without
 
 
-class Deliveries:
+class DeliveryTable:
     __slots__ = ("_places", "counts", "given_back")
 
     def __init__(self, places: Places) -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from ..group_model import Lease as Held
 from ..group_model import Ranges
 from .catching_up import CatchingUp
-from .deliveries import Deliveries
+from .deliveries import DeliveryTable
 from .leases import Lease, LeaseTable
 from .orders import KeyHashes, ReadyOrder
 from .places import Places
@@ -50,7 +50,7 @@ class InDoubt:
         self,
         places: Places,
         order: ReadyOrder,
-        deliveries: Deliveries,
+        deliveries: DeliveryTable,
         catching_up: CatchingUp,
         table: LeaseTable,
     ) -> None:

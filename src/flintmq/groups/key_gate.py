@@ -38,7 +38,7 @@ NOBODY = array("q")
 """Shared by the keys that nobody waits for; never changed."""
 
 
-class _Key:
+class _KeyTurn:
     __slots__ = ("draw", "parked", "place", "run")
 
     def __init__(self) -> None:
@@ -69,9 +69,9 @@ class _Key:
             parked.insert(at, offset)
 
 
-class KeyGate:
+class KeyTurns:
     def __init__(self) -> None:
-        self._keys: dict[int, _Key] = {}
+        self._keys: dict[int, _KeyTurn] = {}
         self._key_of: dict[int, int] = {}  # of those in runs
         self._promised: dict[int, int] = {}  # of those that may be next
 
@@ -91,7 +91,7 @@ class KeyGate:
             return GOES
         row = self._keys.get(key)
         if row is None:
-            row = self._keys[key] = _Key()
+            row = self._keys[key] = _KeyTurn()
             row.run.append(offset)
             row.draw = draw
             self._key_of[offset] = key
@@ -157,7 +157,7 @@ class KeyGate:
             return parked, None
         return parked, offset if row.run else self._promise(key, row, is_gone)
 
-    def _promise(self, key: int, row: _Key, is_gone: Callable[[int], bool]) -> int | None:
+    def _promise(self, key: int, row: _KeyTurn, is_gone: Callable[[int], bool]) -> int | None:
         while (first := row.first()) is not None and is_gone(first):
             row.pop()
             self._promised.pop(first, None)

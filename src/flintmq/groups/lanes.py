@@ -3,7 +3,7 @@
 Each priority is a lane: its offsets ascending, cut into blocks that are only ever added to. A block
 is a `range`, where offsets follow on one another, or an array of 8 bytes each; so a plain backlog
 of ten million is one block. A ninth lane, LOG, has all of them in the order of the log. A group
-holds a place in each lane (`Cursors`), and nothing else of the backlog.
+holds a place in each lane (`LaneCursors`), and nothing else of the backlog.
 
 Delayed messages are left out and come when they are due; `add_due` keeps them for groups that
 begin later.
@@ -134,7 +134,7 @@ class LaneIndex:
         """Which priorities there ever were, a bit for each."""
         self.lanes = [_Lane() for _ in range(LANES)]
         self._due: dict[int, OffsetSet] = {}
-        self._cursors: WeakSet[Cursors] = WeakSet()
+        self._cursors: WeakSet[LaneCursors] = WeakSet()
         self._blocks = 0
         self._trim_at = TRIM_BLOCKS
 
@@ -205,9 +205,9 @@ class LaneIndex:
                 return priority
         return 0
 
-    def cursor(self, floor: int) -> Cursors:
+    def cursor(self, floor: int) -> LaneCursors:
         """A place in each lane: the first offset from `floor` on."""
-        cursors = Cursors(self, floor)
+        cursors = LaneCursors(self, floor)
         self._cursors.add(cursors)
         return cursors
 
@@ -237,7 +237,7 @@ class LaneIndex:
         self._trim_at = 2 * self._blocks + TRIM_BLOCKS
 
 
-class Cursors:
+class LaneCursors:
     """A group's place in the lanes: in those of the priorities, or in LOG, whichever it reads.
 
     `floor` is the group's own to move up: below it, nothing is asked for any more.

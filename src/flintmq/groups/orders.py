@@ -14,7 +14,7 @@ from typing import Protocol
 
 from ..group_model import Lease, Ranges
 from .offset_set import OffsetSet
-from .ready import Ready
+from .ready import ReadyOffsets
 
 KeyHashes = Callable[[int, int], Sequence[int]]
 """The keys of a range of offsets, as hashes; 0 for none. May read the disk, and raise."""
@@ -30,7 +30,7 @@ it does in one go."""
 class ReadyOrder(Protocol):
     """What is ready, and who is first. Made of the lanes, the places and the delivery counts."""
 
-    ready: Ready
+    ready: ReadyOffsets
 
     def has_more(self) -> bool:
         """Whether a draw is worth a try."""

@@ -28,7 +28,7 @@ from .by_key import ByKey
 from .by_log import ByLog
 from .by_priority import ByPriority
 from .catching_up import CatchingUp
-from .deliveries import Deliveries
+from .deliveries import DeliveryTable
 from .in_doubt import InDoubt
 from .lanes import LaneIndex
 from .late_leases import LateLeases
@@ -39,10 +39,10 @@ from .orders import KeyHashes, ReadyOrder
 from .places import Places
 from .queue_state import QueueState
 from .ranges import both, count_in, offsets_in, ranges_of, without
-from .ready import Ready
+from .ready import ReadyOffsets
 from .tokens import Tokens
 
-ORDERS: dict[Order, Callable[[Ready, Places, Deliveries], ReadyOrder]] = {
+ORDERS: dict[Order, Callable[[ReadyOffsets, Places, DeliveryTable], ReadyOrder]] = {
     "priority": ByPriority,
     "key": ByKey,
     "log": ByLog,
@@ -73,8 +73,8 @@ class Queue:
         """What was taken from its holders since the caller looked (and cleared it): by key, what
         was granted behind one that came back."""
         self.places = Places(floor)
-        self._deliveries = Deliveries(self.places)
-        self._ready = Ready(index, floor)
+        self._deliveries = DeliveryTable(self.places)
+        self._ready = ReadyOffsets(index, floor)
         self._order = ORDERS[order](self._ready, self.places, self._deliveries)
         self._catching_up = CatchingUp(self.places, self._order)
         self._delays = NackDelays(self.places.delayed, self._order)

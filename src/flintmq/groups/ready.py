@@ -14,7 +14,7 @@ from .offset_set import OffsetSet
 from .ranges import count_in, extend_ranges, joined, ranges_of
 
 
-class Ready:
+class ReadyOffsets:
     __slots__ = ("cursors", "index", "returned", "used")
 
     def __init__(self, index: LaneIndex, floor: int) -> None:

@@ -164,7 +164,7 @@ class Limiter:
 
     def __init__(self, seconds: float = LIMIT_SECONDS, keys_max: int = KEYS_MAX) -> None:
         self._seconds, self._keys_max = seconds, keys_max
-        self._windows: OrderedDict[tuple[str, str], _Window] = OrderedDict()
+        self._windows: OrderedDict[tuple[str, str], _QuietWindow] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._windows)
@@ -184,7 +184,7 @@ class Limiter:
             return None
         # In the order in which windows end.
         self._windows.pop((name, key), None)
-        self._windows[name, key] = _Window(logger, level, now + self._seconds)
+        self._windows[name, key] = _QuietWindow(logger, level, now + self._seconds)
         return 0 if window is None else window.left_out
 
     def overdue(self, now: float) -> list[LeftOut]:
@@ -210,7 +210,7 @@ class Limiter:
 
 
 @dataclass(slots=True)
-class _Window:
+class _QuietWindow:
     logger: str
     level: int
     ends_at: float

@@ -6,10 +6,10 @@ and never copied. `docs/raft.md` explains how to drive it.
 
 from flintmq.raft.membership import (
     LEAVE_JOINT,
-    Action,
+    MemberAction,
     Membership,
     MembershipChange,
-    Step,
+    MembershipStep,
     Transition,
     add_learner,
     add_voter,
@@ -19,17 +19,17 @@ from flintmq.raft.membership import (
 )
 from flintmq.raft.messages import (
     NOBODY,
-    Entry,
     EntryId,
     EntryKind,
     HardState,
-    Message,
     MessageKind,
-    Snapshot,
+    RaftEntry,
+    RaftMessage,
+    RaftSnapshot,
 )
 from flintmq.raft.node import RaftNode, TraceEvent
 from flintmq.raft.ready import Persisted, ReadState, Ready, SoftState
-from flintmq.raft.settings import Settings
+from flintmq.raft.settings import RaftSettings
 from flintmq.raft.snapshot_chunks import SnapshotChunk, SnapshotReceiver, chunk_at, describe_bytes
 from flintmq.raft.status import PeerStatus, Status
 from flintmq.raft.storage import MemoryStorage, Storage
@@ -37,17 +37,17 @@ from flintmq.raft.storage import MemoryStorage, Storage
 __all__ = [
     # the node and what it is given
     "RaftNode",
-    "Settings",
+    "RaftSettings",
     "Storage",
     "MemoryStorage",
     # what goes in and out
-    "Message",
+    "RaftMessage",
     "MessageKind",
-    "Entry",
+    "RaftEntry",
     "EntryId",
     "EntryKind",
     "HardState",
-    "Snapshot",
+    "RaftSnapshot",
     "Ready",
     "Persisted",
     "ReadState",
@@ -57,8 +57,8 @@ __all__ = [
     # membership
     "Membership",
     "MembershipChange",
-    "Step",
-    "Action",
+    "MembershipStep",
+    "MemberAction",
     "Transition",
     "LEAVE_JOINT",
     "add_voter",

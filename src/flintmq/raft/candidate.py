@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.raft.follower import take_from_leader
-from flintmq.raft.messages import Message, MessageKind
+from flintmq.raft.messages import MessageKind, RaftMessage
 from flintmq.raft.quorum import VoteResult
 from flintmq.raft.roles import Role, RoleName
 
@@ -29,7 +29,7 @@ class _Campaigner(Role):
         self.votes.setdefault(voter, granted)
         return self.node.membership.vote_result(self.votes)
 
-    def step(self, message: Message) -> None:
+    def step(self, message: RaftMessage) -> None:
         node = self.node
         match message.kind:
             case MessageKind.APPEND | MessageKind.HEARTBEAT | MessageKind.SNAPSHOT:

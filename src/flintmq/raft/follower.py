@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flintmq.errors import InvalidRequest
-from flintmq.raft.messages import NOBODY, Message, MessageKind
+from flintmq.raft.messages import NOBODY, MessageKind, RaftMessage
 from flintmq.raft.ready import ReadState
 from flintmq.raft.roles import Role, RoleName
 
@@ -11,7 +11,7 @@ from flintmq.raft.roles import Role, RoleName
 class Follower(Role):
     name = RoleName.FOLLOWER
 
-    def step(self, message: Message) -> None:
+    def step(self, message: RaftMessage) -> None:
         node = self.node
         match message.kind:
             case MessageKind.APPEND | MessageKind.HEARTBEAT | MessageKind.SNAPSHOT:
@@ -32,7 +32,7 @@ class Follower(Role):
                 pass  # answers to questions we no longer ask
 
 
-def take_from_leader(role: Role, message: Message) -> None:
+def take_from_leader(role: Role, message: RaftMessage) -> None:
     """What a follower does with the leader's word; candidates become followers first."""
     node, log = role.node, role.node.log
     if message.kind is MessageKind.HEARTBEAT:
@@ -47,7 +47,7 @@ def take_from_leader(role: Role, message: Message) -> None:
         node.send(MessageKind.APPEND_REPLY, message.sender, index=index)
 
 
-def _take_append(role: Role, message: Message) -> None:
+def _take_append(role: Role, message: RaftMessage) -> None:
     node, log = role.node, role.node.log
     if message.index < log.committed:
         # Everything up to our commit agrees with every leader, so say where we are.

@@ -20,15 +20,15 @@ from flintmq.raft.inflights import Inflights
 from flintmq.raft.membership import Membership, MembershipChange, changed, decode_change
 from flintmq.raft.messages import (
     NOBODY,
-    Entry,
     EntryId,
     EntryKind,
-    Message,
     MessageKind,
     Payload,
+    RaftEntry,
+    RaftMessage,
     payload_bytes,
 )
-from flintmq.raft.progress import Progress, ProgressState
+from flintmq.raft.progress import PeerProgress, ProgressState
 from flintmq.raft.read_only import PendingRead, ReadRounds
 from flintmq.raft.ready import ReadState
 from flintmq.raft.roles import Role, RoleName
@@ -45,7 +45,7 @@ class Leader(Role):
     def __init__(self, node: RaftNode) -> None:
         super().__init__(node)
         log = node.log
-        self.progress: dict[int, Progress] = {}
+        self.progress: dict[int, PeerProgress] = {}
         for peer in node.membership.everybody():
             self.progress[peer] = self._new_progress(next_index=log.last_index() + 1)
         if node.id in self.progress:
@@ -64,10 +64,10 @@ class Leader(Role):
         self._sent_at: dict[int, int] = {}  # round of heartbeats -> when it left, for leases
         self._lease_is_given_up = False
 
-    def _new_progress(self, *, next_index: int) -> Progress:
+    def _new_progress(self, *, next_index: int) -> PeerProgress:
         settings = self.node.settings
         window = Inflights(settings.inflight_messages_max, settings.inflight_bytes_max)
-        return Progress(next_index=next_index, inflights=window)
+        return PeerProgress(next_index=next_index, inflights=window)
 
     def peers(self) -> list[int]:
         return [peer for peer in self.progress if peer != self.node.id]
@@ -151,7 +151,7 @@ class Leader(Role):
     def has_committed_in_term(self) -> bool:
         return self.node.log.term(self.node.log.committed) == self.node.term
 
-    def left_uncommitted(self, entries: list[Entry]) -> None:
+    def left_uncommitted(self, entries: list[RaftEntry]) -> None:
         """Entries were handed out for apply: they no longer press on the limit."""
         self.uncommitted_bytes = max(0, self.uncommitted_bytes - payload_bytes(entries))
 
@@ -182,7 +182,7 @@ class Leader(Role):
         before_term = log.term(before)
         if before_term is None:
             return self._send_snapshot(peer)
-        entries: tuple[Entry, ...] = ()
+        entries: tuple[RaftEntry, ...] = ()
         if not progress.inflights.is_full():
             try:
                 entries = tuple(log.entries(progress.next, node.settings.message_bytes_max))
@@ -218,7 +218,7 @@ class Leader(Role):
 
     # -- answers ----------------------------------------------------------------------------
 
-    def step(self, message: Message) -> None:
+    def step(self, message: RaftMessage) -> None:
         match message.kind:
             case MessageKind.PROPOSE:
                 self._take_forwarded(message)
@@ -243,7 +243,7 @@ class Leader(Role):
         elif message.kind is MessageKind.HEARTBEAT_REPLY:
             self._heartbeat_answered(message, progress)
 
-    def _take_forwarded(self, message: Message) -> None:
+    def _take_forwarded(self, message: RaftMessage) -> None:
         """A proposal that came by another node. A refused membership change becomes a no-op, so
         that the rest of the message keeps its place; any other refusal drops the message."""
         for entry in message.entries:
@@ -254,7 +254,7 @@ class Leader(Role):
             except ProposalRefused:
                 return
 
-    def _append_refused(self, message: Message, progress: Progress) -> None:
+    def _append_refused(self, message: RaftMessage, progress: PeerProgress) -> None:
         hint = message.hint
         if message.log_term > 0:
             # Skip our own entries of later terms than the peer's hint: none of them is there.
@@ -264,7 +264,7 @@ class Leader(Role):
                 progress.become_probe()
             self.send_append(message.sender)
 
-    def _append_confirmed(self, peer: int, index: int, progress: Progress) -> None:
+    def _append_confirmed(self, peer: int, index: int, progress: PeerProgress) -> None:
         log = self.node.log
         if index > log.last_index():
             return  # no entry of ours: an answer out of its time
@@ -288,7 +288,7 @@ class Leader(Role):
         if peer == self.transferee and progress.match == log.last_index():
             self.node.send(MessageKind.TIMEOUT_NOW, peer)
 
-    def _heartbeat_answered(self, message: Message, progress: Progress) -> None:
+    def _heartbeat_answered(self, message: RaftMessage, progress: PeerProgress) -> None:
         progress.recent_active = True
         # It is alive, so what we last sent may be lost: let one more message through. Into a full
         # window goes an empty append; its refusal tells us what is missing.

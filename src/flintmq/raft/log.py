@@ -10,7 +10,7 @@ quorums.
 from __future__ import annotations
 
 from flintmq.errors import LogCompacted, LogUnavailable, RaftInvariantBroken
-from flintmq.raft.messages import Entry, EntryId, EntryKind, Payload, Snapshot
+from flintmq.raft.messages import EntryId, EntryKind, Payload, RaftEntry, RaftSnapshot
 from flintmq.raft.settings import UNLIMITED
 from flintmq.raft.storage import Storage, fitting
 from flintmq.raft.unstable import Unstable
@@ -67,11 +67,11 @@ class RaftLog:
     def matches(self, index: int, term: int) -> bool:
         return self.term(index) == term
 
-    def entries(self, first: int, bytes_max: int = UNLIMITED) -> list[Entry]:
+    def entries(self, first: int, bytes_max: int = UNLIMITED) -> list[RaftEntry]:
         """From `first` to the end, as many as fit. LogCompacted when the beginning is gone."""
         return self.slice(first, self.last_index() + 1, bytes_max)
 
-    def slice(self, first: int, end: int, bytes_max: int = UNLIMITED) -> list[Entry]:
+    def slice(self, first: int, end: int, bytes_max: int = UNLIMITED) -> list[RaftEntry]:
         if first >= end:
             return []
         if first < self.first_index():
@@ -120,17 +120,17 @@ class RaftLog:
 
     # -- growing ----------------------------------------------------------------------------
 
-    def append_new(self, term: int, payloads: list[tuple[EntryKind, Payload]]) -> list[Entry]:
+    def append_new(self, term: int, payloads: list[tuple[EntryKind, Payload]]) -> list[RaftEntry]:
         """The leader appends at the end."""
         index = self.last_index()
         entries = [
-            Entry(index + position, term, data, kind)
+            RaftEntry(index + position, term, data, kind)
             for position, (kind, data) in enumerate(payloads, start=1)
         ]
         self.unstable.truncate_and_append(entries)
         return entries
 
-    def append_after(self, index: int, term: int, entries: tuple[Entry, ...]) -> int | None:
+    def append_after(self, index: int, term: int, entries: tuple[RaftEntry, ...]) -> int | None:
         """A follower takes what the leader sends behind (index, term): the last index that now
         agrees with the leader, or None when the entry before is not ours.
 
@@ -163,7 +163,7 @@ class RaftLog:
         """Raft 5.4.2: counting copies commits entries of the leader's own term only."""
         return index > self.committed and self.term(index) == term and self.commit_to(index)
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: RaftSnapshot) -> None:
         self.committed = snapshot.index
         self.unstable.restore(snapshot)
 
@@ -179,7 +179,7 @@ class RaftLog:
 
     # -- applying ---------------------------------------------------------------------------
 
-    def next_to_apply(self) -> list[Entry]:
+    def next_to_apply(self) -> list[RaftEntry]:
         """Committed, durable entries not handed out yet, within the limit of outstanding bytes."""
         if self.unstable.snapshot is not None:
             return []
@@ -197,7 +197,7 @@ class RaftLog:
             return False
         return self.applying < min(self.committed, self.unstable.offset - 1)
 
-    def accept_applying(self, entries: list[Entry]) -> None:
+    def accept_applying(self, entries: list[RaftEntry]) -> None:
         self.applying = entries[-1].index
         # The limit must hold for entries of any size, so every entry counts at least a byte.
         size = sum(len(entry.data) + 1 for entry in entries)

@@ -71,7 +71,7 @@ class Membership(msgspec.Struct, frozen=True):
 NO_MEMBERS = Membership()
 
 
-class Action(IntEnum):
+class MemberAction(IntEnum):
     ADD_VOTER = 1
     ADD_LEARNER = 2
     REMOVE = 3
@@ -83,15 +83,15 @@ class Transition(IntEnum):
     JOINT_EXPLICIT = 2  # joint, until an empty change is proposed
 
 
-class Step(msgspec.Struct, frozen=True):
-    action: Action
+class MembershipStep(msgspec.Struct, frozen=True):
+    action: MemberAction
     node: int
 
 
 class MembershipChange(msgspec.Struct, frozen=True):
     """The steps of one change. Without steps it means: leave the joint configuration."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[MembershipStep, ...] = ()
     transition: Transition = Transition.AUTO
 
     def is_leave(self) -> bool:
@@ -109,15 +109,15 @@ _STEP = struct.Struct("<BQ")
 
 
 def add_voter(node: int) -> MembershipChange:
-    return MembershipChange((Step(Action.ADD_VOTER, node),))
+    return MembershipChange((MembershipStep(MemberAction.ADD_VOTER, node),))
 
 
 def add_learner(node: int) -> MembershipChange:
-    return MembershipChange((Step(Action.ADD_LEARNER, node),))
+    return MembershipChange((MembershipStep(MemberAction.ADD_LEARNER, node),))
 
 
 def remove(node: int) -> MembershipChange:
-    return MembershipChange((Step(Action.REMOVE, node),))
+    return MembershipChange((MembershipStep(MemberAction.REMOVE, node),))
 
 
 def encode_change(change: MembershipChange) -> bytes:
@@ -137,7 +137,8 @@ def decode_change(data: bytes | memoryview) -> MembershipChange:
         if len(data) != _HEAD.size + count * _STEP.size:
             raise InvalidRequest("a membership change of the wrong length")
         steps = tuple(
-            Step(Action(action), node) for action, node in _STEP.iter_unpack(data[_HEAD.size :])
+            MembershipStep(MemberAction(action), node)
+            for action, node in _STEP.iter_unpack(data[_HEAD.size :])
         )
         return MembershipChange(steps, Transition(transition))
     except (struct.error, ValueError) as error:
@@ -162,7 +163,9 @@ def changed(membership: Membership, change: MembershipChange) -> Membership:
     return after
 
 
-def _with_steps(membership: Membership, steps: tuple[Step, ...], *, joint: bool) -> Membership:
+def _with_steps(
+    membership: Membership, steps: tuple[MembershipStep, ...], *, joint: bool
+) -> Membership:
     voters, learners = set(membership.voters), set(membership.learners)
     learners_next: set[int] = set()
     for step in steps:
@@ -172,9 +175,9 @@ def _with_steps(membership: Membership, steps: tuple[Step, ...], *, joint: bool)
         learners.discard(node)
         learners_next.discard(node)
         voters.discard(node)
-        if step.action is Action.ADD_VOTER:
+        if step.action is MemberAction.ADD_VOTER:
             voters.add(node)
-        elif step.action is Action.ADD_LEARNER:
+        elif step.action is MemberAction.ADD_LEARNER:
             waits = joint and node in membership.voters
             (learners_next if waits else learners).add(node)
     if not voters:

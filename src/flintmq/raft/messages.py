@@ -24,7 +24,7 @@ class EntryKind(IntEnum):
     MEMBERSHIP = 1
 
 
-class Entry(msgspec.Struct, frozen=True):
+class RaftEntry(msgspec.Struct, frozen=True):
     """One slot of the log. An empty NORMAL entry is the no-op that opens a term."""
 
     index: int
@@ -52,7 +52,7 @@ class HardState(msgspec.Struct, frozen=True):
     commit: int = 0
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class RaftSnapshot(msgspec.Struct, frozen=True):
     """What a snapshot covers and how its bytes can be checked. The bytes stay outside.
 
     The transport moves the bytes in chunks of `chunk_bytes` (the last may be shorter), verifies
@@ -88,7 +88,7 @@ class MessageKind(IntEnum):
     TRANSFER_LEADER = 14
 
 
-class Message(msgspec.Struct, frozen=True):
+class RaftMessage(msgspec.Struct, frozen=True):
     """One message between two nodes of one group. Which fields count depends on the kind:
 
     APPEND            index, log_term: the entry before `entries`; commit; entries
@@ -109,13 +109,13 @@ class Message(msgspec.Struct, frozen=True):
     index: int = 0
     log_term: int = 0
     commit: int = 0
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RaftEntry, ...] = ()
     reject: bool = False
     hint: int = 0
     read_round: int = 0
     context: bytes = b""
     force: bool = False
-    snapshot: Snapshot | None = None
+    snapshot: RaftSnapshot | None = None
     group: int = 0
 
 
@@ -124,5 +124,5 @@ class Message(msgspec.Struct, frozen=True):
 AFTER_SYNC_KINDS = frozenset({MessageKind.APPEND_REPLY, MessageKind.VOTE_REPLY})
 
 
-def payload_bytes(entries: tuple[Entry, ...] | list[Entry]) -> int:
+def payload_bytes(entries: tuple[RaftEntry, ...] | list[RaftEntry]) -> int:
     return sum(len(entry.data) for entry in entries)

@@ -33,18 +33,18 @@ from flintmq.raft.membership import (
 from flintmq.raft.messages import (
     AFTER_SYNC_KINDS,
     NOBODY,
-    Entry,
     EntryId,
     EntryKind,
     HardState,
-    Message,
     MessageKind,
     Payload,
-    Snapshot,
+    RaftEntry,
+    RaftMessage,
+    RaftSnapshot,
 )
 from flintmq.raft.ready import Persisted, ReadState, Ready, SoftState
 from flintmq.raft.roles import TRANSITIONS, Role
-from flintmq.raft.settings import Settings
+from flintmq.raft.settings import RaftSettings
 from flintmq.raft.status import PeerStatus, Status
 from flintmq.raft.storage import Storage
 
@@ -71,7 +71,7 @@ class RaftNode:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: RaftSettings,
         storage: Storage,
         random: Random,
         *,
@@ -105,8 +105,8 @@ class RaftNode:
         self.election_elapsed = 0
         self.election_timeout = 0
         self.reads: list[ReadState] = []
-        self._messages: list[Message] = []
-        self._messages_after_sync: list[Message] = []
+        self._messages: list[RaftMessage] = []
+        self._messages_after_sync: list[RaftMessage] = []
         self._durable_term = hard_state.term
         self._given_hard_state = hard_state
         self.role: Role = Follower(self)
@@ -130,7 +130,7 @@ class RaftNode:
 
     # -- inputs: messages -------------------------------------------------------------------
 
-    def step(self, message: Message) -> None:
+    def step(self, message: RaftMessage) -> None:
         """Take a message from a peer. Late, repeated and reordered ones do no harm."""
         if message.group != self.group or message.receiver != self.id:
             raise InvalidRequest(
@@ -151,7 +151,7 @@ class RaftNode:
                 self._learn_commit(message)
             self.role.step(message)
 
-    def _enter_term_of(self, message: Message) -> bool:
+    def _enter_term_of(self, message: RaftMessage) -> bool:
         """A higher term. True when the message should be looked at further."""
         is_vote = message.kind in (MessageKind.VOTE, MessageKind.PRE_VOTE)
         if is_vote and not message.force and self._is_in_lease():
@@ -172,7 +172,7 @@ class RaftNode:
         self.become_follower(message.term, leader)
         return True
 
-    def _can_only_refuse(self, message: Message) -> bool:
+    def _can_only_refuse(self, message: RaftMessage) -> bool:
         """We are no voter, as far as we know, so nobody needs our word; and if we were promoted and
         do not know it yet, this log is still none to vote for."""
         return not self.membership.is_voter(self.id) and not self.log.is_up_to_date(
@@ -188,7 +188,7 @@ class RaftNode:
             and self.election_elapsed < self.settings.election_ticks
         )
 
-    def _answer_old_term(self, message: Message) -> None:
+    def _answer_old_term(self, message: RaftMessage) -> None:
         """Most of it is dropped: it is late. Three kinds are not."""
         if message.kind is MessageKind.HEARTBEAT or message.kind is MessageKind.APPEND:
             # A leader of a lower term is told of ours, whatever the settings (Raft 5.1): we ignore
@@ -203,7 +203,7 @@ class RaftNode:
             # A refusal that does not count any more. But what is committed is so in every term.
             self._learn_commit(message)
 
-    def _answer_vote(self, message: Message) -> None:
+    def _answer_vote(self, message: RaftMessage) -> None:
         is_pre_vote = message.kind is MessageKind.PRE_VOTE
         can_vote = (
             self.vote == message.sender
@@ -227,7 +227,7 @@ class RaftNode:
         commit_term = self.log.term(commit) or 0
         self.send(kind, candidate, reject=True, commit=commit, hint=commit_term)
 
-    def _learn_commit(self, message: Message) -> None:
+    def _learn_commit(self, message: RaftMessage) -> None:
         """Votes and refusals tell what their sender knows to be committed. Without this a group can
         stand still: a leader demotes itself with the last but one entry of its log and steps down;
         it may no longer lead, refuses its longer log to the rest, and the rest waits for its vote
@@ -261,7 +261,7 @@ class RaftNode:
         can_forward = isinstance(self.role, Follower) and self.settings.forward_proposals
         if self.leader == NOBODY or not can_forward:
             raise NotLeader(self.id, self.leader)
-        entries = tuple(Entry(0, 0, data, kind) for kind, data in payloads)
+        entries = tuple(RaftEntry(0, 0, data, kind) for kind, data in payloads)
         self.send(MessageKind.PROPOSE, self.leader, entries=entries)
         return None
 
@@ -335,7 +335,7 @@ class RaftNode:
             last = role.append([(EntryKind.MEMBERSHIP, b"")])
             role.pending_membership_index = last.index
 
-    def apply_membership(self, entry: Entry) -> Membership | None:
+    def apply_membership(self, entry: RaftEntry) -> Membership | None:
         """A committed change is being applied: it takes effect now. Returns the membership to
         store with the applied state; None when a snapshot from beyond this entry arrived since it
         was handed out, and has set the membership already.
@@ -435,7 +435,7 @@ class RaftNode:
             reads=reads,
         )
 
-    def _receipt(self, snapshot: Snapshot | None) -> Persisted:
+    def _receipt(self, snapshot: RaftSnapshot | None) -> Persisted:
         """Names the end of the log even if this write has no entries: when the term moved on while
         entries were being written, the write of the new term confirms them, being behind them."""
         has_unstable = bool(self.log.unstable.entries)
@@ -466,13 +466,13 @@ class RaftNode:
         index: int = 0,
         log_term: int = 0,
         commit: int = 0,
-        entries: tuple[Entry, ...] = (),
+        entries: tuple[RaftEntry, ...] = (),
         reject: bool = False,
         hint: int = 0,
         read_round: int = 0,
         context: bytes = b"",
         force: bool = False,
-        snapshot: Snapshot | None = None,
+        snapshot: RaftSnapshot | None = None,
     ) -> None:
         """Queue a message in the right one of the two classes: to be sent now, or after the sync
         of everything it depends on.
@@ -483,7 +483,7 @@ class RaftNode:
         """
         if term is None:
             term = 0 if kind in _ANY_TERM else self.term
-        message = Message(
+        message = RaftMessage(
             kind=kind,
             sender=self.id,
             receiver=receiver,
@@ -503,7 +503,7 @@ class RaftNode:
         waits = kind in AFTER_SYNC_KINDS or self._durable_term != self.term
         (self._messages_after_sync if waits else self._messages).append(message)
 
-    def forward(self, message: Message, receiver: int) -> None:
+    def forward(self, message: RaftMessage, receiver: int) -> None:
         """Pass a wish on; answers go to who asked first."""
         self._messages.append(msgspec.structs.replace(message, receiver=receiver))
 
@@ -571,7 +571,7 @@ class RaftNode:
         if self.log.commit_to(index):
             self.trace("commit", index=index)
 
-    def restore(self, snapshot: Snapshot) -> bool:
+    def restore(self, snapshot: RaftSnapshot) -> bool:
         """Take over a snapshot from the leader. False when it brings nothing new."""
         log = self.log
         if snapshot.index <= log.committed:

@@ -18,7 +18,7 @@ class ProgressState(Enum):
     SNAPSHOT = "snapshot"
 
 
-class Progress:
+class PeerProgress:
     """Invariant: match < next. Up to `match` the peer durably holds our entries; `next` is the
     first one to send. `match` never moves back while we lead."""
 

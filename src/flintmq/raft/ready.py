@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import msgspec
 
-from flintmq.raft.messages import Entry, HardState, Message, Snapshot
+from flintmq.raft.messages import HardState, RaftEntry, RaftMessage, RaftSnapshot
 
 
 class Persisted(msgspec.Struct, frozen=True):
@@ -52,11 +52,11 @@ class Ready(msgspec.Struct, frozen=True):
     group: int
     soft_state: SoftState | None
     hard_state: HardState | None
-    snapshot: Snapshot | None
-    entries: list[Entry]
-    messages: list[Message]
-    messages_after_sync: list[Message]
+    snapshot: RaftSnapshot | None
+    entries: list[RaftEntry]
+    messages: list[RaftMessage]
+    messages_after_sync: list[RaftMessage]
     persisted: Persisted | None  # None: there is nothing to write and nothing waits for a write
     must_sync: bool  # False: the write may be lost in a crash without harm
-    committed: list[Entry]
+    committed: list[RaftEntry]
     reads: list[ReadState]

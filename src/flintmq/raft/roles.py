@@ -24,7 +24,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flintmq.raft.messages import Message
+    from flintmq.raft.messages import RaftMessage
     from flintmq.raft.node import RaftNode
 
 
@@ -61,5 +61,5 @@ class Role:
             node.election_elapsed = 0
             node.campaign()
 
-    def step(self, message: Message) -> None:
+    def step(self, message: RaftMessage) -> None:
         raise NotImplementedError

@@ -10,7 +10,7 @@ UNLIMITED = 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class RaftSettings:
     """Checked once, here. The defaults suit ticks of 100 ms."""
 
     node: int

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from flintmq.errors import InvalidRequest, SnapshotDamaged
-from flintmq.raft.messages import Snapshot
+from flintmq.raft.messages import RaftSnapshot
 
 Checksum = Callable[[bytes | memoryview], int]
 
@@ -23,8 +23,8 @@ class SnapshotChunk(msgspec.Struct, frozen=True):
 
 
 def describe_bytes(
-    snapshot: Snapshot, data: bytes | memoryview, *, chunk_bytes: int, checksum: Checksum
-) -> Snapshot:
+    snapshot: RaftSnapshot, data: bytes | memoryview, *, chunk_bytes: int, checksum: Checksum
+) -> RaftSnapshot:
     """The snapshot with the facts by which a receiver can check its bytes."""
     if chunk_bytes < 1:
         raise InvalidRequest("chunk_bytes must be at least 1")
@@ -41,7 +41,7 @@ def describe_bytes(
     )
 
 
-def chunk_at(snapshot: Snapshot, data: bytes | memoryview, offset: int) -> SnapshotChunk:
+def chunk_at(snapshot: RaftSnapshot, data: bytes | memoryview, offset: int) -> SnapshotChunk:
     """The chunk a receiver asks for by the offset it has reached."""
     if offset % snapshot.chunk_bytes or not 0 <= offset < snapshot.size_bytes:
         raise InvalidRequest(f"no chunk of this snapshot begins at {offset}")
@@ -52,7 +52,7 @@ class SnapshotReceiver:
     """Checks chunks in order and says which comes next. Keeps no bytes: the caller writes each
     accepted chunk, and after a restart goes on at the offset it has durably written."""
 
-    def __init__(self, snapshot: Snapshot, checksum: Checksum, *, offset_next: int = 0) -> None:
+    def __init__(self, snapshot: RaftSnapshot, checksum: Checksum, *, offset_next: int = 0) -> None:
         chunks = -(-snapshot.size_bytes // snapshot.chunk_bytes) if snapshot.chunk_bytes else 0
         if chunks != len(snapshot.chunk_checksums):
             raise InvalidRequest("the snapshot's chunk checksums do not fit its size")

@@ -13,7 +13,7 @@ import msgspec
 
 from flintmq.errors import InvalidRequest, LogCompacted, LogUnavailable, RaftInvariantBroken
 from flintmq.raft.membership import Membership
-from flintmq.raft.messages import ENTRY_OVERHEAD_BYTES, Entry, HardState, Snapshot
+from flintmq.raft.messages import ENTRY_OVERHEAD_BYTES, HardState, RaftEntry, RaftSnapshot
 from flintmq.raft.settings import UNLIMITED
 
 
@@ -34,17 +34,17 @@ class Storage(Protocol):
         Raises LogCompacted below that, LogUnavailable above.
         """
 
-    def entries(self, first: int, end: int, bytes_max: int) -> list[Entry]:
+    def entries(self, first: int, end: int, bytes_max: int) -> list[RaftEntry]:
         """Entries `first` up to, not including, `end`; as many as fit, but at least one.
 
         Raises LogCompacted or LogUnavailable when the first ones are not here.
         """
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> RaftSnapshot:
         """The newest snapshot, to be sent to who is too far behind. LogUnavailable: not now."""
 
 
-def fitting(entries: list[Entry], bytes_max: int) -> list[Entry]:
+def fitting(entries: list[RaftEntry], bytes_max: int) -> list[RaftEntry]:
     """The longest beginning within `bytes_max`, but at least one entry."""
     if bytes_max >= UNLIMITED or len(entries) <= 1:
         return entries
@@ -66,16 +66,16 @@ class MemoryStorage:
 
     def __init__(self, membership: Membership | None = None) -> None:
         self._hard_state = HardState()
-        self._snapshot = Snapshot(membership=membership or Membership())
+        self._snapshot = RaftSnapshot(membership=membership or Membership())
         self._before = (0, 0)  # index and term of the entry before the first one here
-        self._entries: list[Entry] = []
+        self._entries: list[RaftEntry] = []
 
     @classmethod
     def bootstrapped(cls, membership: Membership) -> MemoryStorage:
         """The disk of a founding member. The group begins at a snapshot of index 1 that names the
         founders, so that who joins later learns of them by a snapshot, never by guessing."""
         storage = cls()
-        storage.install(Snapshot(index=1, term=1, membership=membership))
+        storage.install(RaftSnapshot(index=1, term=1, membership=membership))
         storage.set_hard_state(HardState(term=1, commit=1))
         return storage
 
@@ -100,7 +100,7 @@ class MemoryStorage:
             raise LogUnavailable(f"entry {index} is not in the log")
         return self._entries[index - before_index - 1].term
 
-    def entries(self, first: int, end: int, bytes_max: int = UNLIMITED) -> list[Entry]:
+    def entries(self, first: int, end: int, bytes_max: int = UNLIMITED) -> list[RaftEntry]:
         if first < self.first_index():
             raise LogCompacted(first, self.first_index())
         if end > self.last_index() + 1:
@@ -108,7 +108,7 @@ class MemoryStorage:
         begin = first - self.first_index()
         return fitting(self._entries[begin : begin + end - first], bytes_max)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> RaftSnapshot:
         return self._snapshot
 
     # -- writing, as the driver does --------------------------------------------------------
@@ -116,7 +116,7 @@ class MemoryStorage:
     def set_hard_state(self, hard_state: HardState) -> None:
         self._hard_state = hard_state
 
-    def append(self, entries: list[Entry]) -> None:
+    def append(self, entries: list[RaftEntry]) -> None:
         """Write entries in place of what is at and behind their first index."""
         entries = [entry for entry in entries if entry.index >= self.first_index()]
         if not entries:
@@ -129,7 +129,7 @@ class MemoryStorage:
         del self._entries[keep:]
         self._entries.extend(entries)
 
-    def install(self, snapshot: Snapshot) -> None:
+    def install(self, snapshot: RaftSnapshot) -> None:
         """Replace the whole log by a snapshot received from the leader. An older one is ignored."""
         if snapshot.index <= self._snapshot.index:
             return
@@ -139,11 +139,11 @@ class MemoryStorage:
 
     def take_snapshot(
         self, index: int, membership: Membership, *, size_bytes: int = 0, checksum: int = 0
-    ) -> Snapshot:
+    ) -> RaftSnapshot:
         """Note that a snapshot as of `index` now exists. The log is left as it is."""
         if index <= self._snapshot.index:
             raise InvalidRequest(f"a snapshot at {self._snapshot.index} exists already")
-        self._snapshot = Snapshot(
+        self._snapshot = RaftSnapshot(
             index, self.term(index), membership, size_bytes=size_bytes, checksum=checksum
         )
         return self._snapshot

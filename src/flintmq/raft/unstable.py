@@ -10,7 +10,7 @@ Several writes may be under way at once. Pure bookkeeping; `log` decides what ma
 from __future__ import annotations
 
 from flintmq.errors import RaftInvariantBroken
-from flintmq.raft.messages import Entry, Snapshot
+from flintmq.raft.messages import RaftEntry, RaftSnapshot
 
 
 class Unstable:
@@ -24,9 +24,9 @@ class Unstable:
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
-        self.entries: list[Entry] = []
+        self.entries: list[RaftEntry] = []
         self.in_progress = offset
-        self.snapshot: Snapshot | None = None
+        self.snapshot: RaftSnapshot | None = None
         self.snapshot_in_progress = False
 
     def last_index(self) -> int | None:
@@ -42,12 +42,12 @@ class Unstable:
         position = index - self.offset
         return self.entries[position].term if position < len(self.entries) else None
 
-    def slice(self, first: int, end: int) -> list[Entry]:
+    def slice(self, first: int, end: int) -> list[RaftEntry]:
         if first < self.offset or end > self.offset + len(self.entries) or first > end:
             raise RaftInvariantBroken(f"unstable entries [{first}, {end}) are not held")
         return self.entries[first - self.offset : end - self.offset]
 
-    def truncate_and_append(self, entries: list[Entry] | tuple[Entry, ...]) -> None:
+    def truncate_and_append(self, entries: list[RaftEntry] | tuple[RaftEntry, ...]) -> None:
         """Put entries at their index; what was there and behind goes, written or not."""
         first = entries[0].index
         if first == self.offset + len(self.entries):
@@ -62,7 +62,7 @@ class Unstable:
             self.entries.extend(entries)
             self.in_progress = min(self.in_progress, first)
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: RaftSnapshot) -> None:
         self.offset = self.in_progress = snapshot.index + 1
         self.entries = []
         self.snapshot = snapshot
@@ -70,10 +70,10 @@ class Unstable:
 
     # -- handing out and completing writes --------------------------------------------------
 
-    def next_entries(self) -> list[Entry]:
+    def next_entries(self) -> list[RaftEntry]:
         return self.entries[self.in_progress - self.offset :]
 
-    def next_snapshot(self) -> Snapshot | None:
+    def next_snapshot(self) -> RaftSnapshot | None:
         return None if self.snapshot_in_progress else self.snapshot
 
     def accept_in_progress(self) -> None:

@@ -43,7 +43,7 @@ _UNWRAPPED = ("none", "none")
 OnError = Literal["raise", "return", "skip"]
 
 
-class Settings(NamedTuple):
+class CodecSettings(NamedTuple):
     """How values are written down. None: not said here, so the next in line decides."""
 
     format: str | None = None
@@ -53,7 +53,7 @@ class Settings(NamedTuple):
     magic_header: str | None = None
     schema: str | None = None
 
-    def over(self, below: Settings) -> Settings:
+    def over(self, below: CodecSettings) -> CodecSettings:
         """These settings, with what they leave open taken from `below`, field by field."""
         if self == UNSAID:
             return below
@@ -63,14 +63,14 @@ class Settings(NamedTuple):
         return below._replace(**said)
 
 
-UNSAID = Settings()
+UNSAID = CodecSettings()
 
 
-def settings_of(options: TopicOptions | None) -> Settings:
+def settings_of(options: TopicOptions | None) -> CodecSettings:
     """What a topic's options say of its values."""
     if options is None:
         return UNSAID
-    return Settings(
+    return CodecSettings(
         options.format,
         options.compression,
         options.pre_hooks,
@@ -117,7 +117,7 @@ class Codec:
         self._by_media_type: dict[str, str] = {"application/x-msgpack": "msgpack"}
         self._hooks: dict[str, Hook] = {}
         self._schemas: dict[str, AvroFormat] = {}
-        self._plans: dict[tuple[Settings, str], EncodePlan] = {}
+        self._plans: dict[tuple[CodecSettings, str], EncodePlan] = {}
         self._bare_formats: dict[str, Format | None] = {}
         for format in (JsonFormat(), MsgpackFormat(), RawFormat(), TextFormat()):
             self._add_format(format)
@@ -181,14 +181,14 @@ class Codec:
 
     # --- out
 
-    def checked(self, settings: Settings) -> Settings:
+    def checked(self, settings: CodecSettings) -> CodecSettings:
         """`settings` if every name in them is known here and they can go together."""
         if settings.schema is not None:
             settings = settings._replace(schema=schema_text(settings.schema))
         self.plan(settings)
         return settings
 
-    def plan(self, settings: Settings, taken_for_granted: str = "raw") -> EncodePlan:
+    def plan(self, settings: CodecSettings, taken_for_granted: str = "raw") -> EncodePlan:
         """How to encode by these settings.
 
         `taken_for_granted` is what readers make of a message without content type: the topic's
@@ -263,13 +263,13 @@ class Codec:
             data = hook.back(data)
         return format, schema, data
 
-    def _format_said(self, said: ContentType | None, settings: Settings) -> tuple[str, str]:
+    def _format_said(self, said: ContentType | None, settings: CodecSettings) -> tuple[str, str]:
         if said is None:
             return settings.format or "raw", ""
         format = said.format or self.format_of_media_type(said.media_type) or "raw"
         return format, said.schema
 
-    def _decoder(self, name: str, fingerprint: str, settings: Settings) -> Format:
+    def _decoder(self, name: str, fingerprint: str, settings: CodecSettings) -> Format:
         if name != "avro":
             return self.format(name, None)
         if settings.schema is not None:
@@ -417,7 +417,7 @@ class EncodePlan:
         "settings", "taken_for_granted",
     )  # fmt: skip
 
-    def __init__(self, codec: Codec, settings: Settings, taken_for_granted: str) -> None:
+    def __init__(self, codec: Codec, settings: CodecSettings, taken_for_granted: str) -> None:
         self.codec, self.settings, self.taken_for_granted = codec, settings, taken_for_granted
         self._format = None
         if settings.format is not None:

@@ -23,7 +23,7 @@ SEGMENTS = "segments"
 LOCK = "lock"
 
 
-class Progress(NamedTuple):
+class BackupProgress(NamedTuple):
     """How far a copy has come."""
 
     file: str
@@ -33,7 +33,7 @@ class Progress(NamedTuple):
     bytes: int
 
 
-Tell = Callable[[Progress], object]
+Tell = Callable[[BackupProgress], object]
 
 
 def check_empty(target: FileSystem) -> None:
@@ -134,7 +134,7 @@ def _copy(
     sizes = {name: source.size_of(name) for name in files}
     total, done = sum(sizes.values()), 0
     for count, name in enumerate(files):
-        tell(Progress(name, count, len(files), done, total))
+        tell(BackupProgress(name, count, len(files), done, total))
         made.append(name)
         if not (link and source.link(name, target, name)):
             copy_file(source, name, target, name, around_damage=around_damage)
@@ -142,7 +142,7 @@ def _copy(
     for directory in {directory_of(name) for name in files}:
         target.sync_directory(directory)
     if files:
-        tell(Progress(files[-1], len(files), len(files), done, total))
+        tell(BackupProgress(files[-1], len(files), len(files), done, total))
 
 
 class _undone_on_error:

@@ -59,7 +59,7 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
-class Lock(Protocol):
+class FileLock(Protocol):
     def release(self) -> None: ...
 
 
@@ -98,7 +98,7 @@ class FileSystem(Protocol):
     def link(self, name: str, target: FileSystem, target_name: str) -> bool:
         """Give a file a second name, also under another root; False where that is impossible."""
 
-    def lock(self, name: str) -> Lock:
+    def lock(self, name: str) -> FileLock:
         """Take a lock file for this process, or raise DataDirectoryInUse with the holder's pid."""
 
     def describe(self, name: str = "") -> str:

@@ -119,7 +119,7 @@ class State(NamedTuple):
 
 
 @dataclass(slots=True)
-class Run:
+class RecordRun:
     """Records of one group and term with consecutive indexes, one directly behind the other."""
 
     group: int
@@ -131,28 +131,28 @@ class Run:
     """Of a STATE, which is a run of its own."""
 
     @classmethod
-    def of(cls, group: int, term: int, index: int, kind: int, payload: Buffer) -> Run:
+    def of(cls, group: int, term: int, index: int, kind: int, payload: Buffer) -> RecordRun:
         return cls(group, term, index, 1, kind, State.of(term, payload) if kind == STATE else None)
 
 
 @dataclass(slots=True, eq=False)
-class Lot:
+class RecordLot:
     """The records of one submit, encoded. They go into one frame: all of them are kept, or none."""
 
     buffers: list[Buffer]
     bytes: int
     count: int
-    runs: list[Run]
+    runs: list[RecordRun]
 
 
-def bytes_of(lots: Sequence[Lot]) -> int:
+def bytes_of(lots: Sequence[RecordLot]) -> int:
     return lots[0].bytes if len(lots) == 1 else sum(lot.bytes for lot in lots)
 
 
-def encode(records: Sequence[Record]) -> Lot:
+def encode(records: Sequence[Record]) -> RecordLot:
     buffers: list[Buffer] = []
     total = 0
-    runs: list[Run] = []
+    runs: list[RecordRun] = []
     for record in records:
         group, term, index, kind = record.group, record.term, record.index, record.kind
         parts = record.buffers
@@ -165,20 +165,20 @@ def encode(records: Sequence[Record]) -> Lot:
             buffers.append(padding)
             total += len(padding)
         runs.append(
-            Run(group, term, index, 1, kind)
+            RecordRun(group, term, index, 1, kind)
             if kind != STATE
-            else Run.of(group, term, index, kind, record.payload)
+            else RecordRun.of(group, term, index, kind, record.payload)
         )
     if total > FRAME_BODY_BYTES_MAX:
         raise InvalidRequest(
             f"{total:,} bytes are too many for one write; {FRAME_BODY_BYTES_MAX:,} is the limit"
         )
-    return Lot(buffers, total, len(records), joined(runs) if len(runs) > 1 else runs)
+    return RecordLot(buffers, total, len(records), joined(runs) if len(runs) > 1 else runs)
 
 
-def joined(runs: Sequence[Run]) -> list[Run]:
+def joined(runs: Sequence[RecordRun]) -> list[RecordRun]:
     """Runs as long as they can be. A restart stays alone."""
-    result: list[Run] = []
+    result: list[RecordRun] = []
     for run in runs:
         if result:
             last = result[-1]
@@ -190,12 +190,12 @@ def joined(runs: Sequence[Run]) -> list[Run]:
             ):
                 last.count += run.count
                 continue
-        result.append(Run(run.group, run.term, run.index, run.count, run.kind, run.state))
+        result.append(RecordRun(run.group, run.term, run.index, run.count, run.kind, run.state))
     return result
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileSeed:
     """What the frames of one file have in common: the seed of their checksums."""
 
     generation: int
@@ -203,7 +203,12 @@ class Place:
 
 
 def seal(
-    buffers: Sequence[Buffer], runs: Sequence[Run], place: Place, *, number: int, durable: int
+    buffers: Sequence[Buffer],
+    runs: Sequence[RecordRun],
+    place: FileSeed,
+    *,
+    number: int,
+    durable: int,
 ) -> list[Buffer]:
     """The frame around encoded records, ready to be written. `runs` are joined."""
     body = _coalesced(buffers)
@@ -235,7 +240,7 @@ def _coalesced(buffers: Sequence[Buffer]) -> list[Buffer]:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class JournalFrame:
     """A frame whose checksum holds."""
 
     offset: int
@@ -268,14 +273,16 @@ class Frame:
         if position != size:
             raise Corrupt(f"frame {self.number} has bytes behind its last record")
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RecordRun]:
         if self.flags & ONE_RUN and self.count and len(self.body) >= RECORD_BYTES:
             group, kind, term, index, _ = RECORD.unpack_from(self.body)
-            return [Run(group, term, index, self.count, kind)]
-        return joined([Run.of(r.group, r.term, r.index, r.kind, r.payload) for r in self.records()])
+            return [RecordRun(group, term, index, self.count, kind)]
+        return joined(
+            [RecordRun.of(r.group, r.term, r.index, r.kind, r.payload) for r in self.records()]
+        )
 
 
-def begins_frame(data: memoryview, at: int, place: Place) -> int | None:
+def begins_frame(data: memoryview, at: int, place: FileSeed) -> int | None:
     """How many bytes the frame has that seems to begin here; None where none does."""
     if at + FRAME_BYTES > len(data):
         return None
@@ -290,7 +297,7 @@ def number_in(head: bytes) -> int:
     return int(FRAME.unpack_from(head)[3])
 
 
-def frame_at(data: memoryview, at: int, place: Place, offset: int) -> Frame | None:
+def frame_at(data: memoryview, at: int, place: FileSeed, offset: int) -> JournalFrame | None:
     """The frame in `data` at `at`, which is `offset` in the file; None unless all of it is good."""
     size = begins_frame(data, at, place)
     if size is None or at + size > len(data):
@@ -300,8 +307,8 @@ def frame_at(data: memoryview, at: int, place: Place, offset: int) -> Frame | No
     seed = crc32c(_SEED.pack(place.generation, salt, length, number, durable, count, flags))
     if crc32c(body, seed) != checksum:
         return None
-    return Frame(offset, number, durable, count, flags, body)
+    return JournalFrame(offset, number, durable, count, flags, body)
 
 
-def salt_bytes(place: Place) -> bytes:
+def salt_bytes(place: FileSeed) -> bytes:
     return _SALT.pack(place.salt)

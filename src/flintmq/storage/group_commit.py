@@ -28,7 +28,7 @@ from time import perf_counter
 from ..errors import BrokerFailed, Closed, FlintError, StorageFailed, StorageFull
 from ..fsync_policy import ALWAYS, FsyncPolicy
 from ..observe.metrics import DISK_SECONDS, Histogram
-from .frames import Lot, Record, bytes_of
+from .frames import Record, RecordLot, bytes_of
 from .journal import Journal
 
 FRAME_BYTES_MAX = 16 << 20
@@ -111,7 +111,7 @@ class GroupCommit:
         # Shared. The loop's thread adds lots at the end and wakes the writing thread later; that
         # one removes them at the beginning: each a single step of the list.
         self._changed = threading.Condition(threading.Lock())
-        self._lots: list[Lot] = []
+        self._lots: list[RecordLot] = []
         self._tell_written = self._must_sync = 0
         self._closing = False
         self._broken: Exception | None = None
@@ -304,7 +304,7 @@ class GroupCommit:
 
     # --- writing
 
-    def _take(self) -> list[Lot]:
+    def _take(self) -> list[RecordLot]:
         """What goes into the next frame. It stays in the queue until it is written."""
         lots, total = self._lots[:], 0
         for count, lot in enumerate(lots):
@@ -313,7 +313,9 @@ class GroupCommit:
                 return lots[:count]
         return lots
 
-    def _turn(self, lots: list[Lot], tell: Callable[..., object], may_sync: bool = True) -> bool:
+    def _turn(
+        self, lots: list[RecordLot], tell: Callable[..., object], may_sync: bool = True
+    ) -> bool:
         """Write lots, sync if the policy says so, and tell the loop."""
         journal = self.journal
         began = self._monotonic()

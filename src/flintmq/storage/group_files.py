@@ -14,7 +14,7 @@ is old, each has all it needs.
 
 from __future__ import annotations
 
-from .filesystem import File, FileSystem, Lock
+from .filesystem import File, FileLock, FileSystem
 
 GROUPS = "groups"
 
@@ -107,7 +107,7 @@ class Below:
             return self._filesystem.link(path, target._filesystem, target.path(target_name))
         return self._filesystem.link(path, target, target_name)
 
-    def lock(self, name: str) -> Lock:
+    def lock(self, name: str) -> FileLock:
         return self._filesystem.lock(self.path(name))
 
     def describe(self, name: str = "") -> str:

@@ -16,7 +16,7 @@ from ..errors import Corrupt, FlintError, UnsupportedFormat
 from ..groups.ranges import without
 from .backup import JOURNAL, SEGMENTS
 from .filesystem import FileSystem
-from .frames import HAS_LEFT, Frame, State
+from .frames import HAS_LEFT, JournalFrame, State
 from .group_files import GROUPS, files_of, groups_in, path_in
 from .journal import TORN, FileReader
 from .journal_files import (
@@ -27,11 +27,11 @@ from .journal_files import (
     read_header,
     read_newest,
 )
-from .manifest import COPY_NAME, NAME, Manifest, TopicState, read_manifest
+from .manifest import COPY_NAME, NAME, Manifest, TopicRecord, read_manifest
 from .segments import HIDDEN_TOPIC, Segment
 
 
-class Problem(msgspec.Struct, frozen=True):
+class JournalProblem(msgspec.Struct, frozen=True):
     """Something that is not as it should be. Without `is_damage` it is worth knowing, no more."""
 
     file: str
@@ -88,7 +88,7 @@ class Listing(msgspec.Struct, frozen=True):
     segments: list[SegmentListing]
     journal: list[JournalListing]
     records_behind_checkpoint: int
-    problems: list[Problem]
+    problems: list[JournalProblem]
     groups: list[GroupListing] = []
     """Where there are others than group 0, which is what the two above speak of."""
 
@@ -99,7 +99,7 @@ class JournalScan:
 
     files: list[tuple[JournalFile, list[tuple[int, int]]]] = field(default_factory=list)
     """Each with the byte and the record count of its frames."""
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[JournalProblem] = field(default_factory=list)
     cut_at: tuple[str, int] | None = None
     """Where the damage begins, if there is any: file and byte. Nothing behind it is read."""
     indexes: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def names_in(filesystem: FileSystem, directory: str, prefix: str = "") -> list[s
     return [f"{directory}/{name}" for name in names if not name.endswith(".tmp")]
 
 
-def frames_of(filesystem: FileSystem, scan: JournalScan) -> Iterator[tuple[str, Frame]]:
+def frames_of(filesystem: FileSystem, scan: JournalScan) -> Iterator[tuple[str, JournalFrame]]:
     """Every good frame, as a scan found it."""
     for file, frames in scan.files:
         if frames:
@@ -177,7 +177,7 @@ def note_missing_journal(scan: JournalScan, manifest: Manifest) -> None:
     """A checkpoint leaves a journal behind, if only an empty one."""
     if manifest.position and not scan.files and scan.cut_at is None:
         what = f"is missing; the checkpoint ends with index {manifest.checkpoint} of it"
-        scan.problems.append(Problem(JOURNAL, None, what))
+        scan.problems.append(JournalProblem(JOURNAL, None, what))
         scan.cut_at = (JOURNAL, 0)
 
 
@@ -188,12 +188,12 @@ def _look_for_newest(filesystem: FileSystem, scan: JournalScan) -> None:
     newest = last[0].place.generation if last is not None else 0
     if noted > newest:
         name, end = (last[0].name, _end(last)) if last is not None else (JOURNAL, 0)
-        scan.problems.append(Problem(JOURNAL, None, newest_is_lost(noted, newest)))
+        scan.problems.append(JournalProblem(JOURNAL, None, newest_is_lost(noted, newest)))
         scan.cut_at = (name, end)
 
 
 def _damage(scan: JournalScan, name: str, offset: int, what: str) -> None:
-    scan.problems.append(Problem(name, offset, what))
+    scan.problems.append(JournalProblem(name, offset, what))
     scan.cut_at = (name, offset)
 
 
@@ -228,11 +228,11 @@ def _look_behind(
         _damage(scan, file.name, end, f"frame {number} is broken, but {where} is whole")
     elif torn:
         what = f"a last write of {torn:,} bytes is not whole, the next start cuts it off: {TORN}"
-        scan.problems.append(Problem(file.name, end, what, is_damage=False))
+        scan.problems.append(JournalProblem(file.name, end, what, is_damage=False))
 
 
 def list_directory(filesystem: FileSystem) -> Listing:
-    problems: list[Problem] = []
+    problems: list[JournalProblem] = []
     topics: list[TopicListing] = []
     segments: list[SegmentListing] = []
     groups: list[GroupListing] = []
@@ -246,7 +246,7 @@ def list_directory(filesystem: FileSystem) -> Listing:
             try:
                 segments.append(_segment_listing(filesystem, path, name in used))
             except FlintError as error:
-                problems.append(Problem(path, None, str(error).partition(";")[0]))
+                problems.append(JournalProblem(path, None, str(error).partition(";")[0]))
         topics += [
             TopicListing(
                 topic.name,
@@ -284,10 +284,10 @@ def list_directory(filesystem: FileSystem) -> Listing:
     )
 
 
-def _missing_groups(filesystem: FileSystem, scan: JournalScan) -> list[Problem]:
+def _missing_groups(filesystem: FileSystem, scan: JournalScan) -> list[JournalProblem]:
     what = "is missing, but the journal has records of that group"
     lost = scan.groups() - set(groups_in(filesystem))
-    return [Problem(f"{GROUPS}/{group}", None, what) for group in sorted(lost)]
+    return [JournalProblem(f"{GROUPS}/{group}", None, what) for group in sorted(lost)]
 
 
 def _segment_listing(filesystem: FileSystem, name: str, is_in_use: bool) -> SegmentListing:
@@ -303,26 +303,28 @@ def _segment_listing(filesystem: FileSystem, name: str, is_in_use: bool) -> Segm
         )
 
 
-def _manifest(files: FileSystem, group: int, problems: list[Problem]) -> Manifest:
+def _manifest(files: FileSystem, group: int, problems: list[JournalProblem]) -> Manifest:
     """The manifest of a group; an empty one where it is damaged, which is noted."""
     try:
         found = read_manifest(files)
     except UnsupportedFormat:
         raise
     except Corrupt as error:
-        problems.append(Problem(path_in(files, NAME), None, str(error).partition(";")[0]))
+        problems.append(JournalProblem(path_in(files, NAME), None, str(error).partition(";")[0]))
         return Manifest()
     if found is not None and found.group != group:
         what = f"is the manifest of group {found.group}, not of {group}"
-        problems.append(Problem(path_in(files, NAME), None, what))
+        problems.append(JournalProblem(path_in(files, NAME), None, what))
         return Manifest()
     return found or Manifest()
 
 
-def verify(filesystem: FileSystem, tell: Callable[[str], object] = lambda _: None) -> list[Problem]:
+def verify(
+    filesystem: FileSystem, tell: Callable[[str], object] = lambda _: None
+) -> list[JournalProblem]:
     """Check every checksum, and that what refers to something finds it. All that is wrong."""
     scan = scan_journal(filesystem)
-    problems: list[Problem] = []
+    problems: list[JournalProblem] = []
     for group in groups_in(filesystem):
         problems += _verify_group(filesystem, group, scan, tell)
     return [*problems, *_missing_groups(filesystem, scan), *scan.problems]
@@ -330,14 +332,14 @@ def verify(filesystem: FileSystem, tell: Callable[[str], object] = lambda _: Non
 
 def _verify_group(
     filesystem: FileSystem, group: int, scan: JournalScan, tell: Callable[[str], object]
-) -> list[Problem]:
+) -> list[JournalProblem]:
     """The manifest of a group, its segments, and whether the journal goes on from there. What the
     journal lacks is noted with the scan."""
     files = files_of(filesystem, group)
-    problems: list[Problem] = []
+    problems: list[JournalProblem] = []
 
     def note(name: str, what: str, is_damage: bool = True) -> None:
-        problems.append(Problem(path_in(files, name), None, what, is_damage))
+        problems.append(JournalProblem(path_in(files, name), None, what, is_damage))
 
     tell(path_in(files, NAME))
     manifest = _manifest(files, group, problems)
@@ -364,32 +366,36 @@ def _verify_group(
     is_told = not has_manifest and segments
     if first is not None and first > manifest.checkpoint + 1 and not is_told:
         what = f"begins with index {first}{of_group}; the checkpoint is {manifest.checkpoint}"
-        problems.append(Problem(scan.files[0][0].name, None, what))
+        problems.append(JournalProblem(scan.files[0][0].name, None, what))
     written, last = scan.last(group), scan.indexes.get(group, (0, 0))[1]
     if written > max(last, manifest.checkpoint):
         what = f"says that index {written}{of_group} was written; the checkpoint is "
-        problems.append(Problem(JOURNAL, None, f"{what}{manifest.checkpoint}, the rest is missing"))
+        problems.append(
+            JournalProblem(JOURNAL, None, f"{what}{manifest.checkpoint}, the rest is missing")
+        )
     return problems
 
 
-def verify_segment(filesystem: FileSystem, name: str) -> list[Problem]:
+def verify_segment(filesystem: FileSystem, name: str) -> list[JournalProblem]:
     try:
         segment = Segment(filesystem, name)
     except FlintError as error:
-        return [Problem(name, None, str(error).partition(";")[0])]
-    problems: list[Problem] = []
+        return [JournalProblem(name, None, str(error).partition(";")[0])]
+    problems: list[JournalProblem] = []
     with closing(segment):
         for topic in segment.topics():
             for entry in segment.entries(topic):
                 try:
                     segment.read(entry)
                 except FlintError as error:
-                    problems.append(Problem(name, entry.position, str(error).partition(";")[0]))
+                    problems.append(
+                        JournalProblem(name, entry.position, str(error).partition(";")[0])
+                    )
         if not problems:
             try:
                 segment.verify()
             except FlintError as error:
-                problems.append(Problem(name, None, str(error).partition(";")[0]))
+                problems.append(JournalProblem(name, None, str(error).partition(";")[0]))
     return problems
 
 
@@ -406,7 +412,7 @@ def messages(
 
 
 def _messages_of(
-    files: FileSystem, state: TopicState, from_offset: int
+    files: FileSystem, state: TopicRecord, from_offset: int
 ) -> Iterator[tuple[RecordBatch, int, int]]:
     offset = max(from_offset, state.first_offset)
     for section in state.sections:

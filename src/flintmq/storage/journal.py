@@ -46,11 +46,11 @@ from .frames import (
     STATE,
     U32_MAX,
     U64_MAX,
-    Frame,
-    Lot,
-    Place,
+    FileSeed,
+    JournalFrame,
     Record,
-    Run,
+    RecordLot,
+    RecordRun,
     State,
     begins_frame,
     bytes_of,
@@ -62,7 +62,7 @@ from .frames import (
     seal,
 )
 from .journal_files import HEADER_BYTES, REMEDY, JournalFile, JournalFiles
-from .journal_index import GroupIndex, GroupRange, Spot
+from .journal_index import GroupIndex, GroupRange, RecordSpot
 
 FILE_BYTES = 64 << 20
 FIRST_FILE_BYTES = 1 << 20
@@ -162,7 +162,7 @@ class Journal:
 
     # --- writing
 
-    def prepare(self, records: Sequence[Record]) -> Lot:
+    def prepare(self, records: Sequence[Record]) -> RecordLot:
         """Check and encode records that are to be kept together. For the proposer's thread.
 
         Lots must be written in the order in which they were prepared.
@@ -188,7 +188,7 @@ class Journal:
         self._next_indexes |= following
         return lot
 
-    def write(self, lots: Sequence[Lot]) -> int:
+    def write(self, lots: Sequence[RecordLot]) -> int:
         """Write lots as one frame; its number. For the writing thread; does not sync.
 
         Raises StorageFull with nothing changed: the same lots may be written again when there is
@@ -264,7 +264,9 @@ class Journal:
     def _repeated_bytes(self) -> int:
         return sum(state.record(0).size for state in self._states.values())
 
-    def _write_frame(self, buffers: Sequence[Buffer], runs: Sequence[Run], body_bytes: int) -> int:
+    def _write_frame(
+        self, buffers: Sequence[Buffer], runs: Sequence[RecordRun], body_bytes: int
+    ) -> int:
         try:
             is_mark = not runs
             is_new = self._files[-1].version < 2 and any(run.kind > RESTART for run in runs)
@@ -305,7 +307,9 @@ class Journal:
         with self._lock:
             self._files.append(file)
 
-    def _add_runs(self, runs: Sequence[Run], number: int, generation: int, offset: int) -> None:
+    def _add_runs(
+        self, runs: Sequence[RecordRun], number: int, generation: int, offset: int
+    ) -> None:
         ordinal = 0
         for run in runs:
             if run.state is not None:
@@ -317,7 +321,7 @@ class Journal:
                 group = self._groups[run.group] = GroupIndex(run.index)
             elif run.kind == RESTART or run.index < group.next_index:
                 self._has_replaced = True
-            group.add(run, Spot(number, ordinal, generation, offset))
+            group.add(run, RecordSpot(number, ordinal, generation, offset))
             ordinal += run.count
 
     # --- reading
@@ -389,7 +393,7 @@ class Journal:
         with self._lock:
             start = next(
                 (
-                    Spot(file.first_frame, 0, file.place.generation, HEADER_BYTES)
+                    RecordSpot(file.first_frame, 0, file.place.generation, HEADER_BYTES)
                     for file in reversed(self._files)
                     if file.first_frame <= max(from_position, self._files[0].first_frame)
                 ),
@@ -408,12 +412,12 @@ class Journal:
                 if record.kind != STATE:
                     yield frame.number, record
 
-    def _holds(self, frame: Frame, ordinal: int, record: Record) -> bool:
+    def _holds(self, frame: JournalFrame, ordinal: int, record: Record) -> bool:
         return record.kind != STATE and self._groups[record.group].holds(
             record.index, frame.number, ordinal
         )
 
-    def _frames(self, start: Spot) -> Iterator[Frame]:
+    def _frames(self, start: RecordSpot) -> Iterator[JournalFrame]:
         """The frames from a spot up to the last one written before now."""
         until = self._number
         number, generation, offset = start.frame, start.generation, start.offset
@@ -557,7 +561,7 @@ class FileReader:
         self._filesystem = filesystem
         self._file = file
 
-    def frames(self, offset: int, number: int, last: int | None) -> Iterator[Frame]:
+    def frames(self, offset: int, number: int, last: int | None) -> Iterator[JournalFrame]:
         """The frames from one that begins at `offset`, while each has the number after the last."""
         place = self._file.place
         with closing(self._filesystem.open(self._file.name)) as opened:
@@ -577,7 +581,7 @@ class FileReader:
                 yield frame
                 offset, number = frame.end, number + 1
 
-    def torn_bytes(self, end: int, number: int) -> tuple[int, Frame | None]:
+    def torn_bytes(self, end: int, number: int) -> tuple[int, JournalFrame | None]:
         """How many bytes behind the last frame belong to unfinished writes; and, where frame
         `number` was good once and is damaged, a whole frame that says so."""
         dirty = end + self._claimed_bytes(end, number)
@@ -600,7 +604,7 @@ class FileReader:
             room = opened.size() - offset
             return claimed if claimed is not None and claimed <= room else room
 
-    def _remains(self, end: int) -> Iterator[tuple[int, int, Frame | None]]:
+    def _remains(self, end: int) -> Iterator[tuple[int, int, JournalFrame | None]]:
         """Where behind the last frame others seem to begin: place, size in the file, and the frame
         if it is whole. They carry the salt of the file: what was in it before has another."""
         place, salt = self._file.place, salt_bytes(self._file.place)
@@ -619,8 +623,8 @@ class FileReader:
 
     @staticmethod
     def _remain(
-        opened: File, offset: int, size: int, place: Place
-    ) -> tuple[int, int, Frame | None]:
+        opened: File, offset: int, size: int, place: FileSeed
+    ) -> tuple[int, int, JournalFrame | None]:
         claimed = begins_frame(memoryview(opened.pread(FRAME_BYTES, offset)), 0, place)
         if claimed is None or offset + claimed > size:
             return offset, size - offset, None

@@ -46,7 +46,7 @@ from struct import Struct
 from ..batch.checksum import crc32c
 from ..errors import Corrupt, StorageFailed, StorageFull, UnsupportedFormat
 from .filesystem import File, FileSystem
-from .frames import Place
+from .frames import FileSeed
 
 MAGIC = b"FMQJ"
 VERSION = 2
@@ -75,13 +75,15 @@ class JournalFile:
     """A file in use. `bytes` is the length frames may fill, header included."""
 
     name: str
-    place: Place
+    place: FileSeed
     first_frame: int
     bytes: int
     version: int = VERSION
 
 
-def encode_header(place: Place, first_frame: int, file_bytes: int, version: int = VERSION) -> bytes:
+def encode_header(
+    place: FileSeed, first_frame: int, file_bytes: int, version: int = VERSION
+) -> bytes:
     def packed(checksum: int) -> bytes:
         return HEADER.pack(
             MAGIC, version, CRC32C, 0, checksum, 0,
@@ -105,7 +107,7 @@ def decode_header(data: bytes, name: str, described: str) -> JournalFile:
             f"{described} is of version {version} with checksum {checksum_id}; "
             f"this FlintMQ reads version {VERSION} with checksum {CRC32C}: use a newer one"
         )
-    return JournalFile(name, Place(generation, salt), first_frame, size, version)
+    return JournalFile(name, FileSeed(generation, salt), first_frame, size, version)
 
 
 def read_header(filesystem: FileSystem, name: str, described: str) -> JournalFile:
@@ -256,7 +258,7 @@ class JournalFiles:
             path, size = spare
             file = filesystem.open(path, writable=True)
         try:
-            place = Place(generation, self._make_salt())
+            place = FileSeed(generation, self._make_salt())
             file.pwritev([encode_header(place, first_frame, size)], 0)
             file.sync_all()
             name = self.path(f"journal-{generation:016d}")

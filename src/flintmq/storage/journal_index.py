@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import Corrupt
-from .frames import RESTART, Run
+from .frames import RESTART, RecordRun
 
 _STEP_BYTES = 64 * 1024
 
 
-class Spot(NamedTuple):
+class RecordSpot(NamedTuple):
     """A record in the journal, in the order of writing."""
 
     frame: int
@@ -46,7 +46,7 @@ class GroupIndex:
         self.next_index = first_index
         self.last_term = 0
         self._indexes: list[int] = []
-        self._spots: list[Spot] = []
+        self._spots: list[RecordSpot] = []
         self._term_starts: list[int] = []
         self._terms: list[int] = []
 
@@ -54,7 +54,7 @@ class GroupIndex:
     def first_index(self) -> int:
         return self._indexes[0] if self._indexes else self.next_index
 
-    def add(self, run: Run, spot: Spot) -> None:
+    def add(self, run: RecordRun, spot: RecordSpot) -> None:
         """`run` was written at `spot`. Raises Corrupt where there is a gap before it."""
         if run.kind == RESTART:
             self._cut(0)
@@ -90,7 +90,7 @@ class GroupIndex:
             return None
         return self._terms[bisect_right(self._term_starts, index) - 1]
 
-    def find(self, index: int) -> tuple[Spot, int] | None:
+    def find(self, index: int) -> tuple[RecordSpot, int] | None:
         """Where to begin to look for a record, and the index at which to ask again."""
         at = bisect_right(self._indexes, index) - 1
         if at < 0 or index >= self.next_index:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..access import Grant
+from ..access import TopicGrant
 from ..errors import Corrupt, InvalidRequest, UnsupportedFormat
 from ..patterns import check_name
 from .filesystem import LocalFileSystem, read_file
@@ -47,7 +47,7 @@ class StoredGrant(msgspec.Struct, frozen=True):
     may: list[str]
 
 
-class Key(msgspec.Struct, frozen=True, kw_only=True):
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a key. Not the key itself: that is shown once, when it is made."""
 
     id: str
@@ -65,25 +65,30 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     def is_expired(self, now_ms: int) -> bool:
         return self.expires_at_ms is not None and self.expires_at_ms <= now_ms
 
-    def granted(self) -> tuple[Grant, ...]:
-        return tuple(Grant.of(one.topics, one.may) for one in self.grants)
+    def granted(self) -> tuple[TopicGrant, ...]:
+        return tuple(TopicGrant.of(one.topics, one.may) for one in self.grants)
 
 
-class _Stored(msgspec.Struct):
+class _StoredKeys(msgspec.Struct):
     version: int
-    keys: list[Key] = []
+    keys: list[ApiKey] = []
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(_Stored)
+_decoder = msgspec.json.Decoder(_StoredKeys)
 
 
 # --- keys
 
 
 def make_key(
-    name: str, grants: Sequence[Grant], *, now_ms: int, expires_at_ms: int | None, note: str = ""
-) -> tuple[Key, str]:
+    name: str,
+    grants: Sequence[TopicGrant],
+    *,
+    now_ms: int,
+    expires_at_ms: int | None,
+    note: str = "",
+) -> tuple[ApiKey, str]:
     """A new key: what is kept of it, and the key itself, which cannot be had a second time."""
     check_name(name, "key")
     if len(name) > NAME_MAX:
@@ -93,7 +98,7 @@ def make_key(
     id = secrets.token_hex(ID_BYTES)
     secret = secrets.token_urlsafe(SECRET_BYTES)
     salt = secrets.token_hex(SALT_BYTES)
-    key = Key(
+    key = ApiKey(
         id=id,
         name=name,
         salt=salt,
@@ -119,10 +124,10 @@ def parse_key(text: str) -> tuple[str, str] | None:
     return id, secret
 
 
-_NOBODY = Key(id="", name="", salt="00" * SALT_BYTES, hash="00" * 32, grants=[], made_at_ms=0)
+_NOBODY = ApiKey(id="", name="", salt="00" * SALT_BYTES, hash="00" * 32, grants=[], made_at_ms=0)
 
 
-def is_secret_of(key: Key | None, secret: str) -> bool:
+def is_secret_of(key: ApiKey | None, secret: str) -> bool:
     """Takes as long for a key that is not there, so that the time tells nothing of it."""
     held = _NOBODY if key is None else key
     is_right = hmac.compare_digest(hash_of(secret, held.salt), held.hash)
@@ -150,7 +155,7 @@ class KeyFile:
     def is_read_by_others(self) -> bool:
         return self._filesystem.is_read_by_others(self._name)
 
-    def read(self) -> list[Key]:
+    def read(self) -> list[ApiKey]:
         """Raises Corrupt for a file that is not whole: nothing of it is used."""
         if self._filesystem.size_of(self._name) > FILE_BYTES_MAX:
             raise Corrupt(f"{self.path} is larger than {FILE_BYTES_MAX:,} bytes: no file of keys")
@@ -175,7 +180,7 @@ class KeyFile:
             raise Corrupt(f"{self.path} has two keys of one id; take one of them out")
         return stored.keys
 
-    def add(self, key: Key) -> None:
+    def add(self, key: ApiKey) -> None:
         with self._change() as keys:
             if any(known.name == key.name for known in keys):
                 raise InvalidRequest(
@@ -184,7 +189,7 @@ class KeyFile:
                 )
             keys.append(key)
 
-    def remove(self, name_or_id: str) -> Key:
+    def remove(self, name_or_id: str) -> ApiKey:
         """Take a key away, by its id or else by its name."""
         with self._change() as keys:
             found = [key for key in keys if key.id == name_or_id]
@@ -197,15 +202,15 @@ class KeyFile:
         return found[0]
 
     @contextmanager
-    def _change(self) -> Iterator[list[Key]]:
+    def _change(self) -> Iterator[list[ApiKey]]:
         """Read, let change, and write anew, under a lock: two at once lose nothing."""
         with self._filesystem.alone(f"{self._name}.lock"):
             keys = [] if self.stamp() is None else self.read()
             yield keys
             self._write(keys)
 
-    def _write(self, keys: list[Key]) -> None:
-        data = msgspec.json.format(_encoder.encode(_Stored(VERSION, keys)), indent=2)
+    def _write(self, keys: list[ApiKey]) -> None:
+        data = msgspec.json.format(_encoder.encode(_StoredKeys(VERSION, keys)), indent=2)
         filesystem, beside = self._filesystem, f"{self._name}.tmp"
         if filesystem.exists(beside):
             filesystem.remove(beside)  # of one that was killed

@@ -67,7 +67,7 @@ class CursorState(msgspec.Struct, frozen=True, array_like=True):
     committed: int | None
 
 
-class GroupState(msgspec.Struct, frozen=True, array_like=True):
+class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
     """A queue group: what it was made with, and what it has settled."""
 
     name: str
@@ -78,7 +78,7 @@ class GroupState(msgspec.Struct, frozen=True, array_like=True):
     queue: QueueState
 
 
-class TopicState(msgspec.Struct, frozen=True, array_like=True):
+class TopicRecord(msgspec.Struct, frozen=True, array_like=True):
     """A topic as of the checkpoint."""
 
     id: int
@@ -90,7 +90,7 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
     sections: list[Section]
     cursors: list[CursorState]
     producers: list[tuple[str, list[Any]]]
-    groups: list[GroupState] = []
+    groups: list[GroupRecord] = []
     cancelled: Ranges = []
     """Delayed messages that were withdrawn."""
     discarded: Ranges = []
@@ -139,7 +139,7 @@ class Manifest(msgspec.Struct, frozen=True):
     before that."""
     last_topic_id: int = 0
     next_file: int = 1
-    topics: list[TopicState] = []
+    topics: list[TopicRecord] = []
     stages: list[WriterState] = []
     epoch: int = 0
     """The last term, or what an earlier version had in its place: lease tokens begin with it."""
@@ -190,7 +190,7 @@ def _give_up_copy(filesystem: FileSystem) -> None:
         filesystem.remove(COPY_NAME)
 
 
-def _encoded_topics(topics: Collection[TopicState]) -> bytes:
+def _encoded_topics(topics: Collection[TopicRecord]) -> bytes:
     """One by one: in a thread, others get their turn meanwhile."""
     encode, count = msgspec.msgpack.Encoder().encode, len(topics)
     head = b"\xdd" + count.to_bytes(4, "big") if count > 15 else bytes([0x90 | count])
@@ -198,7 +198,7 @@ def _encoded_topics(topics: Collection[TopicState]) -> bytes:
 
 
 def _encoded(head: Manifest, topics: bytes) -> bytes:
-    raw = cast("list[TopicState]", msgspec.Raw(topics))
+    raw = cast("list[TopicRecord]", msgspec.Raw(topics))
     return msgspec.msgpack.encode(msgspec.structs.replace(head, topics=raw))
 
 
@@ -365,7 +365,7 @@ class ManifestStore:
         self._filesystem = filesystem
         self.head = Manifest(term=0)
         """All but the topics."""
-        self.topics: dict[int, TopicState] = {}
+        self.topics: dict[int, TopicRecord] = {}
         self._uses: Counter[str] = Counter()
         self._changes: _Changes | None = None
         self._base_bytes = 0
@@ -403,7 +403,7 @@ class ManifestStore:
     def write(
         self,
         head: Manifest,
-        changed: Collection[TopicState],
+        changed: Collection[TopicRecord],
         deleted: Collection[int],
         litter: Iterable[str],
     ) -> None:
@@ -432,7 +432,7 @@ class ManifestStore:
             changes.add(change, _encoded_topics(changed))
         self.head, self.topics, self._uses = head, topics, uses
 
-    def _begin_anew(self, head: Manifest, topics: Collection[TopicState]) -> Manifest:
+    def _begin_anew(self, head: Manifest, topics: Collection[TopicRecord]) -> Manifest:
         encoded = _encoded_topics(topics)
         changes = _Changes(self._filesystem, head.next_file)
         if len(encoded) > WHOLE_BYTES_MAX:

@@ -42,7 +42,7 @@ from .manifest import (
     COPY_NAME,
     NAME,
     Manifest,
-    TopicState,
+    TopicRecord,
     changes_in,
     read_manifest,
     write_manifest,
@@ -64,7 +64,7 @@ class GroupPlan:
 
 
 @dataclass
-class Plan:
+class RepairPlan:
     """What a repair would do, in words, and what it needs to know to do it."""
 
     steps: list[str] = field(default_factory=list)
@@ -75,8 +75,8 @@ class Plan:
     cut_at: tuple[str, int] | None = None
 
 
-def plan_repair(filesystem: FileSystem, *, cut_journal: bool) -> Plan:
-    plan = Plan()
+def plan_repair(filesystem: FileSystem, *, cut_journal: bool) -> RepairPlan:
+    plan = RepairPlan()
     scan = scan_journal(filesystem)
     for group in groups_in(filesystem):
         files, found = files_of(filesystem, group), GroupPlan(group)
@@ -114,7 +114,9 @@ def plan_repair(filesystem: FileSystem, *, cut_journal: bool) -> Plan:
     return plan
 
 
-def _plan_manifest(files: FileSystem, plan: Plan, found: GroupPlan, scan: JournalScan) -> None:
+def _plan_manifest(
+    files: FileSystem, plan: RepairPlan, found: GroupPlan, scan: JournalScan
+) -> None:
     group = found.group
     what, why = "the manifest" + (f" of group {group}" if group else ""), "is missing"
     try:
@@ -173,7 +175,7 @@ def _from_segments(filesystem: FileSystem, group: int, scan: JournalScan) -> Man
     for topic, parts in sorted(found.items()):
         chosen = _without_overlap(parts)
         topics.append(
-            TopicState(
+            TopicRecord(
                 topic, f"recovered-{topic}", DURABLE, chosen[0].base, chosen[-1].next,
                 max(section.last_time for section in chosen), chosen, [], [],
             )
@@ -198,7 +200,7 @@ def _without_overlap(parts: list[Section]) -> list[Section]:
 
 
 def carry_out(
-    filesystem: FileSystem, plan: Plan, tell: Callable[[str], object] = lambda _: None
+    filesystem: FileSystem, plan: RepairPlan, tell: Callable[[str], object] = lambda _: None
 ) -> tuple[str, list[str]]:
     """Do what was planned. Where things were put aside, and what was done."""
     number = 1
@@ -306,8 +308,8 @@ def _around_damage(
         manifest = msgspec.structs.replace(manifest, next_file=manifest.next_file + 1)
         name = f"{SEGMENTS}/{manifest.next_file:016d}.seg"
     writer = SegmentWriter(filesystem, name)
-    topics: list[TopicState] = []
-    salvaged: list[TopicState] = []
+    topics: list[TopicRecord] = []
+    salvaged: list[TopicRecord] = []
     last_id = manifest.last_topic_id
     for state in manifest.topics:
         if not any(section.file in bad for section in state.sections):
@@ -346,18 +348,18 @@ def _around_damage(
     )  # fmt: skip
 
 
-def _with(state: TopicState, section: Section | None) -> TopicState:
+def _with(state: TopicRecord, section: Section | None) -> TopicRecord:
     if section is None:
         return state
     together = sorted([*state.sections, section], key=lambda section: section.base)
     return msgspec.structs.replace(state, sections=together)
 
 
-def _is_in_bad(state: TopicState, bad: set[str], offset: int) -> bool:
+def _is_in_bad(state: TopicRecord, bad: set[str], offset: int) -> bool:
     return any(s.file in bad and s.base <= offset < s.next for s in state.sections)
 
 
-def _readable(filesystem: FileSystem, state: TopicState, bad: set[str]) -> Iterator[RecordBatch]:
+def _readable(filesystem: FileSystem, state: TopicRecord, bad: set[str]) -> Iterator[RecordBatch]:
     """The good batches of a topic, in order."""
     for section in state.sections:
         try:
@@ -373,7 +375,7 @@ def _readable(filesystem: FileSystem, state: TopicState, bad: set[str]) -> Itera
                         continue
 
 
-def _behind_last_gap(filesystem: FileSystem, state: TopicState, bad: set[str]) -> tuple[int, int]:
+def _behind_last_gap(filesystem: FileSystem, state: TopicRecord, bad: set[str]) -> tuple[int, int]:
     """Where the messages go on without a gap up to the end, and how many are readable before."""
     begin, due, readable, counted = state.first_offset, state.first_offset, 0, 0
     for batch in _readable(filesystem, state, bad):
@@ -389,12 +391,12 @@ def _behind_last_gap(filesystem: FileSystem, state: TopicState, bad: set[str]) -
 
 def _salvage(
     filesystem: FileSystem,
-    state: TopicState,
+    state: TopicRecord,
     bad: set[str],
     begin: int,
     id: int,
     writer: SegmentWriter,
-) -> TopicState:
+) -> TopicRecord:
     """A topic of what is readable before the last gap, numbered anew. What was dropped, cancelled
     or discarded stays so."""
     offset = last_time = first = 0
@@ -416,7 +418,7 @@ def _salvage(
         last_time = max(last_time, batch.time(batch.row_count - 1))
     base, _, partition = state.name.partition("/")
     name = f"{base}.salvaged" + (f"-{partition}" if partition else "") + f"-{id}"
-    return TopicState(
+    return TopicRecord(
         id, name, DURABLE, first, offset, last_time, [], [], [],
         cancelled=cancelled, discarded=discarded,
     )  # fmt: skip

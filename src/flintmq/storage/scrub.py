@@ -23,7 +23,7 @@ PASS_SECONDS = 6 * 3600.0
 READ_BYTES = 256 * 1024
 
 
-class Found(NamedTuple):
+class FoundDamage(NamedTuple):
     """Damage in a segment. Of `messages`, those of a topic from `first` to before `next`; of the
     `index`, all messages of the file; of a `copy`, none, because what is damaged is there twice."""
 
@@ -37,7 +37,7 @@ class Found(NamedTuple):
     """By a checksum; else the disk could not read it."""
 
 
-def examine(filesystem: FileSystem, name: str) -> Iterator[int | Found]:
+def examine(filesystem: FileSystem, name: str) -> Iterator[int | FoundDamage]:
     """Read a segment; how many bytes each step has read, and what was found."""
     try:
         if (yield from _matches(filesystem, name)):
@@ -46,7 +46,7 @@ def examine(filesystem: FileSystem, name: str) -> Iterator[int | Found]:
     except FlintError as error:
         if is_damage(error):
             is_proven = isinstance(error, Corrupt)
-            yield Found("index", name, cause_of(error), is_proven=is_proven)
+            yield FoundDamage("index", name, cause_of(error), is_proven=is_proven)
         return
     is_data_good = True
     with closing(segment):
@@ -60,9 +60,11 @@ def examine(filesystem: FileSystem, name: str) -> Iterator[int | Found]:
                         return
                     is_data_good = False
                     is_proven, cause = isinstance(error, Corrupt), cause_of(error)
-                    yield Found("messages", name, cause, topic, entry.base, entry.next, is_proven)
+                    yield FoundDamage(
+                        "messages", name, cause, topic, entry.base, entry.next, is_proven
+                    )
     if is_data_good:
-        yield Found("copy", name, f"segment {name} has damaged control columns")
+        yield FoundDamage("copy", name, f"segment {name} has damaged control columns")
 
 
 def _matches(filesystem: FileSystem, name: str) -> Generator[int, None, bool]:
@@ -98,7 +100,7 @@ class Scrubber:
         self,
         filesystem: FileSystem,
         files: Callable[[], Collection[str]],
-        found: Callable[[Found], object],
+        found: Callable[[FoundDamage], object],
         bytes_per_second: int,
         *,
         pass_seconds: float = PASS_SECONDS,

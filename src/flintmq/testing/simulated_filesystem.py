@@ -41,7 +41,7 @@ class Crashed(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class DiskCall:
     """A change that was asked for: its operation and the name of the file or directory."""
 
     operation: str
@@ -49,7 +49,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class _Fault:
+class _DiskFault:
     operation: str
     name: str
     countdown: int
@@ -133,7 +133,7 @@ class _Inode:
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class _NameChange:
     """Something that happened to the names in a directory and is not synced."""
 
     directory: str
@@ -153,7 +153,7 @@ class SimulatedFileSystem:
     def __init__(self, *, size_max: int | None = None) -> None:
         self.size_max = size_max
         """The room on the disk, in bytes; None lifts the limit."""
-        self.calls: list[Call] = []
+        self.calls: list[DiskCall] = []
         """Every change that was asked for, including the one that found the power gone."""
         self.on_sync: Callable[[str], object] | None = None
         self._lock = threading.RLock()
@@ -161,8 +161,8 @@ class SimulatedFileSystem:
         self._disk: dict[str, _Inode] = {}
         self._directories = {""}
         self._disk_directories = {""}
-        self._changes: list[_Change] = []
-        self._faults: list[_Fault] = []
+        self._changes: list[_NameChange] = []
+        self._faults: list[_DiskFault] = []
         self._stop_after: int | None = None
         self._locks: dict[str, int] = {}
         self._open_files = 0
@@ -192,7 +192,7 @@ class SimulatedFileSystem:
         times: int = 1,
     ) -> None:
         """Let the n-th next call of an operation on files whose name contains `name` fail."""
-        self._faults.append(_Fault(operation, name, on_call, error, times))
+        self._faults.append(_DiskFault(operation, name, on_call, error, times))
 
     def heal(self) -> None:
         """Forget the faults that were set."""
@@ -266,7 +266,7 @@ class SimulatedFileSystem:
                 raise StorageFailed("create", name, os.strerror(errno.EEXIST))
             inode = _Inode(name)
             self._seen[name] = inode
-            self._changes.append(_Change(directory_of(name), name, inode))
+            self._changes.append(_NameChange(directory_of(name), name, inode))
             return SimulatedFile(self, inode, writable=True)
 
     def open(self, name: str, *, writable: bool = False) -> SimulatedFile:
@@ -294,7 +294,7 @@ class SimulatedFileSystem:
                 path = "/".join(parts[:depth])
                 if path not in self._directories:
                     self._directories.add(path)
-                    self._changes.append(_Change(directory_of(path), path + "/", None))
+                    self._changes.append(_NameChange(directory_of(path), path + "/", None))
 
     def rename(self, old: str, new: str) -> None:
         with self._lock:
@@ -304,14 +304,14 @@ class SimulatedFileSystem:
             del self._seen[old]
             self._seen[new] = inode
             inode.name = new
-            self._changes.append(_Change(directory_of(new), new, inode, old))
+            self._changes.append(_NameChange(directory_of(new), new, inode, old))
 
     def remove(self, name: str) -> None:
         with self._lock:
             self._change("remove", name)
             self._find("remove", name)
             del self._seen[name]
-            self._changes.append(_Change(directory_of(name), name, None))
+            self._changes.append(_NameChange(directory_of(name), name, None))
 
     def remove_directory(self, name: str) -> None:
         with self._lock:
@@ -319,13 +319,13 @@ class SimulatedFileSystem:
             if self.list(name):
                 raise StorageFailed("remove", name, os.strerror(errno.ENOTEMPTY))
             self._directories.discard(name)
-            self._changes.append(_Change(directory_of(name), "", None, name + "/"))
+            self._changes.append(_NameChange(directory_of(name), "", None, name + "/"))
 
     def sync_directory(self, directory: str = "") -> None:
         self._wait_for_sync(directory)
         with self._lock:
             self._change("sync_directory", directory)
-            rest: list[_Change] = []
+            rest: list[_NameChange] = []
             for change in self._changes:
                 if change.directory == directory:
                     _apply(change, self._disk, self._disk_directories)
@@ -349,7 +349,7 @@ class SimulatedFileSystem:
             self._change("link", target_name)
             inode = self._find("link", name)
             self._seen[target_name] = inode
-            self._changes.append(_Change(directory_of(target_name), target_name, inode))
+            self._changes.append(_NameChange(directory_of(target_name), target_name, inode))
             return True
 
     def lock(self, name: str) -> SimulatedLock:
@@ -366,7 +366,7 @@ class SimulatedFileSystem:
     # --- inside
 
     def _change(self, operation: str, name: str) -> None:
-        self.calls.append(Call(operation, name))
+        self.calls.append(DiskCall(operation, name))
         self._look(operation, name)
 
     def _look(self, operation: str, name: str) -> None:
@@ -486,7 +486,7 @@ class SimulatedLock:
         self._locks.pop(self._name, None)
 
 
-def _apply(change: _Change, names: dict[str, _Inode], directories: set[str]) -> None:
+def _apply(change: _NameChange, names: dict[str, _Inode], directories: set[str]) -> None:
     if change.old_name is not None:
         if change.old_name.endswith("/"):
             directories.discard(change.old_name[:-1])

@@ -8,7 +8,7 @@ from typing import Any
 
 from flintmq.pipeline.run.reporting import (
     JsonLines,
-    Lines,
+    LineReport,
     Screen,
     progress_line,
     summary_lines,
@@ -61,7 +61,7 @@ def test_the_summary_is_a_table_of_flows() -> None:
 
 def test_in_a_pipe_a_flow_is_told_of_now_and_then_and_rows_go_to_stdout() -> None:
     out, err, now = io.StringIO(), io.StringIO(), [0.0]
-    lines = Lines(out, err, lambda: now[0])
+    lines = LineReport(out, err, lambda: now[0])
 
     ready = lines.starting("local[2]")
     now[0] = 3.0

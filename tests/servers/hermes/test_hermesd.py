@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 import flintmq
 from flintmq import __version__
-from flintmq.access import Grant
+from flintmq.access import TopicGrant
 from flintmq.cli import hermesd
 from flintmq.config.table import Config
 from flintmq.daemon.exposure import Exposed, check_exposure
@@ -159,7 +159,7 @@ async def running(directory: Path, **values: Any) -> AsyncIterator[Daemon]:
 
 def _key_file(directory: Path, **grants: str) -> Path:
     (directory / "data").mkdir()
-    wanted = [Grant.of(pattern, [permission]) for permission, pattern in grants.items()]
+    wanted = [TopicGrant.of(pattern, [permission]) for permission, pattern in grants.items()]
     entry, key = make_key("hermes", wanted, now_ms=0, expires_at_ms=None)
     KeyFile(directory / "data" / "keys.json").add(entry)
     file = directory / "hermes.key"

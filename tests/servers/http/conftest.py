@@ -9,7 +9,7 @@ import httpx
 import pytest
 from starlette.routing import BaseRoute
 
-from flintmq.access import EVERYTHING, Access, Grant
+from flintmq.access import EVERYTHING, Access, TopicGrant
 from flintmq.engine.broker import Broker
 from flintmq.errors import NotAuthenticated
 from flintmq.frontends.http.api import api_routes
@@ -40,7 +40,8 @@ class KeyGate:
 
     def add(self, key: str, *grants: tuple[str, str]) -> None:
         self.keys[key] = Access(
-            key, tuple(Grant.of(pattern, permissions.split()) for pattern, permissions in grants)
+            key,
+            tuple(TopicGrant.of(pattern, permissions.split()) for pattern, permissions in grants),
         )
 
     async def enter(self, credential: str | None, peer: str) -> Access:

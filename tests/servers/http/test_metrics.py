@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from flintmq.access import Grant
+from flintmq.access import TopicGrant
 from flintmq.batch import BatchBuilder
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
@@ -234,7 +234,9 @@ async def test_metrics_are_for_who_may_see_everything(start: Start, tmp_path: Pa
         ("writes", ">", "publish"),
         ("some", "orders.>", "administer"),
     ):
-        key, shown[name] = make_key(name, [Grant.of(pattern, [may])], now_ms=0, expires_at_ms=None)
+        key, shown[name] = make_key(
+            name, [TopicGrant.of(pattern, [may])], now_ms=0, expires_at_ms=None
+        )
         file.add(key)
     gate = gate_of("required", tmp_path / "keys.json", Slowing(first_seconds=0))
     running = await start(state=HttpState(Broker(), gate, None, "0.1"))
@@ -264,7 +266,7 @@ async def test_a_key_that_is_removed_is_refused_also_on_a_connection_it_opened(
     start: Start, tmp_path: Path
 ) -> None:
     file = KeyFile(tmp_path / "keys.json")
-    key, shown = make_key("all", [Grant.of(">", ["administer"])], now_ms=0, expires_at_ms=None)
+    key, shown = make_key("all", [TopicGrant.of(">", ["administer"])], now_ms=0, expires_at_ms=None)
     file.add(key)
     gate = gate_of("required", tmp_path / "keys.json", Slowing(first_seconds=0))
     running = await start(state=HttpState(Broker(), gate, None, "0.1"))

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from ...model import Missed
 from ...rows import Run
-from ..delivery import Deliveries, Delivery, Granted, GrantedRows, Process
+from ..delivery import Deliveries, Delivery, GrantedMessage, GrantedRows, Process
 from .derived import blocking, like
 from .loop_thread import LoopThread
 
@@ -31,7 +31,7 @@ class BlockingProcess:
             self._inner._end(error)
 
 
-class BlockingDelivery(Granted, frozen=True, gc=False, eq=False):
+class BlockingDelivery(GrantedMessage, frozen=True, gc=False, eq=False):
     """A message from a queue, yours under a lease until it is settled; any thread may settle it."""
 
     _thread: LoopThread

@@ -35,11 +35,11 @@ _living: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 _main_thread = threading.main_thread().ident
 
 
-class Gatherer(Protocol):
+class ThreadGatherer(Protocol):
     def take_open(self) -> None: ...
 
 
-class Call(Generic[T]):
+class ThreadCall(Generic[T]):
     """One call of another thread, from its start to its end."""
 
     __slots__ = ("_claim", "_done", "_function", "_put_back", "context", "error", "result", "task")
@@ -123,10 +123,10 @@ class LoopThread:
         """What has to happen before the loop stops."""
         self.carries_context = False
         """Whether calls begin in the context of their callers: a trace begins there."""
-        self.gatherings: set[Gatherer] = set()
+        self.gatherings: set[ThreadGatherer] = set()
         """Publishers that may hold messages which the loop has not seen yet."""
-        self._calls: deque[Call[Any]] = deque()
-        self._waiting: set[Call[Any]] = set()
+        self._calls: deque[ThreadCall[Any]] = deque()
+        self._waiting: set[ThreadCall[Any]] = set()
         self._is_awake = False
         self._stopping = False
         self._closing = allocate_lock()
@@ -141,7 +141,7 @@ class LoopThread:
         self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Have the loop run a coroutine function; its result, or its error."""
-        call: Call[T] = Call(lambda: function(*args, **kwargs))
+        call: ThreadCall[T] = ThreadCall(lambda: function(*args, **kwargs))
         if self.carries_context:
             call.context = copy_context()
         return self._wait(call)
@@ -150,11 +150,11 @@ class LoopThread:
         self, function: Callable[[], Coroutine[Any, Any, T]], put_back: Callable[[T], object]
     ) -> T:
         """The same for a call that takes something: `put_back` gets it if nobody waits any more."""
-        return self._wait(Call(function, put_back))
+        return self._wait(ThreadCall(function, put_back))
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Have the loop run a plain function; its result, or its error."""
-        return self._wait(Call(lambda: function(*args, **kwargs)))
+        return self._wait(ThreadCall(lambda: function(*args, **kwargs)))
 
     def soon(self, function: Callable[[], object]) -> None:
         """Have the loop run a plain function without waiting for it; a loop that ended does not."""
@@ -183,7 +183,7 @@ class LoopThread:
                 "deadlock: run it in another thread, or open another connection"
             )
 
-    def _wait(self, call: Call[T]) -> T:
+    def _wait(self, call: ThreadCall[T]) -> T:
         self.check_usable()
         try:
             self._submit(call)
@@ -194,7 +194,7 @@ class LoopThread:
                 self.soon(lambda: self._cancel(call))
             raise
 
-    def _submit(self, call: Call[Any]) -> None:
+    def _submit(self, call: ThreadCall[Any]) -> None:
         self._calls.append(call)
         # The main thread can be interrupted by a signal between any two steps, so it never leaves
         # a promise to wake the loop behind: it wakes it itself.
@@ -214,7 +214,7 @@ class LoopThread:
         while calls:
             self._begin(calls.popleft())
 
-    def _begin(self, call: Call[Any]) -> None:
+    def _begin(self, call: ThreadCall[Any]) -> None:
         """Run a call up to its end, or to where it has to wait; only then it becomes a task."""
         if call.is_withdrawn:
             return
@@ -239,7 +239,7 @@ class LoopThread:
             self.loop.create_task(self._finish(call, started, awaited))
 
     async def _finish(
-        self, call: Call[Any], started: Coroutine[Any, Any, Any], awaited: Any
+        self, call: ThreadCall[Any], started: Coroutine[Any, Any, Any], awaited: Any
     ) -> None:
         call.task = asyncio.current_task()
         try:
@@ -252,7 +252,7 @@ class LoopThread:
             self._waiting.discard(call)
             call.task = None
 
-    def _cancel(self, call: Call[Any]) -> None:
+    def _cancel(self, call: ThreadCall[Any]) -> None:
         # A task that has not begun is left alone: cancelled now, it would never clean up. Once it
         # begins, it sees that its call was withdrawn.
         if call.task is not None:
@@ -373,7 +373,7 @@ class LoopThread:
 
 @coroutine
 def _rest_of(
-    call: Call[T], started: Coroutine[Any, Any, T], awaited: Any
+    call: ThreadCall[T], started: Coroutine[Any, Any, T], awaited: Any
 ) -> Generator[Any, Any, T]:
     """Go on with a coroutine whose first step has been made, and has yielded `awaited`."""
     is_told = False

@@ -9,12 +9,12 @@ from __future__ import annotations
 from .bundle import Redactor, write_bundle
 from .configuration import look_at_configuration
 from .data_directory import look_at_directory
-from .findings import Finding, Report, Verdict
+from .findings import DoctorFinding, Report, Verdict
 from .machine import look_at_machine
 from .server import look_at_certificate, look_at_server
 
 __all__ = [
-    "Finding",
+    "DoctorFinding",
     "Redactor",
     "Report",
     "Verdict",

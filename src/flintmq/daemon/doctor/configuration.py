@@ -9,11 +9,11 @@ from pathlib import Path
 from ...config.settings import Resolved
 from ...config.table import SETTINGS
 from ...net.tls.certificate import Certificate
-from .findings import Finding, bad, ok, warn
+from .findings import DoctorFinding, bad, ok, warn
 from .server import judge_certificate
 
 
-def look_at_configuration(resolved: Resolved) -> Iterator[Finding]:
+def look_at_configuration(resolved: Resolved) -> Iterator[DoctorFinding]:
     problems = resolved.all_problems()
     values = resolved.all_values()
     shown = {
@@ -39,7 +39,7 @@ def look_at_configuration(resolved: Resolved) -> Iterator[Finding]:
         yield warn("environment", doubt, "correct the name, or unset the variable")
 
 
-def _certificate(path: Path) -> Finding:
+def _certificate(path: Path) -> DoctorFinding:
     try:
         return judge_certificate(Certificate.of_pem(path.read_text()), time.time())
     except (OSError, ValueError) as error:

@@ -24,7 +24,7 @@ from ...storage.manifest import NAME as MANIFEST
 from ...storage.manifest import Manifest, read_manifest
 from ...storage.topic_log import Damage
 from ..process import DAMAGE, RECOVERY
-from .findings import Finding, bad, ok, warn
+from .findings import DoctorFinding, bad, ok, warn
 
 PROBES = 20
 PROBE_BYTES = 4096
@@ -39,7 +39,7 @@ FORGETFUL = {"tmpfs", "ramfs"}
 FAR = {"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "virtiofs", "vboxsf", "ceph", "glusterfs"}
 
 
-def look_at_directory(path: Path) -> Iterator[Finding]:
+def look_at_directory(path: Path) -> Iterator[DoctorFinding]:
     if not path.is_dir():
         yield bad(
             "data directory",
@@ -74,7 +74,7 @@ def look_at_directory(path: Path) -> Iterator[Finding]:
 # --- what is in it
 
 
-def _contents(path: Path) -> Iterator[Finding]:
+def _contents(path: Path) -> Iterator[DoctorFinding]:
     filesystem = LocalFileSystem(path)
     groups = groups_in(filesystem)
     journal = _sizes(path / JOURNAL, "journal-")
@@ -132,7 +132,7 @@ def _sizes(directory: Path, prefix: str) -> list[int]:
     return sizes
 
 
-def _damage(path: Path) -> Iterator[Finding]:
+def _damage(path: Path) -> Iterator[DoctorFinding]:
     """Messages that the broker found damaged and that still exist."""
     with suppress(OSError, msgspec.DecodeError, FlintError):
         content = (path / DAMAGE).read_bytes()
@@ -160,7 +160,7 @@ def _damage(path: Path) -> Iterator[Finding]:
             )
 
 
-def _past(path: Path) -> Iterator[Finding]:
+def _past(path: Path) -> Iterator[DoctorFinding]:
     """What earlier starts have left, and whether the clock went back since."""
     torn = sorted((path / JOURNAL).glob("torn-*"))
     if torn:
@@ -188,7 +188,7 @@ def _past(path: Path) -> Iterator[Finding]:
         )
 
 
-def _lock(path: Path) -> Finding:
+def _lock(path: Path) -> DoctorFinding:
     lock = path / LOCK
     try:
         text = lock.read_text().strip()
@@ -224,7 +224,7 @@ def holder_of(inode: int, locks: str) -> int | None:
 # --- its disk
 
 
-def _free(path: Path) -> Finding:
+def _free(path: Path) -> DoctorFinding:
     room = os.statvfs(path)
     return judge_free(
         room.f_bavail * room.f_frsize,
@@ -233,7 +233,7 @@ def _free(path: Path) -> Finding:
     )
 
 
-def judge_free(free: int, total: int, inodes: int | None) -> Finding:
+def judge_free(free: int, total: int, inodes: int | None) -> DoctorFinding:
     part = free / total if total else 0.0
     what = f"{size(free)} free of {size(total)} ({part:.0%})"
     facts = {"free_bytes": free, "total_bytes": total, "free_inodes": inodes}
@@ -269,7 +269,7 @@ def mounted(path: str, mounts: str) -> tuple[str, str]:
     return found
 
 
-def judge_filesystem(type: str, options: str) -> Finding:
+def judge_filesystem(type: str, options: str) -> DoctorFinding:
     facts = {"type": type, "options": options}
     if not type:
         return ok("filesystem", "unknown", **facts)
@@ -304,7 +304,7 @@ def judge_filesystem(type: str, options: str) -> Finding:
     return ok("filesystem", type, **facts)
 
 
-def _probed(path: Path) -> Finding:
+def _probed(path: Path) -> DoctorFinding:
     try:
         return judge_syncs(probe(path))
     except OSError as error:
@@ -336,7 +336,7 @@ def probe(path: Path, count: int = PROBES) -> list[float]:
         os.close(descriptor)
 
 
-def judge_syncs(taken: list[float]) -> Finding:
+def judge_syncs(taken: list[float]) -> DoctorFinding:
     median, worst = statistics.median(taken), max(taken)
     what = (
         f"a synced write of {size(PROBE_BYTES)} takes {precise(median)} (median "

@@ -10,7 +10,7 @@ Verdict = Literal["ok", "warn", "bad"]
 _ORDER: dict[Verdict, int] = {"ok": 0, "warn": 1, "bad": 2}
 
 
-class Finding(msgspec.Struct, frozen=True):
+class DoctorFinding(msgspec.Struct, frozen=True):
     name: str
     verdict: Verdict
     what: str
@@ -19,7 +19,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct):
-    findings: list[Finding] = []
+    findings: list[DoctorFinding] = []
     when: str = ""
 
     @property
@@ -37,13 +37,13 @@ class Report(msgspec.Struct):
         return "\n".join(lines)
 
 
-def ok(name: str, what: str, **facts: Any) -> Finding:
-    return Finding(name, "ok", what, "", facts)
+def ok(name: str, what: str, **facts: Any) -> DoctorFinding:
+    return DoctorFinding(name, "ok", what, "", facts)
 
 
-def warn(name: str, what: str, remedy: str, **facts: Any) -> Finding:
-    return Finding(name, "warn", what, remedy, facts)
+def warn(name: str, what: str, remedy: str, **facts: Any) -> DoctorFinding:
+    return DoctorFinding(name, "warn", what, remedy, facts)
 
 
-def bad(name: str, what: str, remedy: str, **facts: Any) -> Finding:
-    return Finding(name, "bad", what, remedy, facts)
+def bad(name: str, what: str, remedy: str, **facts: Any) -> DoctorFinding:
+    return DoctorFinding(name, "bad", what, remedy, facts)

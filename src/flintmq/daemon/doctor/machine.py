@@ -14,7 +14,7 @@ from pathlib import Path
 from ... import __version__
 from ...amounts import size
 from ...installing import remedy
-from .findings import Finding, ok, warn
+from .findings import DoctorFinding, ok, warn
 
 PACKAGES = (
     *("msgspec", "fastcrc", "uvloop", "pyarrow", "lz4", "backports.zstd", "fastavro", "click"),
@@ -26,7 +26,7 @@ BUILT = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
 """A correct clock shows no time before this."""
 
 
-def look_at_machine() -> Iterator[Finding]:
+def look_at_machine() -> Iterator[DoctorFinding]:
     installed = {name: _version(name) for name in PACKAGES}
     yield from versions(__version__, installed)
     yield ok(
@@ -43,7 +43,7 @@ def look_at_machine() -> Iterator[Finding]:
     yield judge_clock(time.time())
 
 
-def versions(ours: str, installed: dict[str, str | None]) -> Iterator[Finding]:
+def versions(ours: str, installed: dict[str, str | None]) -> Iterator[DoctorFinding]:
     there = {name: number for name, number in installed.items() if number is not None}
     yield ok(
         "versions",
@@ -92,7 +92,7 @@ def memory() -> tuple[int, int, int | None] | None:
     return total, free, limit
 
 
-def judge_memory(total: int, free: int, limit: int | None) -> Finding:
+def judge_memory(total: int, free: int, limit: int | None) -> DoctorFinding:
     what = f"{size(free)} free of {size(total)}"
     if limit is not None:
         what += f"; this container is limited to {size(limit)}"
@@ -121,7 +121,7 @@ def open_files() -> tuple[int, int] | None:
     )
 
 
-def judge_files(soft: int, hard: int) -> Finding:
+def judge_files(soft: int, hard: int) -> DoctorFinding:
     what = f"limit {soft:,} open files, can be raised to {hard:,}"
     if hard < FILES_FEW:
         return warn(
@@ -135,7 +135,7 @@ def judge_files(soft: int, hard: int) -> Finding:
     return ok("ulimit", what, soft=soft, hard=hard)
 
 
-def judge_clock(now: float) -> Finding:
+def judge_clock(now: float) -> DoctorFinding:
     shown = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     if now < BUILT:
         return warn(

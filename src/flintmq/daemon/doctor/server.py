@@ -14,12 +14,12 @@ from ...errors import FlintError, NotAuthenticated, PermissionDenied, TlsFailed
 from ...net.remote.address import parse_addresses
 from ...net.tls.certificate import Certificate
 from .bundle import without_userinfo
-from .findings import Finding, bad, ok, warn
+from .findings import DoctorFinding, bad, ok, warn
 
 ANSWER_SECONDS = 5.0
 
 
-async def look_at_server(url: str, connect: Callable[[], Client]) -> Finding:
+async def look_at_server(url: str, connect: Callable[[], Client]) -> DoctorFinding:
     """Connect, and list the topics. `connect` supplies keys and certificates."""
     shown = without_userinfo(url)
     began = time.perf_counter()
@@ -70,7 +70,7 @@ def _remedy(error: Exception) -> str:
 EXPIRY_DAYS_FEW = 14.0
 
 
-async def look_at_certificate(url: str) -> Finding:
+async def look_at_certificate(url: str) -> DoctorFinding:
     """The certificate of the first host of a flints:// URL, whoever signed it."""
     host, port = parse_addresses(url)[0]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -90,7 +90,7 @@ async def look_at_certificate(url: str) -> Finding:
     return judge_certificate(Certificate.of_der(shown), time.time())
 
 
-def judge_certificate(certificate: Certificate, now: float) -> Finding:
+def judge_certificate(certificate: Certificate, now: float) -> DoctorFinding:
     until = datetime.fromtimestamp(certificate.not_after, UTC).date().isoformat()
     days = (certificate.not_after - now) / 86_400
     if days < 0:

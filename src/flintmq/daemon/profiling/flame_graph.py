@@ -29,20 +29,20 @@ NARROWEST = 0.4
 
 
 @dataclass(slots=True)
-class _Frame:
+class _StackFrame:
     name: str
     weight: int = 0
-    inner: dict[str, _Frame] = field(default_factory=dict)
+    inner: dict[str, _StackFrame] = field(default_factory=dict)
 
 
 def flame_graph(stacks: Stacks, title: str, notes: Sequence[str] = (), unit: str = "µs") -> str:
     """The picture; weights are in `unit`."""
-    root = _Frame("all")
+    root = _StackFrame("all")
     for stack, weight in stacks.items():
         root.weight += weight
         frame = root
         for name in stack:
-            frame = frame.inner.setdefault(name, _Frame(name))
+            frame = frame.inner.setdefault(name, _StackFrame(name))
             frame.weight += weight
     top = MARGIN + 22 + 16 * len(notes) + 8
     drawn: list[str] = []
@@ -72,7 +72,7 @@ _STYLE = (
 
 
 def _draw(
-    frame: _Frame,
+    frame: _StackFrame,
     total: int,
     x: float,
     width: float,

@@ -15,24 +15,24 @@ from ...model import Start
 from ..commands import SetCursor
 from ..figures import GroupFigures
 from ..proposer import wait_for
-from .readers import Cursor, Reader, resolve_start
+from .readers import Cursor, LeadingReader, resolve_start
 
 if TYPE_CHECKING:
     from .topic import LeadingTopic
 
 
-class Cursors:
+class ReaderCursors:
     def __init__(self, topic: LeadingTopic) -> None:
         self._topic = topic
         self._log = topic.log
-        self.readers: set[Reader] = set()
+        self.readers: set[LeadingReader] = set()
         self.all: dict[str, Cursor] = {}
         self._count = 0
         for name in topic.state.names:
             self.name_set(name)
 
-    def open(self, name: str | None, start: Start | None, filter: Filter | None) -> Reader:
-        reader = Reader(self._topic, self._cursor(name, start, filter))
+    def open(self, name: str | None, start: Start | None, filter: Filter | None) -> LeadingReader:
+        reader = LeadingReader(self._topic, self._cursor(name, start, filter))
         self.readers.add(reader)
         return reader
 
@@ -96,7 +96,7 @@ class Cursors:
         if not self.is_open(name) and self.all.pop(name, None) is not None:
             self._topic.wake_publisher()
 
-    def close(self, reader: Reader, cursor: Cursor) -> None:
+    def close(self, reader: LeadingReader, cursor: Cursor) -> None:
         if reader not in self.readers:
             return
         self.readers.discard(reader)

@@ -8,7 +8,7 @@ from ...batch import UNSTAMPED, BatchBuilder, RecordBatch
 from ...errors import FilterFailed
 from ...loop.pace import Allowance, pace
 from ...rows import Run
-from .feeds import Feed, Unsifted
+from .feeds import LiveFeed, Unsifted
 
 if TYPE_CHECKING:
     from .topic import LeadingTopic
@@ -28,7 +28,7 @@ class FanOut:
                 return True
         return False
 
-    def _meant_for(self, feed: Feed, rows: BatchBuilder | RecordBatch) -> int:
+    def _meant_for(self, feed: LiveFeed, rows: BatchBuilder | RecordBatch) -> int:
         """How many of the rows a feed would get, were they published now."""
         topic, count = self._topic, rows.row_count
         if feed.filter is None:
@@ -52,13 +52,13 @@ class FanOut:
                 dropped = feed.sift(Unsifted(run, self._sift, was_let_in))
                 self._topic.drops["feed"] += dropped
 
-    def _hand_to(self, feed: Feed, run: Run, was_let_in: bool) -> None:
+    def _hand_to(self, feed: LiveFeed, run: Run, was_let_in: bool) -> None:
         topic = self._topic
         dropped = feed.offer(run, topic.ttl_ms, was_let_in=was_let_in)
         topic.drops["feed"] += dropped
         topic.delivered.total += max(0, run.row_count - dropped)
 
-    def _sift(self, feed: Feed, waiting: Unsifted, allowance: Allowance) -> Run | None:
+    def _sift(self, feed: LiveFeed, waiting: Unsifted, allowance: Allowance) -> Run | None:
         """Hand a feed what of a run passes its filter; what is left when the time is up. A filter
         that raises ends its feed."""
         assert feed.filter is not None

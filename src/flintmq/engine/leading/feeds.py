@@ -29,7 +29,7 @@ class Unsifted(NamedTuple):
     """Rows that a feed's filter has not looked at yet."""
 
     run: Run
-    sift: Callable[[Feed, Unsifted, Allowance], Run | None]
+    sift: Callable[[LiveFeed, Unsifted, Allowance], Run | None]
     """Hands the feed what passes; what is left when the time is up."""
     was_let_in: bool
 
@@ -55,24 +55,24 @@ class FeedBoard:
         self.guarded = guarded
         """Wraps what a later turn does, which nobody waits for."""
         self.version = 0
-        self.open: set[Feed] = set()
-        self._index: PatternIndex[Feed] = PatternIndex()
+        self.open: set[LiveFeed] = set()
+        self._index: PatternIndex[LiveFeed] = PatternIndex()
 
-    def find(self, topic: str) -> tuple[Feed, ...]:
+    def find(self, topic: str) -> tuple[LiveFeed, ...]:
         return tuple(self._index.find(topic))
 
-    def add(self, feed: Feed) -> None:
+    def add(self, feed: LiveFeed) -> None:
         self._index.add(feed.pattern, feed)
         self.open.add(feed)
         self.version += 1
 
-    def remove(self, feed: Feed) -> None:
+    def remove(self, feed: LiveFeed) -> None:
         self._index.remove(feed.pattern, feed)
         self.open.discard(feed)
         self.version += 1
 
 
-class Feed:
+class LiveFeed:
     """One live subscriber. Implements FeedApi.
 
     `capacity` bounds the messages that wait. A batch larger than the capacity is let into an empty

@@ -18,19 +18,19 @@ from ..commands import Append
 from ..pending import Pending
 from ..state.memory_log import CHUNK_BYTES, CHUNK_ROWS, JOIN_ROWS_MAX
 from ..waiting import again
-from .feeds import Feed
+from .feeds import LiveFeed
 
 if TYPE_CHECKING:
     from .topic import LeadingTopic
 
 
-class Intake:
+class PublishIntake:
     def __init__(self, topic: LeadingTopic) -> None:
         self._topic, self._proposer, self._view = topic, topic.proposer, topic.view
         self.seconds: Histogram | None = None
         """From being let in to being safe, of each batch."""
         self._gatherers: list[Pending] = []
-        self.expected: deque[tuple[int, int, Feed]] = deque()  # offset, count, who expects them
+        self.expected: deque[tuple[int, int, LiveFeed]] = deque()  # offset, count, who expects them
 
     def publish_value(self, value: bytes) -> Pending | None:
         """The quick way for one plain value; None where the topic has more to think about."""

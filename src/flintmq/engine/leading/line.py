@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from .topic import LeadingTopic
 
 
-class Line:
+class PublisherLine:
     def __init__(self, topic: LeadingTopic) -> None:
         self._topic = topic
-        self.waiting: deque[_Publisher] = deque()
+        self.waiting: deque[_WaitingPublish] = deque()
         self.held_by = "topic"
         """What kept the last publisher back: the topic, a feed, or the disk."""
         self.waits: Counter[str] = Counter()
 
     async def publish(self, rows: Rows, qos: int, timeout: float | None) -> Receipt | Pending:
         """Wait in line until the rows can be taken in. Cancelled or timed out: nothing is done."""
-        me, topic = _Publisher(), self._topic
+        me, topic = _WaitingPublish(), self._topic
         self.waiting.append(me)
         self.waits[self.held_by] += 1
         timer = None
@@ -79,7 +79,7 @@ class Line:
             resolve(publisher.woken, True)
 
 
-class _Publisher:
+class _WaitingPublish:
     """A publish that waits in line."""
 
     __slots__ = ("is_late", "woken")

@@ -10,7 +10,7 @@ from ...group_model import GroupInfo, Lease
 from .queue_group import QueueGroup, Taker
 
 
-class Member:
+class GroupMember:
     def __init__(self, group: QueueGroup, holder: str) -> None:
         self._group, self._holder = group, holder
         self._settling = group.settling

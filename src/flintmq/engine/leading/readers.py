@@ -53,7 +53,7 @@ class Cursor:
         self.members = 0
         self.missed = self.matched = self.rejected = 0
         self.filter = filter
-        self.readers: list[Reader] = []
+        self.readers: list[LeadingReader] = []
         """Of a name: who holds what."""
         self.returned = OffsetSet()
         """Of a name: what a reader held that has ended. It is read next."""
@@ -83,7 +83,7 @@ class Cursor:
         for reader in self.readers:
             reader.held().discard_before(offset)
 
-    def commits(self, by: Reader, offset: int, mine: Ranges, first_offset: int) -> int:
+    def commits(self, by: LeadingReader, offset: int, mine: Ranges, first_offset: int) -> int:
         """What a name has committed once one of its readers is done with `mine`: everything before
         the first that somebody still holds, or is to get."""
         done = self.position if mine else offset
@@ -105,7 +105,7 @@ class Cursor:
         self.returned.clear()
 
 
-class Reader:
+class LeadingReader:
     """One open reader. Implements ReaderApi."""
 
     def __init__(self, topic: LeadingTopic, cursor: Cursor) -> None:

@@ -51,19 +51,19 @@ from ..state.topic import TopicState
 from ..view import TopicView
 from ..waiting import Bell, again
 from .burying import Dead
-from .cursors import Cursors
+from .cursors import ReaderCursors
 from .delaying import Delaying
 from .fan_out import FanOut
-from .feeds import Feed, FeedBoard
-from .intake import Intake
-from .line import Line
+from .feeds import FeedBoard, LiveFeed
+from .intake import PublishIntake
+from .line import PublisherLine
 from .queue_group import QueueGroup
 from .sieve import Sieve
 from .sweeping import Sweeping
 
 
 @dataclass(slots=True)
-class Surroundings:
+class ShardContext:
     """What the topics of a shard share."""
 
     clock: Clock
@@ -76,7 +76,7 @@ class Surroundings:
 
 
 class LeadingTopic:
-    def __init__(self, state: TopicState, proposer: Proposer, around: Surroundings) -> None:
+    def __init__(self, state: TopicState, proposer: Proposer, around: ShardContext) -> None:
         self.state, self.proposer, self._around = state, proposer, around
         self.name, self.id, self.log, self.lanes = state.name, state.id, state.log, state.lanes
         self.clock, self.guarded = around.clock, around.guarded
@@ -86,11 +86,11 @@ class LeadingTopic:
         self.ended: FlintError | None = None
         self.bell = Bell()
         self.board = around.board
-        self.known_feeds: tuple[Feed, ...] = ()
+        self.known_feeds: tuple[LiveFeed, ...] = ()
         self.feeds_version = -1
         self.published, self.delivered = Meter(), Meter()
         self.drops: Counter[str] = Counter()
-        self.line = Line(self)
+        self.line = PublisherLine(self)
         self.publishers = self.line.waiting
         self.wake_publisher = self.line.wake
         self._unmarked = 0
@@ -106,10 +106,10 @@ class LeadingTopic:
         self._take_options()
         self.queues: dict[str, QueueGroup] = {}
         self.fan_out = FanOut(self)
-        self.intake = Intake(self)
+        self.intake = PublishIntake(self)
         self.sweeping = Sweeping(self)
         self.delaying = Delaying(self)
-        self.cursors = Cursors(self)
+        self.cursors = ReaderCursors(self)
         self.cancelled = self.delaying.cancelled
         self.name_set, self.name_gone = self.cursors.name_set, self.cursors.name_gone
         self.publish_value: Callable[[bytes], Receipt | Pending | None]
@@ -132,7 +132,7 @@ class LeadingTopic:
                 leading.take_up(reclaim_seconds, last_term)
 
     @property
-    def feeds(self) -> tuple[Feed, ...]:
+    def feeds(self) -> tuple[LiveFeed, ...]:
         """The live feeds that match this topic's name."""
         board = self.board
         if self.feeds_version != board.version:

@@ -390,12 +390,12 @@ class Producers:
         """The topic is gone."""
         self._remembered.forget(self._topic)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ProducerSnapshot:
         """All of it, as it is now; `encoded` may be had from another thread."""
         names, windows = list(self._windows), list(self._windows.values())
         if self._large:
             windows = [one if isinstance(one, bytes) else one.copy() for one in windows]
-        return Snapshot(names, windows)
+        return ProducerSnapshot(names, windows)
 
     def restoring(self, stored: bytes) -> Iterator[None]:
         """Take up what was stored, in steps."""
@@ -431,7 +431,7 @@ class Producers:
             self._remembered.enlist(self._topic, last_ms)
 
 
-class Snapshot(NamedTuple):
+class ProducerSnapshot(NamedTuple):
     """The windows of a topic at one moment."""
 
     names: list[str]

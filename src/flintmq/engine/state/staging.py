@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ...batch import lost_rows
 from ...errors import Corrupt, InvalidRequest, NotStaged, QueueFull
-from ..commands import AbortStages, CommitStage, Place, Stage, StagedBatch
+from ..commands import AbortStages, CommitPlace, CommitStage, Stage, StagedBatch
 
 STAGED_SECONDS = 3600.0
 """How long a number may rest without a new part before it is dropped."""
@@ -41,10 +41,10 @@ class Part(NamedTuple):
 
 
 @dataclass(slots=True)
-class Writer:
+class StagedWriter:
     last: int = -1
     """The last number that was committed. It is never forgotten."""
-    places: list[Place] = field(default_factory=list)
+    places: list[CommitPlace] = field(default_factory=list)
     """Where the last commit went."""
     parts: dict[int, dict[str, Part]] = field(default_factory=dict)
     size: int = 0
@@ -58,7 +58,7 @@ class Staging:
         staged_bytes_max: int = STAGED_BYTES_MAX,
     ) -> None:
         self._writer_bytes_max, self._staged_bytes_max = writer_bytes_max, staged_bytes_max
-        self.writers: dict[str, Writer] = {}
+        self.writers: dict[str, StagedWriter] = {}
         self.size = 0
         self.damaged: dict[tuple[str, int, str], list[StagedBatch] | None] = {}
         """By writer, number and part, what could not be read at the start, and is left out: what
@@ -73,14 +73,14 @@ class Staging:
         known = self.writers.get(writer)
         return known is not None and number <= known.last
 
-    def places(self, writer: str, number: int) -> Sequence[Place]:
+    def places(self, writer: str, number: int) -> Sequence[CommitPlace]:
         """Where a committed number went, as far as that is remembered: of the last one."""
         known = self.writers.get(writer)
         return known.places if known is not None and known.last == number else ()
 
     def check_room(self, writer: str, number: int, part: str, size: int) -> None:
         """Refuse a part that would be too much."""
-        known = self.writers.get(writer) or Writer()
+        known = self.writers.get(writer) or StagedWriter()
         replaced = known.parts.get(number, {}).get(part)
         more = size - (replaced.size if replaced is not None else 0)
         if known.size + more > self._writer_bytes_max:
@@ -169,7 +169,7 @@ class Staging:
             end = staged.batch.base_offset + staged.batch.row_count
             self.next_offset = max(self.next_offset, end)
         self.damaged.pop((writer, number, part), None)
-        known = self.writers.setdefault(writer, Writer())
+        known = self.writers.setdefault(writer, StagedWriter())
         parts = known.parts.setdefault(number, {})
         replaced = parts.pop(part, None)
         added = parts[part] = Part(time, batches)
@@ -180,7 +180,7 @@ class Staging:
     def _commit(self, command: CommitStage) -> list[StagedBatch]:
         """Take the named parts out, drop the others up to that number, and remember it."""
         taken = self._taken(command)
-        writer = self.writers.setdefault(command.writer, Writer())
+        writer = self.writers.setdefault(command.writer, StagedWriter())
         for number in [number for number in writer.parts if number <= command.number]:
             self._drop(writer, number)
         writer.last, writer.places = command.number, list(command.places)
@@ -189,7 +189,7 @@ class Staging:
     def _taken(self, command: CommitStage) -> list[StagedBatch]:
         """The batches that a commit appends. It was promised: where a part is damaged or missing
         by now, as many rows as it had take their places, and are damaged."""
-        known = self.writers.get(command.writer) or Writer()
+        known = self.writers.get(command.writer) or StagedWriter()
         there = known.parts.get(command.number, {})
         taken: list[StagedBatch] = []
         for part in command.parts:
@@ -222,7 +222,7 @@ class Staging:
                 if writer.last < 0 and not writer.parts:
                     del self.writers[name]
 
-    def _drop(self, writer: Writer, number: int) -> None:
+    def _drop(self, writer: StagedWriter, number: int) -> None:
         size = sum(part.size for part in writer.parts.pop(number, {}).values())
         writer.size -= size
         self.size -= size
@@ -233,7 +233,7 @@ class Staging:
             writer_bytes_max=self._writer_bytes_max, staged_bytes_max=self._staged_bytes_max
         )
         other.writers = {
-            name: Writer(
+            name: StagedWriter(
                 writer.last,
                 list(writer.places),
                 {number: dict(parts) for number, parts in writer.parts.items()},

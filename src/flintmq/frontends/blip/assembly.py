@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ...config.table import Config
-from ..front_end import Surroundings
+from ..front_end import FrontEndContext
 from .options import BlipOptions
 from .server import BlipServer
 
 
-def front_end(around: Surroundings) -> BlipServer:
+def front_end(around: FrontEndContext) -> BlipServer:
     native = around.native
     return BlipServer(
         around.broker,

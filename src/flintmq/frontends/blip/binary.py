@@ -24,10 +24,10 @@ from .codec import (
     LENGTH_MIN,
     NUMBERED,
     TOPIC_BYTES_MAX,
-    Frame,
-    FrameDecoder,
-    Publish,
-    Subscribe,
+    BlipFrame,
+    BlipFrameDecoder,
+    BlipPublish,
+    BlipSubscribe,
     Type,
     decode_auth,
     decode_hello,
@@ -41,12 +41,12 @@ from .codec import (
 from .leases import Acks
 from .options import LOGIN_FAILURES_MAX, UNKNOWN_BYTES_MAX
 from .polled import PolledSubscription, is_ours
-from .publishing import Gathered, Publishes
+from .publishing import BlipPublishes, Gathered
 from .pushed import PushedSubscription
 from .refusals import Refusal, publish_refusal, subscribe_refusal
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from .connection import BlipConnection
 
 VERSIONS = (1, 2)
 # As plain numbers: every frame is compared with some of them.
@@ -57,13 +57,13 @@ ACK, PING, POLL = int(Type.ACK), int(Type.PING), int(Type.POLL)
 
 
 class BinarySession:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BlipConnection) -> None:
         self._connection = connection
         self._server = connection.server
         self.version = 0
         self._access: Access | None = None
-        self._decoder = FrameDecoder(length_max=UNKNOWN_BYTES_MAX)
-        self._publishes = Publishes(connection)
+        self._decoder = BlipFrameDecoder(length_max=UNKNOWN_BYTES_MAX)
+        self._publishes = BlipPublishes(connection)
         self._acks = Acks(connection.server, self._refuse_tag)
         self._pushed: dict[int, PushedSubscription] = {}
         self._failures = 0
@@ -96,16 +96,16 @@ class BinarySession:
         self._server.counters.delivered += 1
         return found
 
-    def cut(self, data: bytes, frames: list[Frame]) -> None:
+    def cut(self, data: bytes, frames: list[BlipFrame]) -> None:
         self._decoder.feed(data, frames)
 
-    def is_publish(self, frame: Frame) -> bool:
+    def is_publish(self, frame: BlipFrame) -> bool:
         return frame.type == PUBLISH
 
     def is_busy(self) -> bool:
         return bool(self._publishes.landing)
 
-    def receive(self, frame: Frame) -> Awaitable[None] | None:
+    def receive(self, frame: BlipFrame) -> Awaitable[None] | None:
         type, id, payload = frame
         if type == PUBLISH and self._access is not None:
             run = self._run
@@ -136,7 +136,7 @@ class BinarySession:
             return self._nack(id, refusals.NO_AUTH)
         return None  # PONG, NACK, DELIVER: not for us
 
-    async def _after(self, waits: Awaitable[None], frame: Frame) -> None:
+    async def _after(self, waits: Awaitable[None], frame: BlipFrame) -> None:
         await waits
         more = self.receive(frame)
         if more is not None:
@@ -241,14 +241,14 @@ class BinarySession:
             self._run_begins = payload[: len(payload) - len(wanted.message)]
         return waits
 
-    def _check(self, wanted: Publish | Subscribe) -> Refusal | None:
+    def _check(self, wanted: BlipPublish | BlipSubscribe) -> Refusal | None:
         if not wanted.topic:
             return refusals.TOPIC_EMPTY
         if self.version > 1 and b"\0" in wanted.topic:
             return refusals.TOPIC_NUL
-        if isinstance(wanted, Publish) and wanted.key == b"":
+        if isinstance(wanted, BlipPublish) and wanted.key == b"":
             return refusals.KEY_EMPTY
-        if isinstance(wanted, Subscribe) and wanted.group == b"":
+        if isinstance(wanted, BlipSubscribe) and wanted.group == b"":
             return refusals.GROUP_EMPTY
         return None if wanted.qos in (0, 1) else refusals.QOS_INVALID
 
@@ -279,7 +279,7 @@ class BinarySession:
             return self._nack(id, refusal)
         return self._open(id, wanted, name, group)
 
-    async def _open(self, id: int, wanted: Subscribe, name: str, group: str) -> None:
+    async def _open(self, id: int, wanted: BlipSubscribe, name: str, group: str) -> None:
         assert self._access is not None
         await self._publishes.landed()  # what it has published before is not for it
         try:

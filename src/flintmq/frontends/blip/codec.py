@@ -61,14 +61,14 @@ class Type(IntEnum):
     DELIVER = 0x0A
 
 
-class Frame(NamedTuple):
+class BlipFrame(NamedTuple):
     type: int
     id: int
     """The correlation id."""
     payload: bytes
 
 
-class FrameDecoder:
+class BlipFrameDecoder:
     """Cuts a byte stream into frames. Feed it any amount; it keeps the remainder.
 
     A length that is not allowed is found as soon as it is there, a type that is not known once its
@@ -84,7 +84,7 @@ class FrameDecoder:
     def kept_bytes(self) -> int:
         return len(self._buffer)
 
-    def feed(self, data: bytes, frames: list[Frame]) -> None:
+    def feed(self, data: bytes, frames: list[BlipFrame]) -> None:
         """Add the whole frames to `frames`."""
         buffer = self._buffer
         if buffer:
@@ -107,7 +107,7 @@ class FrameDecoder:
                     return
                 if not 1 <= type <= type_max:
                     raise MalformedFrame(f"{type:#04x} is no type of a frame")
-                frames.append(Frame(type, id, whole[at + HEAD_BYTES : stop]))
+                frames.append(BlipFrame(type, id, whole[at + HEAD_BYTES : stop]))
                 at = stop
             if end - at >= LENGTH_BYTES:
                 (length,) = _LENGTH.unpack_from(whole, at)
@@ -131,7 +131,7 @@ class FrameDecoder:
         return not LENGTH_MIN <= length <= self.length_max or len(buffer) >= LENGTH_BYTES + length
 
 
-class Publish(NamedTuple):
+class BlipPublish(NamedTuple):
     qos: int
     topic: bytes
     message: bytes
@@ -139,7 +139,7 @@ class Publish(NamedTuple):
     key: bytes | None = None
 
 
-class Subscribe(NamedTuple):
+class BlipSubscribe(NamedTuple):
     qos: int
     topic: bytes
     group: bytes | None = None
@@ -164,7 +164,7 @@ def decode_number(payload: bytes) -> int | None:
     return _U64.unpack(payload)[0] if len(payload) == 8 else None
 
 
-def decode_publish(payload: bytes, version: int) -> Publish | None:
+def decode_publish(payload: bytes, version: int) -> BlipPublish | None:
     """The topic is UTF-8, and as long as it says; the QoS may be any."""
     if len(payload) < 3:
         return None
@@ -185,10 +185,10 @@ def decode_publish(payload: bytes, version: int) -> Publish | None:
     topic = _counted(payload, at)
     if topic is None:
         return None
-    return Publish(flags, topic, payload[at + 2 + len(topic) :], ttl_ms, key)
+    return BlipPublish(flags, topic, payload[at + 2 + len(topic) :], ttl_ms, key)
 
 
-def decode_subscribe(payload: bytes, version: int) -> Subscribe | None:
+def decode_subscribe(payload: bytes, version: int) -> BlipSubscribe | None:
     topic = _counted(payload, 0)
     if topic is None or len(payload) < 3 + len(topic):
         return None
@@ -207,7 +207,7 @@ def decode_subscribe(payload: bytes, version: int) -> Subscribe | None:
                 return None
             (from_offset,) = _U64.unpack_from(payload, at)
         flags &= ~(FIRST_FIELD | SECOND_FIELD)
-    return Subscribe(flags, topic, group, from_offset)
+    return BlipSubscribe(flags, topic, group, from_offset)
 
 
 def _counted(payload: bytes, at: int) -> bytes | None:

@@ -34,7 +34,7 @@ LEAVE_SECONDS = 5.0
 """How long what a client has published may wait for room once its connection is gone."""
 
 
-class Session(Protocol):
+class BlipSession(Protocol):
     """What speaks one of the protocols."""
 
     @property
@@ -65,13 +65,13 @@ class Session(Protocol):
         ...
 
 
-class Connection(Peer):
+class BlipConnection(Peer):
     reads_at_will: ClassVar[bool] = True
 
     def __init__(self, server: BlipServer) -> None:
         super().__init__()
         self.server = server
-        self.session: Session | None = None
+        self.session: BlipSession | None = None
         self._first = bytearray()
         self._todo: deque[Any] = deque()
         self._worker: asyncio.Task[None] | None = None
@@ -151,7 +151,7 @@ class Connection(Peer):
             self._todo = deque(frame for frame in self._todo if session.is_publish(frame))
             self.server.spawn(self._finish(session))
 
-    async def _finish(self, session: Session) -> None:
+    async def _finish(self, session: BlipSession) -> None:
         if self._worker is not None:
             _, waiting = await asyncio.wait([self._worker], timeout=LEAVE_SECONDS)
             for worker in waiting:
@@ -180,7 +180,7 @@ class Connection(Peer):
         self._first = bytearray()
         return bytes(first)
 
-    def _session_for(self, data: bytes, length: int) -> Session:
+    def _session_for(self, data: bytes, length: int) -> BlipSession:
         try:
             decode_command(data[LENGTH_BYTES : LENGTH_BYTES + length])
         except MalformedFrame:
@@ -209,7 +209,7 @@ class Connection(Peer):
         if self._is_ending:
             self.close()
 
-    def _next(self, session: Session) -> Awaitable[None] | None:
+    def _next(self, session: BlipSession) -> Awaitable[None] | None:
         """Carry out what can be without waiting."""
         while self._todo:
             try:
@@ -228,7 +228,7 @@ class Connection(Peer):
                     return self.room()
         return session.end_turn()
 
-    async def _go_on(self, session: Session, waits: Awaitable[None] | None) -> None:
+    async def _go_on(self, session: BlipSession, waits: Awaitable[None] | None) -> None:
         try:
             while waits is not None:
                 await waits

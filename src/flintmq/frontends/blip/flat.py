@@ -17,8 +17,8 @@ from ...observe.logs import limited
 from .flat_codec import (
     FORBIDDEN,
     TOPIC_BYTES_MAX,
-    Action,
     Command,
+    FlatAction,
     FlatMessage,
     LengthDecoder,
     decode_command,
@@ -27,10 +27,10 @@ from .flat_codec import (
 )
 from .options import TAKE_LIVE
 from .portions import Portions
-from .publishing import Publishes
+from .publishing import BlipPublishes
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from .connection import BlipConnection
 
 _log = logging.getLogger(__name__)
 
@@ -38,11 +38,11 @@ _log = logging.getLogger(__name__)
 class FlatSession:
     protocol = "blip0"
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BlipConnection) -> None:
         self._connection = connection
         self._server = connection.server
         self._decoder = LengthDecoder(self._server.options.flat_bytes_max)
-        self._publishes = Publishes(connection)
+        self._publishes = BlipPublishes(connection)
         self._feeds: dict[str, tuple[FeedApi, asyncio.Task[None]]] = {}
         self._access: Access = self._server.gate.judge(None, connection.host)
         connection.set_deadline(None)
@@ -60,7 +60,7 @@ class FlatSession:
                 frames.append(decode_command(body))
 
     def is_publish(self, command: Command) -> bool:
-        return command.action == Action.PUB
+        return command.action == FlatAction.PUB
 
     def is_busy(self) -> bool:
         return bool(self._publishes.landing)
@@ -71,7 +71,7 @@ class FlatSession:
             raise MalformedFrame(f"{topic[:TOPIC_BYTES_MAX]!r} is not a valid topic")
         name = self._server.name_of(topic)
         assert name is not None, "texts of buffers are UTF-8"
-        if command.action == Action.PUB:
+        if command.action == FlatAction.PUB:
             self._access.require("publish", name)
             expiry = -min(command.ttl_ms, 2**61)  # from when it is taken in
             name = self._publishes.plain(name, None)
@@ -80,10 +80,10 @@ class FlatSession:
             waits = self._publishes.flush()
             if waits is not None:
                 return self._after(waits, command)
-        if command.action == Action.QUIT:
+        if command.action == FlatAction.QUIT:
             self._connection.close()
             return None
-        if command.action == Action.UNSUB:
+        if command.action == FlatAction.UNSUB:
             return self._leave(name)
         return self._subscribe(name, topic)
 

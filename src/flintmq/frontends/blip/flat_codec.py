@@ -43,7 +43,7 @@ _SUBACK = Struct("<I4HiII")
 _COMMAND = Struct("<I6HiIQIb3x")
 
 
-class Action(IntEnum):
+class FlatAction(IntEnum):
     PUB = 0
     SUB = 1
     UNSUB = 2
@@ -100,7 +100,7 @@ class LengthDecoder:
             del buffer[:at]
 
 
-class _Table:
+class _FlatTable:
     """The root table of a buffer. Every look stays inside the buffer, or is MalformedFrame."""
 
     def __init__(self, data: bytes) -> None:
@@ -159,10 +159,10 @@ class _Table:
 
 
 def decode_command(body: bytes) -> Command:
-    table = _Table(body)
+    table = _FlatTable(body)
     action = table.byte(0)
     return Command(
-        action if action <= Action.QUIT else Action.PUB,  # as their broker reads it
+        action if action <= FlatAction.QUIT else FlatAction.PUB,  # as their broker reads it
         table.vector(1, is_text=True),
         table.vector(2),
         table.number(3),
@@ -171,7 +171,7 @@ def decode_command(body: bytes) -> Command:
 
 def decode_answer(body: bytes) -> FlatMessage | SubAck:
     """What a server sends, from its kind on."""
-    table = _Table(body[1:])
+    table = _FlatTable(body[1:])
     if body[0] == 0:
         return SubAck(table.vector(0, is_text=True), table.vector(1, is_text=True))
     if body[0] == 1:

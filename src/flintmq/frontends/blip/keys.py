@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...access import EVERYTHING, Access
-from ...net.server.key_gate import KeyGate
+from ...net.server.key_gate import ApiKeyGate
 from ...net.server.key_ring import KeyRing
 from ...net.server.slowing import Slowing
 from ...storage.key_file import KeyFile
@@ -27,7 +27,7 @@ def listed_keys_gate(keys: Sequence[str], keys_file: Path, slowing: Slowing) -> 
     return ListedKeysGate(keys, ring, slowing)
 
 
-class ListedKeysGate(KeyGate):
+class ListedKeysGate(ApiKeyGate):
     def __init__(self, keys: Sequence[str], ring: KeyRing, slowing: Slowing) -> None:
         super().__init__(ring, mode="required", slowing=slowing)
         self._digests = [_digest(key) for key in keys]

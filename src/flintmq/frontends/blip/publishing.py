@@ -18,7 +18,7 @@ from .refusals import ShuttingDown
 from .row import Routes
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from .connection import BlipConnection
 
 PUBLISH_COST = 128
 """What a publish is counted for beside its bytes."""
@@ -44,8 +44,8 @@ class Gathered:
         self.size += len(message) + PUBLISH_COST
 
 
-class Publishes:
-    def __init__(self, connection: Connection) -> None:
+class BlipPublishes:
+    def __init__(self, connection: BlipConnection) -> None:
         self._connection = connection
         self._server = connection.server
         self.gathered: dict[tuple[str, int], Gathered] = {}

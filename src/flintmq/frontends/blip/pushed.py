@@ -17,7 +17,7 @@ from ...broker_api import FeedApi, MemberApi, ReaderApi
 from ...errors import GroupNotFound, TopicNotFound
 from ...observe.logs import limited
 from ...rows import Rows, Run
-from .codec import Subscribe, encode_deliver
+from .codec import BlipSubscribe, encode_deliver
 from .leases import Leases
 from .live import UNSTORED
 from .options import PUSH_LEASE_SECONDS, TAKE_LIVE, WINDOW
@@ -26,7 +26,7 @@ from .portions import Portions
 from .row import join, open_reader, place_of
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from .connection import BlipConnection
     from .server import BlipServer
 
 _log = logging.getLogger(__name__)
@@ -39,10 +39,10 @@ OFFSET_MAX = 2**62
 class PushedSubscription:
     def __init__(
         self,
-        connection: Connection,
+        connection: BlipConnection,
         id: int,
         name: str,
-        wanted: Subscribe,
+        wanted: BlipSubscribe,
         group: str | None,
     ) -> None:
         self.connection, self.id, self.name = connection, id, name

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from ...broker_api import BrokerApi, FeedApi
 from ...net.server.gate import WatchedGate
 from ...net.server.limits import Limits
-from ...net.server.listener import Listener, Places
+from ...net.server.listener import ConnectionSlots, Listener
 from ...net.server.tls import ServerTls
 from ...patterns import escape_name
-from .connection import Connection
+from .connection import BlipConnection
 from .live import UNSTORED
 from .options import BlipOptions
 from .polled import PolledBoard
@@ -48,7 +48,7 @@ class BlipCounters:
     """By live queues that were full and are closed since."""
 
 
-class BlipServer(Listener[Connection]):
+class BlipServer(Listener[BlipConnection]):
     """One port for all of its protocols: a connection's first frame tells which."""
 
     clients = "BlipMQ's clients"
@@ -61,7 +61,7 @@ class BlipServer(Listener[Connection]):
         gate: WatchedGate | None = None,
         options: BlipOptions | None = None,
         tls: ServerTls | None = None,
-        places: Places | None = None,
+        places: ConnectionSlots | None = None,
     ) -> None:
         super().__init__(limits=limits or Limits(), gate=gate, tls=tls, places=places)
         self.broker = broker
@@ -81,9 +81,9 @@ class BlipServer(Listener[Connection]):
         """Listen; where. Port 0 takes any that is free. Raises what names host, port and cause."""
         if not self._servers:
             await self.polled.restore()
-        return await self._listen(host, port, lambda: Connection(self))
+        return await self._listen(host, port, lambda: BlipConnection(self))
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: BlipConnection) -> bool:
         return self._take_in(connection)
 
     def collectors(self) -> list[Collector]:

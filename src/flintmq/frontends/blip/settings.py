@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...config.files import TOML, YAML, Entry, FileUnreadable, read_entries, toml_entries
-from ...config.kinds import Unfit, flat
+from ...config.files import TOML, YAML, ConfigEntry, FileUnreadable, read_entries, toml_entries
+from ...config.kinds import UnfitValue, flat
 from ...config.settings import Resolved, resolve
 from ...config.table import BY_NAME, why_not
 from ...errors import InvalidRequest, MissingExtra
@@ -154,7 +154,7 @@ class _Theirs:
             checked = (
                 setting.from_text(value) if isinstance(value, str) else setting.from_value(value)
             )
-        except Unfit as unfit:
+        except UnfitValue as unfit:
             self.resolved.problems.append(f"{source}: {why_not(setting, value, unfit)}")
         else:
             self.resolved.take(name, checked, source)
@@ -241,7 +241,7 @@ class _Theirs:
         return resolved
 
 
-def _entries(path: Path) -> list[Entry]:
+def _entries(path: Path) -> list[ConfigEntry]:
     """YAML or TOML, by the extension, as in BlipMQ."""
     if path.suffix.lower() in TOML + YAML:
         return read_entries(path)

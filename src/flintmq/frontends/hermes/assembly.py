@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import InvalidRequest
-from ..front_end import Surroundings
+from ..front_end import FrontEndContext
 from .server import HermesLimits, HermesServer
 
 
-def front_end(around: Surroundings) -> HermesServer:
+def front_end(around: FrontEndContext) -> HermesServer:
     config, native = around.config(), around.native
     return HermesServer(
         around.broker,

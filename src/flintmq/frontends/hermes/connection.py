@@ -23,7 +23,7 @@ from . import codec as hermes
 from . import rules
 from .holds import Hold
 from .requests import Requests
-from .subscription import Subscription
+from .subscription import HermesSubscription
 
 if TYPE_CHECKING:
     from .server import HermesServer
@@ -69,7 +69,7 @@ class HermesConnection(Peer):
         self._has_said_goodbye = False
         self._first: bytes | None = None if server.native is None else b""
         """What has come while it is not known yet which protocol it is."""
-        self._subscription: Subscription | None = None
+        self._subscription: HermesSubscription | None = None
 
     # --- the transport's side
 
@@ -186,7 +186,7 @@ class HermesConnection(Peer):
                 reply: Reply = self._too_long(body)
             else:
                 request = hermes.decode_request(body.data)
-                if isinstance(request, hermes.Subscribe):
+                if isinstance(request, hermes.HermesSubscribe):
                     self._take_over(request)
                     return
                 reply = self._answer(request)
@@ -299,8 +299,8 @@ class HermesConnection(Peer):
         if self._writer is None:
             self._is_answered()
 
-    def _take_over(self, request: hermes.Subscribe) -> None:
-        self._subscription = Subscription(self, request)
+    def _take_over(self, request: hermes.HermesSubscribe) -> None:
+        self._subscription = HermesSubscription(self, request)
         if self._writer is None:
             self._subscription.begin()
 

@@ -41,14 +41,14 @@ _Line = deque[tuple[hermes.Produce, asyncio.Future[Receipt | Awaitable[Receipt]]
 """Produces to one topic that wait, each with the place where its receipt goes."""
 
 
-class _Poll:
+class _ParkedPoll:
     """A poll at work. It is parked until it has taken something."""
 
     __slots__ = (
         "group", "has_place", "is_auto", "is_begun", "is_parked", "is_wanted", "request", "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: str, group: str, request: hermes.Poll) -> None:
+    def __init__(self, topic: str, group: str, request: hermes.HermesPoll) -> None:
         self.topic, self.group, self.request = topic, group, request
         self.is_auto = request.ack_mode == rules.AUTO
         self.is_begun = self.has_place = False
@@ -61,19 +61,19 @@ class Requests:
     def __init__(self, connection: HermesConnection) -> None:
         self._connection = connection
         self._lines: dict[str, _Line] = {}
-        self._polls: dict[asyncio.Task[bytes], _Poll] = {}
+        self._polls: dict[asyncio.Task[bytes], _ParkedPoll] = {}
         """Those whose replies are not written yet."""
         self._poll_places = asyncio.Semaphore(connection.server.limits.polls)
         self._placed = 0
         self._begin: dict[type[Any], Callable[[Any, Access], Reply]] = {
             hermes.Produce: self._produce,
-            hermes.Poll: self._poll,
+            hermes.HermesPoll: self._poll,
             hermes.Ack: self._ack,
             hermes.Nack: self._nack,
-            hermes.Commit: self._commit,
+            hermes.HermesCommit: self._commit,
             hermes.CreateTopic: self._create_topic,
             hermes.DeleteTopic: self._delete_topic,
-            hermes.Stats: self._stats,
+            hermes.HermesStats: self._stats,
             hermes.Bootstrap: self._bootstrap,
             hermes.SetRateLimit: self._set_rate_limit,
             hermes.SetRetention: self._set_retention,
@@ -84,7 +84,9 @@ class Requests:
         server = self._connection.server
         if isinstance(request, hermes.Produce) and len(request.payload) > rules.PAYLOAD_BYTES_MAX:
             return rules.too_large(len(request.payload))  # of any node, also one that is stopping
-        if server.is_draining and not isinstance(request, hermes.Stats | hermes.Ack | hermes.Nack):
+        if server.is_draining and not isinstance(
+            request, hermes.HermesStats | hermes.Ack | hermes.Nack
+        ):
             return rules.NOT_LEADER
         return self._begin[type(request)](request, access)
 
@@ -145,15 +147,15 @@ class Requests:
 
     # --- polling
 
-    def _poll(self, request: hermes.Poll, access: Access) -> Reply:
+    def _poll(self, request: hermes.HermesPoll, access: Access) -> Reply:
         topic, group = escape_name(request.topic), escape_name(request.group)
         access.require("consume", topic)
-        poll = _Poll(topic, group, request)
+        poll = _ParkedPoll(topic, group, request)
         task = self._task(self._polled(poll))
         self._polls[task] = poll
         return task
 
-    async def _polled(self, poll: _Poll) -> bytes:
+    async def _polled(self, poll: _ParkedPoll) -> bytes:
         poll.is_begun = True
         if not poll.is_wanted:
             return rules.EMPTY
@@ -174,7 +176,7 @@ class Requests:
             self._placed -= 1
             self._poll_places.release()
 
-    async def _poll_until(self, poll: _Poll) -> bytes:
+    async def _poll_until(self, poll: _ParkedPoll) -> bytes:
         server, topic = self._connection.server, poll.topic
         clock = server.broker.clock
         until = clock.monotonic() + rules.wait_seconds(poll.request.wait_ms)
@@ -197,7 +199,7 @@ class Requests:
                     server.drop_hold(hold)
         return rules.NOT_LEADER
 
-    async def _take(self, hold: Hold, poll: _Poll, until: float) -> bytes:
+    async def _take(self, hold: Hold, poll: _ParkedPoll, until: float) -> bytes:
         request, member = poll.request, hold.member
         clock = self._connection.server.broker.clock
         count = min(rules.poll_count(request.max), hold.fitting)
@@ -267,7 +269,7 @@ class Requests:
         access.require("consume", topic)
         return self._connection.server.known_hold(topic, escape_name(request.group))
 
-    def _commit(self, request: hermes.Commit, access: Access) -> Reply:
+    def _commit(self, request: hermes.HermesCommit, access: Access) -> Reply:
         topic, group = escape_name(request.topic), escape_name(request.group)
         access.require("consume", topic)
         if topic not in self._connection.server.topics:
@@ -333,7 +335,7 @@ class Requests:
 
     # --- the node
 
-    def _stats(self, request: hermes.Stats, access: Access) -> Reply:
+    def _stats(self, request: hermes.HermesStats, access: Access) -> Reply:
         return hermes.stats(self._connection.server.figures())
 
     def _bootstrap(self, request: hermes.Bootstrap, access: Access) -> Reply:

@@ -21,10 +21,10 @@ from ...clock import Timer
 from ...engine.figures import Measured
 from ...errors import Closed, FlintError, NotAuthenticated, TopicExists, TopicNotFound
 from ...model import TopicOptions
-from ...net.server.connection import Connection as NativeConnection
+from ...net.server.connection import ServerConnection as NativeConnection
 from ...net.server.gate import WatchedGate
 from ...net.server.limits import Limits
-from ...net.server.listener import Listener, Places
+from ...net.server.listener import ConnectionSlots, Listener
 from ...net.server.native import NativeServer
 from ...net.server.tls import ServerTls
 from ...observe.logs import event, limited
@@ -86,7 +86,7 @@ class HermesServer(Listener[HermesConnection]):
         native: NativeServer | None = None,
         may_create: Callable[[], bool] = lambda: True,
         tls: ServerTls | None = None,
-        places: Places | None = None,
+        places: ConnectionSlots | None = None,
     ) -> None:
         super().__init__(limits=limits or HermesLimits(), gate=gate, tls=tls, places=places)
         self.broker = broker
@@ -306,7 +306,7 @@ class HermesServer(Listener[HermesConnection]):
 
     # --- the node
 
-    def bootstrap(self, nodes: Iterable[hermes.Node]) -> bytes:
+    def bootstrap(self, nodes: Iterable[hermes.HermesNode]) -> bytes:
         if self._is_bootstrapped:
             return hermes.OK
         ids = {node.id for node in nodes}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...config.kinds import Unfit
+from ...config.kinds import UnfitValue
 from ...config.settings import Resolved, resolve
 from ...config.table import BY_NAME, Setting, why_not
 
@@ -68,5 +68,5 @@ def _is_said(resolved: Resolved, setting: Setting) -> bool:
 def _take(resolved: Resolved, setting: Setting, text: str, source: str) -> None:
     try:
         resolved.take(setting.name, setting.from_text(text), source)
-    except Unfit as unfit:
+    except UnfitValue as unfit:
         resolved.problems.append(f"{source}: {why_not(setting, text, unfit)}")

@@ -22,10 +22,10 @@ from ...errors import InvalidRequest
 from . import handlers, models
 from .answers import JsonResponse
 from .faults import HttpRefusal
-from .handlers import Call, Desk, Handler
+from .handlers import ApiCall, Desk, Handler
 from .identify import access_of
 from .models import NoQuery
-from .rules import ADMINISTER, ANY_KEY, BROKER, CONSUME, LOOK, PUBLISH, SEE, SETS, Rule
+from .rules import ADMINISTER, ANY_KEY, BROKER, CONSUME, LOOK, PUBLISH, SEE, SETS, ApiRule
 from .state import HttpState
 
 PREFIX = "/api/v1"
@@ -37,7 +37,7 @@ class ApiRoute(NamedTuple):
     method: str
     path: str
     summary: str
-    rule: Rule
+    rule: ApiRule
     response: Any
     handler: Handler
     body: Any = None
@@ -129,7 +129,7 @@ class Api:
         route.rule.check(access, path)
         query = _query(request, route.query)
         body = None if route.body is None else await _body(request, route.body)
-        answer = await route.handler(self._desk, Call(access, path, query, body))
+        answer = await route.handler(self._desk, ApiCall(access, path, query, body))
         return JsonResponse(answer, route.status)
 
     def _find(self, request: Request) -> tuple[ApiRoute, dict[str, str]]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from ...engine.figures import GroupFigures, Measured, TopicFigures
-from ...net.server.key_gate import REASONS, KeyGate
+from ...net.server.key_gate import REASONS, ApiKeyGate
 from ...net.server.listener import Listener
 from .exposition import Family, Page, families, label
 from .pages import Pages
@@ -166,7 +166,7 @@ class ConnectionCollector:
             if native.tls is not None:
                 page.add(_TLS["certificate"], native.tls.certificate_expires_at)
                 page.add(_TLS["handshakes"], native.handshakes_failed)
-        if isinstance(gate, KeyGate):
+        if isinstance(gate, ApiKeyGate):
             page.add(_CLIENTS["logins"], gate.counters.ok)
             for reason in REASONS:  # all from the start: else a first one would be no increase
                 count = gate.counters.failed[reason]

@@ -43,7 +43,7 @@ TOTALS_SECONDS = 1.0
 """How old totals may be: asking for them is a walk over all topics."""
 
 
-class Call(NamedTuple):
+class ApiCall(NamedTuple):
     """A request that may be carried out."""
 
     access: Access
@@ -167,13 +167,13 @@ class Desk:
             raise Draining("the broker is stopping")
 
 
-Handler = Callable[[Desk, Call], Awaitable[Any]]
+Handler = Callable[[Desk, ApiCall], Awaitable[Any]]
 
 
 # --- the broker
 
 
-async def overview(desk: Desk, call: Call) -> models.Overview:
+async def overview(desk: Desk, call: ApiCall) -> models.Overview:
     return models.Overview(
         version=desk.state.version,
         uptime_seconds=desk.state.uptime(),
@@ -182,16 +182,16 @@ async def overview(desk: Desk, call: Call) -> models.Overview:
     )
 
 
-async def config(desk: Desk, call: Call) -> models.Config:
+async def config(desk: Desk, call: ApiCall) -> models.Config:
     return models.Config(settings=dict(desk.state.config))
 
 
-async def keys(desk: Desk, call: Call) -> models.Keys:
+async def keys(desk: Desk, call: ApiCall) -> models.Keys:
     found = desk.state.keys()
     return models.Keys(keys=[views.key(one) for one in found])
 
 
-async def connections(desk: Desk, call: Call) -> models.Connections:
+async def connections(desk: Desk, call: ApiCall) -> models.Connections:
     after, limit = int(call.query.after or 0), call.query.limit
     native = desk.state.native
     open_ones = [] if native is None else [one for one in native.connections if one.number > after]
@@ -200,7 +200,7 @@ async def connections(desk: Desk, call: Call) -> models.Connections:
     return models.Connections(connections=shown, after=shown[-1].id if len(page) > limit else None)
 
 
-async def close_connection(desk: Desk, call: Call) -> models.Done:
+async def close_connection(desk: Desk, call: ApiCall) -> models.Done:
     native = desk.state.native
     number = _number(call.path["connection"], "a connection")
     for one in native.connections if native is not None else ():
@@ -213,7 +213,7 @@ async def close_connection(desk: Desk, call: Call) -> models.Done:
 # --- topics
 
 
-async def topics(desk: Desk, call: Call) -> models.Topics:
+async def topics(desk: Desk, call: ApiCall) -> models.Topics:
     query = call.query
     check_pattern(query.pattern)
     names, more = await desk.list_topics(call.access, query.pattern, query.after, query.limit)
@@ -231,7 +231,7 @@ async def topics(desk: Desk, call: Call) -> models.Topics:
     return models.Topics(topics=listed, after=names[-1] if more else None)
 
 
-async def topic(desk: Desk, call: Call) -> models.TopicPage:
+async def topic(desk: Desk, call: ApiCall) -> models.TopicPage:
     name = call.path["topic"]
     info = await desk.broker.topic_info(name)
     found = await desk.broker.topic_stats(name)
@@ -245,18 +245,18 @@ async def topic(desk: Desk, call: Call) -> models.TopicPage:
     )
 
 
-async def create_topic(desk: Desk, call: Call) -> models.Topic:
+async def create_topic(desk: Desk, call: ApiCall) -> models.Topic:
     info = await desk.client.create_topic(call.path["topic"], **_options(call))
     return show(models.Topic, info)
 
 
-async def configure_topic(desk: Desk, call: Call) -> models.Topic:
+async def configure_topic(desk: Desk, call: ApiCall) -> models.Topic:
     return show(
         models.Topic, await desk.client.configure_topic(call.path["topic"], **_options(call))
     )
 
 
-def _options(call: Call) -> dict[str, Any]:
+def _options(call: ApiCall) -> dict[str, Any]:
     options = {
         name: value
         for name in call.body.__struct_fields__
@@ -272,12 +272,12 @@ def _options(call: Call) -> dict[str, Any]:
     return options
 
 
-async def delete_topic(desk: Desk, call: Call) -> models.Done:
+async def delete_topic(desk: Desk, call: ApiCall) -> models.Done:
     await desk.client.delete_topic(call.path["topic"])
     return models.Done()
 
 
-async def purge_topic(desk: Desk, call: Call) -> models.Purged:
+async def purge_topic(desk: Desk, call: ApiCall) -> models.Purged:
     before = call.body.before
     count = await desk.broker.purge_topic(
         call.path["topic"], None if before is None else _number(before, "before")
@@ -288,7 +288,7 @@ async def purge_topic(desk: Desk, call: Call) -> models.Purged:
 # --- messages
 
 
-async def messages(desk: Desk, call: Call) -> models.Messages:
+async def messages(desk: Desk, call: ApiCall) -> models.Messages:
     query = call.query
     offset = _number(query.offset, "offset")
     reader = await desk.broker.open_reader(
@@ -315,7 +315,7 @@ async def _shown(runs: Sequence[Run], value_bytes: int) -> list[models.Message]:
     return shown
 
 
-async def publish(desk: Desk, call: Call) -> models.Receipt:
+async def publish(desk: Desk, call: ApiCall) -> models.Receipt:
     desk.check_taking()
     body: models.Publish = call.body
     name = call.path["topic"]
@@ -358,31 +358,31 @@ async def _value(desk: Desk, topic: str, body: models.Publish) -> tuple[Any, str
 # --- groups
 
 
-async def groups(desk: Desk, call: Call) -> models.Groups:
+async def groups(desk: Desk, call: ApiCall) -> models.Groups:
     found = await desk.broker.groups(call.path["topic"])
     return models.Groups(groups=[show(models.Group, one) for one in found])
 
 
-async def group(desk: Desk, call: Call) -> models.GroupPage:
+async def group(desk: Desk, call: ApiCall) -> models.GroupPage:
     return views.group_page(await desk.broker.group_stats(call.path["topic"], _group(call)))
 
 
-async def delete_group(desk: Desk, call: Call) -> models.Done:
+async def delete_group(desk: Desk, call: ApiCall) -> models.Done:
     await desk.client.delete_group(call.path["topic"], _group(call))
     return models.Done()
 
 
-async def pause_group(desk: Desk, call: Call) -> models.Done:
+async def pause_group(desk: Desk, call: ApiCall) -> models.Done:
     await desk.broker.pause_group(call.path["topic"], _group(call), True)
     return models.Done()
 
 
-async def resume_group(desk: Desk, call: Call) -> models.Done:
+async def resume_group(desk: Desk, call: ApiCall) -> models.Done:
     await desk.broker.pause_group(call.path["topic"], _group(call), False)
     return models.Done()
 
 
-async def reset_group(desk: Desk, call: Call) -> models.Done:
+async def reset_group(desk: Desk, call: ApiCall) -> models.Done:
     await desk.broker.reset_group(call.path["topic"], _group(call), _place(call.body))
     return models.Done()
 
@@ -407,13 +407,13 @@ def _place(body: models.Reset) -> Start | Mapping[int, int]:
     }
 
 
-async def next_messages(desk: Desk, call: Call) -> models.Peeked:
+async def next_messages(desk: Desk, call: ApiCall) -> models.Peeked:
     rows = await desk.broker.peek(call.path["topic"], _group(call), call.query.limit)
     runs, _, _ = cut(rows.runs, call.query.limit, MESSAGES_BYTES_MAX)
     return models.Peeked(messages=await _shown(runs, call.query.value_bytes))
 
 
-async def in_flight(desk: Desk, call: Call) -> models.AllInFlight:
+async def in_flight(desk: Desk, call: ApiCall) -> models.AllInFlight:
     limit = call.query.limit
     found = await desk.broker.in_flight(call.path["topic"], _group(call), limit + 1)
     return models.AllInFlight(
@@ -421,7 +421,7 @@ async def in_flight(desk: Desk, call: Call) -> models.AllInFlight:
     )
 
 
-async def dead_letters(desk: Desk, call: Call) -> models.DeadLetters:
+async def dead_letters(desk: Desk, call: ApiCall) -> models.DeadLetters:
     query = call.query
     first = 0 if query.after is None else _number(query.after, "after") + 1
     limit = query.limit
@@ -436,13 +436,13 @@ async def dead_letters(desk: Desk, call: Call) -> models.DeadLetters:
     return models.DeadLetters(dead_letters=shown, after=shown[-1].id if rest else None)
 
 
-async def redrive(desk: Desk, call: Call) -> models.Count:
+async def redrive(desk: Desk, call: ApiCall) -> models.Count:
     ids, filter = _which(call.body)
     count = await desk.broker.redrive(call.path["topic"], _group(call), ids, filter)
     return models.Count(count=count)
 
 
-async def discard(desk: Desk, call: Call) -> models.Count:
+async def discard(desk: Desk, call: ApiCall) -> models.Count:
     ids, filter = _which(call.body)
     count = await desk.broker.discard(call.path["topic"], _group(call), ids, filter)
     return models.Count(count=count)
@@ -455,7 +455,7 @@ def _which(body: models.Which) -> tuple[list[int] | None, Any]:
     return ids, None if body.filter is None else compile_filter(body.filter)
 
 
-def _group(call: Call) -> str:
+def _group(call: ApiCall) -> str:
     return check_name(call.path["group"], "group")
 
 

@@ -63,7 +63,7 @@ class Pages:
         await (work if self.turnstile is None else self.turnstile.metered(work))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = _Sending(send)
+        sending = _CountedSend(send)
         bounded = _Receiving(receive, self.limits.body_bytes)
         scope["app"] = self  # has the router raise what it cannot find
         self.under_way += 1
@@ -140,7 +140,7 @@ class Pages:
                     "add keys",
                 )
 
-    async def _problem(self, scope: Scope, error: Exception, sending: _Sending) -> None:
+    async def _problem(self, scope: Scope, error: Exception, sending: _CountedSend) -> None:
         if isinstance(error, TimeoutError) and not isinstance(error, FlintError):
             seconds = self.limits.handler_seconds
             error = HttpRefusal(
@@ -173,7 +173,7 @@ async def _nothing() -> Message:
     return {"type": "http.disconnect"}
 
 
-class _Sending:
+class _CountedSend:
     """Adds the headers, and remembers the status."""
 
     __slots__ = ("_send", "status")

@@ -8,16 +8,16 @@ from typing import NamedTuple
 from ...access import Access, Permission
 
 
-class Rule(NamedTuple):
+class ApiRule(NamedTuple):
     """What a key needs, in words and as a check that raises PermissionDenied."""
 
     text: str
     check: Callable[[Access, Mapping[str, str]], None]
 
 
-def on_topic(*permissions: Permission) -> Rule:
+def on_topic(*permissions: Permission) -> ApiRule:
     """One of these on the topic of the path."""
-    return Rule(
+    return ApiRule(
         " or ".join(f"`{one}`" for one in permissions) + " on the topic",
         lambda access, path: access.require_one_of(permissions, path["topic"]),
     )
@@ -32,11 +32,11 @@ def _of_the_broker(access: Access, path: Mapping[str, str]) -> None:
 
 
 CONSUME, PUBLISH, ADMINISTER = on_topic("consume"), on_topic("publish"), on_topic("administer")
-SETS = Rule(
+SETS = ApiRule(
     f"{ADMINISTER.text}, `publish` on its `dead_letter_topic` if one is set",
     ADMINISTER.check,  # the rest is in the body: the handler asks
 )
 LOOK = on_topic("consume", "administer")
-SEE = Rule("any permission on the topic", _see)
-BROKER = Rule("`administer` on `>`", _of_the_broker)
-ANY_KEY = Rule("any key; the result contains only what it may see", lambda access, path: None)
+SEE = ApiRule("any permission on the topic", _see)
+BROKER = ApiRule("`administer` on `>`", _of_the_broker)
+ANY_KEY = ApiRule("any key; the result contains only what it may see", lambda access, path: None)

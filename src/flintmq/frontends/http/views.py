@@ -9,7 +9,7 @@ from typing import Any
 from ... import group_model, model
 from ... import rows as messages
 from ...client import dead_letters
-from ...net.server.connection import Connection
+from ...net.server.connection import ServerConnection
 from . import models
 from .shown import show
 
@@ -104,7 +104,7 @@ def _shown(raw: bytes, *, is_cut: bool) -> tuple[str, models.Encoding]:
     return base64.b64encode(raw).decode(), "base64"
 
 
-def connection(found: Connection) -> models.Connection:
+def connection(found: ServerConnection) -> models.Connection:
     session = found.session
     return models.Connection(
         id=str(found.number),

@@ -41,23 +41,23 @@ from ..wire.frames import HEADER_BYTES, Buffer, Frame
 from ..wire.operations import (
     BY_VERB,
     OPERATIONS,
-    CloseStream,
-    CommitStage,
-    Extents,
+    CloseStreamRequest,
+    CommitStageRequest,
+    ExtentsRequest,
     Fault,
-    FetchedRange,
-    FetchRange,
-    JoinGroup,
+    FetchedRangeReply,
+    FetchRangeRequest,
+    JoinGroupRequest,
     KnownTopic,
-    Name,
+    NameRequest,
     Op,
-    Opened,
-    OpenFeed,
-    OpenReader,
-    SetTopic,
-    Stage,
-    Taken,
-    WaitBeyond,
+    OpenedReply,
+    OpenFeedRequest,
+    OpenReaderRequest,
+    SetTopicRequest,
+    StageRequest,
+    TakenReply,
+    WaitBeyondRequest,
     encode,
 )
 from ..wire.runs import decode_runs
@@ -209,7 +209,7 @@ class RemoteBroker:
             for member in self.members:
                 member.broker_stops()
 
-    def _take_up(self, opened: Opened) -> None:
+    def _take_up(self, opened: OpenedReply) -> None:
         self._outbox.bound(opened.in_flight_bytes_max)
         self._their_ms, self._met_at = opened.now_ms, self.clock.monotonic()
         known = {topic.name for topic in opened.topics}
@@ -310,7 +310,7 @@ class RemoteBroker:
                     close()
 
         def close() -> None:
-            self.link.send(Op.CLOSE_STREAM, encode(CloseStream(opened[0])))
+            self.link.send(Op.CLOSE_STREAM, encode(CloseStreamRequest(opened[0])))
 
         try:
             return await self.ask(op, control, (), answered, until=until)
@@ -355,7 +355,7 @@ class RemoteBroker:
                     f"the connection to {self.link.name} was lost during the request"
                 ) from None
             if kind is Rows:
-                taken = msgspec.msgpack.decode(frame.control, type=Taken)
+                taken = msgspec.msgpack.decode(frame.control, type=TakenReply)
                 return cast(T, Rows(decode_runs(taken.runs, frame.batches, self.origin)))
             return cast(T, msgspec.msgpack.decode(frame.control, type=kind))
 
@@ -478,12 +478,12 @@ class RemoteBroker:
         for _, batch in sealed:
             fitted = self.link.fitted(batch, now_ms)
             parts += (fitted.header(), fitted.body)
-        control = Stage(writer, number, part, [topic for topic, _ in sealed], auto_create)
+        control = StageRequest(writer, number, part, [topic for topic, _ in sealed], auto_create)
         await self._asked(Op.STAGE, control, batches=parts)
 
     async def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
         names = list(parts) if isinstance(parts, Sequence) and not isinstance(parts, str) else parts
-        control = CommitStage(writer, number, names)  # type: ignore[arg-type]
+        control = CommitStageRequest(writer, number, names)  # type: ignore[arg-type]
         fields: list[Any] = await self._asked(Op.COMMIT_STAGE, control, list[Any])
         return [receipt_of(receipt) for receipt in fields]
 
@@ -495,15 +495,15 @@ class RemoteBroker:
     # --- topics
 
     async def backup(self, directory: str) -> None:
-        await self._asked(Op.BACKUP, Name(directory), until=inf)
+        await self._asked(Op.BACKUP, NameRequest(directory), until=inf)
 
     async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
-        control = SetTopic(name, _checked(options))
+        control = SetTopicRequest(name, _checked(options))
         info: TopicInfo = await self._asked(Op.CREATE_TOPIC, control, TopicInfo)
         return info
 
     async def configure_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
-        control = SetTopic(name, _checked(options))
+        control = SetTopicRequest(name, _checked(options))
         info: TopicInfo = await self._asked(Op.CONFIGURE_TOPIC, control, TopicInfo)
         return info
 
@@ -511,7 +511,7 @@ class RemoteBroker:
     purge_topic = _asks(BrokerApi.purge_topic)
 
     async def topics(self, pattern: str) -> list[str]:
-        names: list[str] = await self._asked(Op.TOPICS, Name(pattern), list[str])
+        names: list[str] = await self._asked(Op.TOPICS, NameRequest(pattern), list[str])
         return names
 
     topic_info = _asks(BrokerApi.topic_info)
@@ -528,7 +528,9 @@ class RemoteBroker:
         filter: Filter | None,
         auto_create: bool,
     ) -> RemoteReader:
-        opening = OpenReader(topic, name, start_fields(start), _filter_text(filter), auto_create)
+        opening = OpenReaderRequest(
+            topic, name, start_fields(start), _filter_text(filter), auto_create
+        )
         reader = RemoteReader(self, opening)
         await self._opened_once(reader)
         return reader
@@ -546,7 +548,7 @@ class RemoteBroker:
         topic_id: int | None = None,
     ) -> Fetched:
         """Read by offset. With `topic_id`, a topic made anew under the name is TopicReplaced."""
-        control = FetchRange(
+        control = FetchRangeRequest(
             topic, offset, end, max_rows, max_bytes, _filter_text(filter), with_expired, topic_id
         )
         until = self.until()
@@ -555,7 +557,7 @@ class RemoteBroker:
                 frame = await self.ask(Op.FETCH_RANGE, control, until=until)
             except SessionLost:
                 continue
-            taken = msgspec.msgpack.decode(frame.control, type=FetchedRange)
+            taken = msgspec.msgpack.decode(frame.control, type=FetchedRangeReply)
             gap = None if taken.gap is None else Missed(*taken.gap)
             rows = Rows(decode_runs(taken.runs, frame.batches, self.origin), gap)
             return Fetched(rows, taken.position, taken.next_offset)
@@ -570,7 +572,7 @@ class RemoteBroker:
         self, topics: Sequence[str], at: Start | None = None
     ) -> dict[str, list[Extent] | FlintError]:
         """Where several topics begin and end, asked in one go; or why that cannot be told."""
-        control = Extents(list(topics), start_fields(at))
+        control = ExtentsRequest(list(topics), start_fields(at))
         answers: list[Any] = await self._asked(Op.EXTENTS, control, list[Any])
         found: dict[str, list[Extent] | FlintError] = {}
         for topic, answer in zip(topics, answers, strict=True):
@@ -581,7 +583,7 @@ class RemoteBroker:
         return found
 
     async def wait_beyond(self, offsets: Mapping[str, int], timeout: float | None) -> bool:
-        control = WaitBeyond(dict(offsets), timeout)
+        control = WaitBeyondRequest(dict(offsets), timeout)
         until = inf if timeout is None else self.clock.monotonic() + timeout if timeout else None
         is_beyond: bool = await self._asked(Op.WAIT_BEYOND, control, bool, until=until)
         return is_beyond
@@ -596,7 +598,7 @@ class RemoteBroker:
         filter: Filter | None,
     ) -> RemoteReader:
         named = None if partitions is None else list(partitions)
-        opening = OpenReader(
+        opening = OpenReaderRequest(
             topic, name, start_fields(start), _filter_text(filter), False, True, named
         )
         reader = RemoteReader(self, opening)
@@ -606,7 +608,7 @@ class RemoteBroker:
     async def open_feed(
         self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None
     ) -> RemoteFeed:
-        feed = RemoteFeed(self, OpenFeed(pattern, capacity, overflow, _filter_text(filter)))
+        feed = RemoteFeed(self, OpenFeedRequest(pattern, capacity, overflow, _filter_text(filter)))
         await self._opened_once(feed)
         return feed
 
@@ -632,7 +634,7 @@ class RemoteBroker:
         holder: str,
         auto_create: bool,
     ) -> RemoteMember:
-        joining = JoinGroup(
+        joining = JoinGroupRequest(
             topic, group, order, _filter_text(filter), start_fields(start), holder, auto_create
         )
         member = RemoteMember(self, joining)

@@ -19,7 +19,7 @@ from .tls import ClientTls
 WRITE_BYTES_HIGH = 1024 * 1024
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     def __init__(self, address: Address, tls: TlsPipe | None = None) -> None:
         self._address = address
         self._tls = tls
@@ -219,12 +219,14 @@ def _why_no_tls(data: bytes) -> str:
     return "the server on this port does not use TLS; check that it is the port of a broker"
 
 
-async def connect(address: Address, tls: ClientTls | None = None) -> Connection:
+async def connect(address: Address, tls: ClientTls | None = None) -> ClientConnection:
     loop = asyncio.get_running_loop()
     host, port = address
     pipe = None if tls is None else tls.pipe(host)
     try:
-        _, connection = await loop.create_connection(lambda: Connection(address, pipe), host, port)
+        _, connection = await loop.create_connection(
+            lambda: ClientConnection(address, pipe), host, port
+        )
     except ValueError as error:  # from the codec of names, or of a NUL in one
         raise InvalidRequest(f"{host!r} is not a valid host name: {error}") from None
     return connection

@@ -39,9 +39,9 @@ from ...observe.logs import event
 from ..wire.faults import error_of
 from ..wire.frames import Buffer, Frame, encode_frame
 from ..wire.hello import DURATIONS
-from ..wire.operations import Fault, Op, Open, Opened, encode
+from ..wire.operations import Fault, Op, OpenedReply, OpenRequest, encode
 from .address import Address, shown
-from .connection import Connection, connect
+from .connection import ClientConnection, connect
 from .tls import ClientTls
 
 _log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class SessionLost(Exception):
     """The broker does not know of this request. Never leaves this package."""
 
 
-class Draining(Exception):
+class BrokerDraining(Exception):
     """The broker is about to stop and did not do this. Never leaves this package."""
 
 
@@ -97,7 +97,7 @@ class Waiting(Protocol):
         """There was no answer in time; whether it is still to be told should one come."""
 
 
-class Call:
+class SentRequest:
     """A request whose answer is awaited."""
 
     __slots__ = ("_on_answer", "deadline", "future", "is_parked")
@@ -152,7 +152,7 @@ class Link:
         api_key: str | None = None,
         tls: ClientTls | None = None,
         on_event: Callable[[Frame], None],
-        on_opened: Callable[[Opened], None],
+        on_opened: Callable[[OpenedReply], None],
         on_new_session: Callable[[], None],
         on_lost: Callable[[], None],
         on_refused: Callable[[FlintError], None],
@@ -170,7 +170,7 @@ class Link:
         self._on_lost = on_lost
         self._on_refused = on_refused
         self._on_changed = on_changed
-        self._connection: Connection | None = None
+        self._connection: ClientConnection | None = None
         self._session: bytes | None = None
         self._sent = self._received = 0
         self._wrote = 0  # of what was sent, how much was ever written to a socket
@@ -276,14 +276,14 @@ class Link:
             connection.abort()
             raise
 
-    async def _opened_connection(self) -> tuple[Connection, Opened]:
+    async def _opened_connection(self) -> tuple[ClientConnection, OpenedReply]:
         connection = await connect(self._addresses[self._at], self._tls)
-        wanted = Open(self._session, self._received, self._auth, self._client, True)
+        wanted = OpenRequest(self._session, self._received, self._auth, self._client, True)
         try:
             frame = await connection.opening(encode_frame(Op.OPEN, 0, encode(wanted)))
             if frame.op != Op.REPLY:
                 raise error_of(_decoded(frame, Fault))
-            return connection, _decoded(frame, Opened)
+            return connection, _decoded(frame, OpenedReply)
         except BaseException:
             connection.abort()
             raise
@@ -293,7 +293,7 @@ class Link:
         own clock."""
         return batch if self._features & DURATIONS else absolute(batch, now_ms)
 
-    def _take_up(self, connection: Connection, opened: Opened) -> None:
+    def _take_up(self, connection: ClientConnection, opened: OpenedReply) -> None:
         self._connection = connection
         self._up_since = self.loop.time()
         self.failure = None
@@ -586,7 +586,7 @@ class Link:
         Without an answer by its deadline, the outcome is unknown. Cancelled, what was asked is
         carried out all the same, but for what may wait for ever.
         """
-        call = Call(self.loop, on_answer)
+        call = SentRequest(self.loop, on_answer)
         call.deadline = deadline
         id = self.send(op, encode(control), batches, call)
         try:
@@ -714,7 +714,7 @@ class Link:
             self._goodbye.set_result(None)
 
 
-def _drop(opening: asyncio.Task[tuple[Connection, Opened]]) -> None:
+def _drop(opening: asyncio.Task[tuple[ClientConnection, OpenedReply]]) -> None:
     """A connection that was made when nobody wanted it any more."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result()[0].abort()
@@ -731,7 +731,7 @@ def again(error: FlintError) -> FlintError:
 def error_in(frame: Frame) -> Exception:
     """What an ERROR frame says, as it is raised here."""
     fault = _decoded(frame, Fault)
-    return Draining() if fault.kind == "Draining" else error_said(fault)
+    return BrokerDraining() if fault.kind == "BrokerDraining" else error_said(fault)
 
 
 def error_said(fault: Fault) -> FlintError:

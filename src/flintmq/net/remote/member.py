@@ -18,13 +18,13 @@ from ...groups.ranges import offsets_in, ranges_of_runs
 from ...rows import Rows
 from ..wire.frames import Frame
 from ..wire.operations import (
-    CloseStream,
-    Granted,
-    Joined,
-    JoinGroup,
+    CloseStreamRequest,
+    GrantedReply,
+    JoinedReply,
+    JoinGroupRequest,
     Op,
-    Settle,
-    TakeLeased,
+    SettleRequest,
+    TakeLeasedRequest,
 )
 from ..wire.runs import decode_runs
 from .link import SessionLost, error_in
@@ -39,7 +39,9 @@ _HELD_LOOK = 64
 class _Taking:
     """A take that is under way. What comes after nobody waits for it any more is given back."""
 
-    def __init__(self, member: RemoteMember, asked: TakeLeased, deadline: float | None) -> None:
+    def __init__(
+        self, member: RemoteMember, asked: TakeLeasedRequest, deadline: float | None
+    ) -> None:
         self._asked = asked
         self.is_parked = deadline is None
         self.deadline = deadline
@@ -65,7 +67,7 @@ class RemoteMember:
     """What it holds is known here too: a broker that was restarted is told of it before anything
     else, and says what of it is another's by now."""
 
-    def __init__(self, broker: RemoteBroker, joining: JoinGroup) -> None:
+    def __init__(self, broker: RemoteBroker, joining: JoinGroupRequest) -> None:
         self._broker = broker
         self._joining = joining
         self._number: int | None = None
@@ -90,7 +92,7 @@ class RemoteMember:
 
     async def open(self, until: float) -> None:
         frame = await self._broker.ask_stream(Op.JOIN_GROUP, self._joining, until)
-        joined = msgspec.msgpack.decode(frame.control, type=Joined)
+        joined = msgspec.msgpack.decode(frame.control, type=JoinedReply)
         self._number = joined.stream
         self._info = msgspec.convert(joined.info, GroupInfo)
         self._broker.members.add(self)
@@ -115,14 +117,14 @@ class RemoteMember:
         while True:
             number = await self._joined(until)
             left = wait and max(0.0, until - clock.monotonic())
-            control = TakeLeased(number, max_rows, lease_seconds, left, auto_ack, in_turn)
+            control = TakeLeasedRequest(number, max_rows, lease_seconds, left, auto_ack, in_turn)
             try:
                 frame = await self._taken(control, None if until == inf else until)
             except SessionLost:
                 continue
             return self._grant(frame, control)
 
-    async def _taken(self, control: TakeLeased, deadline: float | None) -> Frame:
+    async def _taken(self, control: TakeLeasedRequest, deadline: float | None) -> Frame:
         taking = _Taking(self, control, deadline)
         self._broker.before_asking()
         link = self._broker.link
@@ -143,8 +145,8 @@ class RemoteMember:
             raise error_in(frame)
         return frame
 
-    def _grant(self, frame: Frame, asked: TakeLeased) -> Grant | None:
-        granted = msgspec.msgpack.decode(frame.control, type=Granted | None)
+    def _grant(self, frame: Frame, asked: TakeLeasedRequest) -> Grant | None:
+        granted = msgspec.msgpack.decode(frame.control, type=GrantedReply | None)
         if granted is None:
             return None
         runs = decode_runs(granted.runs, frame.batches, self._broker.origin)
@@ -153,7 +155,7 @@ class RemoteMember:
             self._hold(grant, asked.lease_seconds)
         return grant
 
-    def give_back(self, frame: Frame, asked: TakeLeased) -> None:
+    def give_back(self, frame: Frame, asked: TakeLeasedRequest) -> None:
         """What was granted to a take that nobody waits for goes back at once; what is settled
         already is for the next take."""
         if frame.op == Op.ERROR or self._ended is not None:
@@ -189,7 +191,7 @@ class RemoteMember:
     async def release(self, leases: Sequence[Lease]) -> None:
         link = self._broker.link
         if link.is_silent and self._number is not None:  # it is told, and not waited for
-            control = Settle(self._number, "release", list(leases))
+            control = SettleRequest(self._number, "release", list(leases))
             link.send(Op.SETTLE, self._broker.encode(control))
             return
         await self._settle("release", leases)
@@ -202,7 +204,9 @@ class RemoteMember:
             number = await self._joined(until)
             try:
                 await self._broker.ask(
-                    Op.SETTLE, Settle(number, how, list(leases), seconds, reason), until=until
+                    Op.SETTLE,
+                    SettleRequest(number, how, list(leases), seconds, reason),
+                    until=until,
                 )
             except SessionLost:
                 continue
@@ -275,7 +279,7 @@ class RemoteMember:
         lost: set[int] = set()
         for seconds, leases in by_seconds.items():
             try:
-                await self._broker.ask(Op.SETTLE, Settle(number, "extend", leases, seconds))
+                await self._broker.ask(Op.SETTLE, SettleRequest(number, "extend", leases, seconds))
             except LeaseLost as error:
                 lost.update(error.offsets)
             self._extended(leases, seconds)
@@ -304,7 +308,7 @@ class RemoteMember:
     async def _rejoin(self) -> None:
         try:
             frame = await self._broker.ask(Op.JOIN_GROUP, self._joining)
-            number = msgspec.msgpack.decode(frame.control, type=Joined).stream
+            number = msgspec.msgpack.decode(frame.control, type=JoinedReply).stream
             lost = await self._reclaim(number)
             self._number = number
             self.is_back(lost)
@@ -326,4 +330,4 @@ class RemoteMember:
         number, self._number = self._number, None
         self._ended = self._ended or Closed(f"the membership of {self._joining.group!r}")
         if number is not None:
-            await self._broker.ask_if_connected(Op.CLOSE_STREAM, CloseStream(number))
+            await self._broker.ask_if_connected(Op.CLOSE_STREAM, CloseStreamRequest(number))

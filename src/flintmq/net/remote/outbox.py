@@ -29,9 +29,9 @@ from ...errors import (
 )
 from ...model import Receipt
 from ..wire.frames import HEADER_BYTES, Frame
-from ..wire.operations import CancelPiece, Fault, Op, Publish, encode
+from ..wire.operations import CancelPieceRequest, Fault, Op, PublishRequest, encode
 from ..wire.values import receipt_of
-from .link import Draining, Link, SessionLost, again, error_in, error_said
+from .link import BrokerDraining, Link, SessionLost, again, error_in, error_said
 
 JOIN_ROWS_MAX = 64
 """Publishes of fewer rows than this share a batch with others of the same turn."""
@@ -53,7 +53,7 @@ class PendingReceipt:
 
     __slots__ = ("_future", "_lot", "_piece")
 
-    def __init__(self, lot: Lot, piece: int, future: asyncio.Future[Receipt]) -> None:
+    def __init__(self, lot: OutgoingBatch, piece: int, future: asyncio.Future[Receipt]) -> None:
         self._lot, self._piece, self._future = lot, piece, future
 
     def __await__(self) -> Generator[Any, None, Receipt]:
@@ -64,7 +64,7 @@ class PendingReceipt:
             raise
 
 
-class Lot:
+class OutgoingBatch:
     """One batch and everybody who waits for its receipt."""
 
     __slots__ = (
@@ -156,7 +156,7 @@ class Lot:
 
     def fail(self, error: Exception) -> None:
         nobody_waits = all(future.done() for future in self.futures)
-        if isinstance(error, Draining) and not nobody_waits:
+        if isinstance(error, BrokerDraining) and not nobody_waits:
             self.outbox.hold(self)
             return
         if isinstance(error, SessionLost) and self.qos and not nobody_waits:
@@ -186,13 +186,13 @@ class Outbox:
         blocks: bool,
     ) -> None:
         self.link = link
-        self.again: list[Lot] = []
+        self.again: list[OutgoingBatch] = []
         """Lots that have to be sent again once there is a session."""
         self._producer, self._clock = producer, clock
         self._is_careful = is_careful
         self._bytes_max = self._wanted_bytes_max = bytes_max
         self._blocks = blocks
-        self._open: dict[str, tuple[Key, Lot]] = {}
+        self._open: dict[str, tuple[Key, OutgoingBatch]] = {}
         self._sequences: dict[str, int] = {}
         self._flushing = False
         self._lots = 0
@@ -255,12 +255,12 @@ class Outbox:
                 self._send_open(topic)
             return receipt
         self._send_open(topic)
-        lot = Lot(self, topic, qos, auto_create, timeout, rows)
+        lot = OutgoingBatch(self, topic, qos, auto_create, timeout, rows)
         receipt = lot.add(count)
         self._send(lot)
         return receipt
 
-    def _lot(self, key: Key) -> Lot:
+    def _lot(self, key: Key) -> OutgoingBatch:
         """The open lot of a topic; another one if who publishes now wants it otherwise."""
         topic = key[0]
         found = self._open.get(topic)
@@ -268,7 +268,7 @@ class Outbox:
             if found[0] == key:
                 return found[1]
             self._send_open(topic)
-        lot = Lot(self, topic, 1, key[1], key[2], BatchBuilder())
+        lot = OutgoingBatch(self, topic, 1, key[1], key[2], BatchBuilder())
         self._open[topic] = (key, lot)
         if not self._flushing:
             self._flushing = True
@@ -292,7 +292,7 @@ class Outbox:
             except FlintError as error:
                 found[1].fail(error)
 
-    def _send(self, lot: Lot) -> None:
+    def _send(self, lot: OutgoingBatch) -> None:
         rows = lot.rows
         sequence = self._sequences.get(lot.topic, 0)
         if isinstance(rows, BatchBuilder):
@@ -323,11 +323,11 @@ class Outbox:
             what = f"a batch of {batch.row_count:,} for {topic!r}"
             raise MessageTooLarge(what, size, limit, "frame_bytes")
 
-    def _transmit(self, lot: Lot) -> None:
+    def _transmit(self, lot: OutgoingBatch) -> None:
         assert lot.batch is not None
         lot.batch = self.link.fitted(lot.batch, self._clock.now_ms())  # once: then it has none left
         counts = lot.counts if len(lot.counts) > 1 else None
-        control = Publish(lot.topic, lot.qos, lot.auto_create, lot.timeout, counts)
+        control = PublishRequest(lot.topic, lot.qos, lot.auto_create, lot.timeout, counts)
         lot.was_sent += 1
         lot.id = self.link.send(
             Op.PUBLISH, _encoded(control), (lot.batch.header(), lot.batch.body), lot
@@ -345,7 +345,7 @@ class Outbox:
             else:
                 self._transmit(lot)
 
-    def hold(self, lot: Lot) -> None:
+    def hold(self, lot: OutgoingBatch) -> None:
         """The broker is about to stop: keep it for the next, as long as its time allows."""
         self.again.append(lot)
         if lot.deadline is None:
@@ -354,19 +354,19 @@ class Outbox:
             left = lot.deadline - self.link.clock.monotonic()
             self.link.clock.call_later(left, lambda: self._give_up(lot))
 
-    def _give_up(self, lot: Lot) -> None:
+    def _give_up(self, lot: OutgoingBatch) -> None:
         if lot in self.again:
             self.again.remove(lot)
             lot.fail(Disconnected(self.link.name, "the broker has stopped"))
 
-    def cancel(self, lot: Lot, piece: int | None) -> None:
+    def cancel(self, lot: OutgoingBatch, piece: int | None) -> None:
         if lot in self.again:
             return
-        self.link.send_control(Op.CANCEL, CancelPiece(piece), lot.id)
+        self.link.send_control(Op.CANCEL, CancelPieceRequest(piece), lot.id)
 
     # --- room
 
-    def is_answered(self, lot: Lot) -> None:
+    def is_answered(self, lot: OutgoingBatch) -> None:
         lot.id = 0
         if lot.number and lot.batch is not None:
             lot.number = 0
@@ -417,7 +417,7 @@ def _settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _encoded(control: Publish) -> bytes:
+def _encoded(control: PublishRequest) -> bytes:
     try:
         return encode(control)
     except (TypeError, ValueError, OverflowError) as error:

@@ -31,18 +31,18 @@ from ...model import Missed, Start
 from ...rows import Message, Rows, Run
 from ..wire.frames import Frame
 from ..wire.operations import (
-    CloseStream,
-    Commit,
+    CloseStreamRequest,
+    CommitRequest,
     Control,
     Op,
-    OpenFeed,
-    OpenReader,
-    Seek,
-    StreamOpened,
-    Take,
-    Taken,
+    OpenFeedRequest,
+    OpenReaderRequest,
+    SeekRequest,
+    StreamOpenedReply,
+    TakenReply,
+    TakeRequest,
 )
-from ..wire.operations import Stream as StreamName
+from ..wire.operations import StreamRequest as StreamName
 from ..wire.runs import decode_runs
 from ..wire.values import start_fields
 from .link import SessionLost, again, error_in
@@ -96,12 +96,12 @@ class RemoteStream:
 
     async def open(self, until: float) -> None:
         frame = await self._broker.ask_stream(self._op, self._opening, until)
-        opened = msgspec.msgpack.decode(frame.control, type=StreamOpened)
+        opened = msgspec.msgpack.decode(frame.control, type=StreamOpenedReply)
         self._number = opened.stream
         self._begins_at(opened)
         self._broker.streams.add(self)
 
-    def _begins_at(self, opened: StreamOpened) -> None:
+    def _begins_at(self, opened: StreamOpenedReply) -> None:
         self._count = opened.missed
 
     # --- taking
@@ -210,7 +210,7 @@ class RemoteStream:
             return  # it asks again, once it is known what became of that
         self._asked_rows = self._wanted
         self._broker.before_asking()
-        control = self._broker.encode(Take(self._number, self._wanted, timeout))
+        control = self._broker.encode(TakeRequest(self._number, self._wanted, timeout))
         self._asking = self._link.send(Op.TAKE, control, (), self)
 
     def answer(self, frame: Frame) -> None:
@@ -230,13 +230,13 @@ class RemoteStream:
             if self._missing > 0 and self._number is not None and self._error is None:
                 # One reply could not carry all that was asked for: whoever waits gets it together.
                 self._asked_rows, self._missing = self._missing, 0
-                control = self._broker.encode(Take(self._number, self._asked_rows, 0))
+                control = self._broker.encode(TakeRequest(self._number, self._asked_rows, 0))
                 self._asking = self._link.send(Op.TAKE, control, (), self)
                 return
         self._heard(came or bool(self._runs))
 
     def _take_in(self, frame: Frame) -> bool:
-        taken = msgspec.msgpack.decode(frame.control, type=Taken)
+        taken = msgspec.msgpack.decode(frame.control, type=TakenReply)
         runs = decode_runs(taken.runs, frame.batches, self._broker.origin)
         self._count = taken.missed
         gap = None if taken.gap is None else Missed(*taken.gap)
@@ -358,7 +358,7 @@ class RemoteStream:
         while self._ended is None:
             try:
                 frame = await self._ask_again()
-                opened = msgspec.msgpack.decode(frame.control, type=StreamOpened)
+                opened = msgspec.msgpack.decode(frame.control, type=StreamOpenedReply)
                 await self._go_on_from(opened)
             except SessionLost:
                 return  # lost once more; that opens it anew
@@ -373,7 +373,9 @@ class RemoteStream:
             break
         if self._ended is not None:
             if self._number is not None:
-                await self._broker.ask_if_connected(Op.CLOSE_STREAM, CloseStream(self._number))
+                await self._broker.ask_if_connected(
+                    Op.CLOSE_STREAM, CloseStreamRequest(self._number)
+                )
         elif self._runs:
             self._heard(True)  # one reply of several had come: the rest is asked for by the next
         elif self._parked or self._callbacks or self._lookers:
@@ -397,7 +399,7 @@ class RemoteStream:
     def _opening_again(self) -> Control:
         return self._opening
 
-    async def _go_on_from(self, opened: StreamOpened) -> None:
+    async def _go_on_from(self, opened: StreamOpenedReply) -> None:
         """Set up what else it had."""
 
     async def _on_stream(
@@ -441,7 +443,7 @@ class RemoteStream:
                 _resolve(parked, True)
             self._heard(True)
             if number is not None:
-                closing = CloseStream(number, unread)
+                closing = CloseStreamRequest(number, unread)
                 await self._broker.ask_if_connected(Op.CLOSE_STREAM, closing)
 
     def _unread(self) -> list[tuple[int, int, int]]:
@@ -475,7 +477,7 @@ class _Opening:
 class RemoteReader(RemoteStream):
     """One reader, of a topic or of a row of partitions. Implements ReaderApi."""
 
-    def __init__(self, broker: RemoteBroker, opening: OpenReader) -> None:
+    def __init__(self, broker: RemoteBroker, opening: OpenReaderRequest) -> None:
         super().__init__(broker, f"reader of {opening.topic!r}", opening, Op.OPEN_READER)
         self._name, self._is_whole = opening.name, opening.whole
         self._topic = str(opening.topic)
@@ -486,7 +488,7 @@ class RemoteReader(RemoteStream):
         """Of a name: what came and is not known to be committed, by partition."""
         self._damage: Corrupt | None = None
 
-    def _begins_at(self, opened: StreamOpened) -> None:
+    def _begins_at(self, opened: StreamOpenedReply) -> None:
         super()._begins_at(opened)
         self._next = opened.positions
         self._topic_id = opened.topic_id
@@ -502,9 +504,9 @@ class RemoteReader(RemoteStream):
             return self._opening
         return msgspec.structs.replace(self._opening, start=next(iter(self._next.values())))
 
-    async def _go_on_from(self, opened: StreamOpened) -> None:
+    async def _go_on_from(self, opened: StreamOpenedReply) -> None:
         if opened.topic_id != self._topic_id:
-            await self._broker.ask(Op.CLOSE_STREAM, CloseStream(opened.stream))
+            await self._broker.ask(Op.CLOSE_STREAM, CloseStreamRequest(opened.stream))
             raise TopicDeleted(self._topic.partition("/")[0])
         # A name goes on behind what its readers claim: where we are, or others of it.
         wrong = {
@@ -513,7 +515,7 @@ class RemoteReader(RemoteStream):
             if opened.positions.get(partition, 0) != position
         }
         if wrong and self._name is None:
-            await self._broker.ask(Op.SEEK, Seek(opened.stream, wrong))
+            await self._broker.ask(Op.SEEK, SeekRequest(opened.stream, wrong))
 
     def _came(self, runs: list[Run]) -> None:
         unread = self._first_unread()
@@ -606,7 +608,7 @@ class RemoteReader(RemoteStream):
             return
         held, self._runs = self._runs, deque()
         head, self._head = self._head, 0
-        control = CloseStream(self._number, unread)
+        control = CloseStreamRequest(self._number, unread)
         for partition, first, behind in unread:
             self._was_put_back(partition, first, behind)
 
@@ -622,7 +624,7 @@ class RemoteReader(RemoteStream):
 
         self._returning = self._link.loop.create_task(self._return(control, answered))
 
-    async def _return(self, control: CloseStream, answered: Callable[[Frame], None]) -> None:
+    async def _return(self, control: CloseStreamRequest, answered: Callable[[Frame], None]) -> None:
         try:
             await self._broker.ask(Op.PUT_BACK, control, (), answered)
         except (SessionLost, FlintError):
@@ -646,7 +648,7 @@ class RemoteReader(RemoteStream):
             {damage.partition: damage.next_offset},
         )
         moved = partial(self._moved, passes_damage)
-        await self._on_stream(lambda number: Seek(number, fields), Op.SEEK, moved)
+        await self._on_stream(lambda number: SeekRequest(number, fields), Op.SEEK, moved)
 
     def _moved(self, passes_damage: bool, frame: Frame) -> None:
         """What came before this is behind us."""
@@ -679,7 +681,7 @@ class RemoteReader(RemoteStream):
         self, offset: int | None, partition: int | None, is_own: bool, until: float | None = None
     ) -> int:
         committed: int = await self._on_stream(
-            lambda number: Commit(number, offset, partition, is_own), Op.COMMIT, until=until
+            lambda number: CommitRequest(number, offset, partition, is_own), Op.COMMIT, until=until
         )
         if partition is None and not self._is_whole:
             partition = next(iter(self._next))
@@ -707,7 +709,7 @@ class RemoteReader(RemoteStream):
 class RemoteFeed(RemoteStream):
     """One live subscription. Implements FeedApi."""
 
-    def __init__(self, broker: RemoteBroker, opening: OpenFeed) -> None:
+    def __init__(self, broker: RemoteBroker, opening: OpenFeedRequest) -> None:
         super().__init__(broker, f"live feed {opening.pattern!r}", opening, Op.OPEN_FEED)
 
     @property

@@ -40,7 +40,7 @@ LINGER_SECONDS = 1.0
 _numbers = itertools.count(1)
 
 
-class Connection(Peer):
+class ServerConnection(Peer):
     """Bytes of one socket. What frames mean is the session's business."""
 
     def __init__(self, server: NativeServer) -> None:

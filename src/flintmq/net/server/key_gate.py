@@ -15,7 +15,7 @@ from ...errors import NotAuthenticated
 from ...observe.logs import limited
 from ...storage.key_file import KeyFile
 from .gate import OpenGate, WatchedGate
-from .key_ring import LOOK_SECONDS, KeyRing, Wrong
+from .key_ring import LOOK_SECONDS, CredentialFault, KeyRing
 from .slowing import Slowing, address_of
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def gate_of(
         return OpenGate()
     ring = KeyRing(KeyFile(keys_file))
     ring.load()
-    return KeyGate(ring, mode=auth, slowing=slowing)
+    return ApiKeyGate(ring, mode=auth, slowing=slowing)
 
 
 class LoginCounters:
@@ -58,7 +58,7 @@ class LoginCounters:
         """Sessions and requests whose key was removed or expired."""
 
 
-class KeyGate:
+class ApiKeyGate:
     """`auto`: without a file of keys nobody is asked, as if it were an OpenGate; the first key
     closes it, also for those who are in. `required`: nobody comes in without a key, ever."""
 
@@ -98,7 +98,7 @@ class KeyGate:
         self.refresh()
         if not self.is_closed:
             return EVERYTHING
-        found = Wrong("missing") if not credential else self.ring.find(credential)
+        found = CredentialFault("missing") if not credential else self.ring.find(credential)
         if isinstance(found, Access):
             self.counters.ok += 1
             return found
@@ -137,7 +137,7 @@ class KeyGate:
                 raise NotAuthenticated("this broker now requires an API key")
             return access
         now = self.ring.now(access.key)
-        if isinstance(now, Wrong):
+        if isinstance(now, CredentialFault):
             self.counters.ended += 1
             what = "has expired" if now.reason == "expired" else "was revoked"
             raise NotAuthenticated(f"the API key {what}")

@@ -9,7 +9,7 @@ from ...access import Access
 from ...clock import Clock, SystemClock
 from ...errors import FlintError
 from ...observe.logs import event
-from ...storage.key_file import Key, KeyFile, Stamp, is_secret_of, parse_key
+from ...storage.key_file import ApiKey, KeyFile, Stamp, is_secret_of, parse_key
 
 _log = logging.getLogger(__name__)
 
@@ -19,12 +19,12 @@ LOOK_SECONDS = 1.0
 CREDENTIAL_MAX = 256
 
 
-class Held(NamedTuple):
-    key: Key
+class CheckedKey(NamedTuple):
+    key: ApiKey
     access: Access
 
 
-class Wrong(NamedTuple):
+class CredentialFault(NamedTuple):
     """Why a credential is none. For counters and logs; a client hears the same of all."""
 
     reason: str
@@ -38,7 +38,7 @@ class KeyRing:
     def __init__(self, file: KeyFile, *, clock: Clock | None = None) -> None:
         self._file = file
         self._clock = clock or SystemClock()
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, CheckedKey] = {}
         self._stamp: Stamp | None = None
         self._look_at = float("-inf")
         self._expires_at_ms: int | None = None
@@ -51,7 +51,7 @@ class KeyRing:
     def path(self) -> str:
         return self._file.path
 
-    def entries(self) -> list[tuple[Key, int | None]]:
+    def entries(self) -> list[tuple[ApiKey, int | None]]:
         """Every key, and when it was last used since the broker was started, in milliseconds."""
         return [(held.key, self._used_at_ms.get(id)) for id, held in self._held.items()]
 
@@ -129,7 +129,7 @@ class KeyRing:
                 file=self.path,
             )
 
-    def _take(self, keys: list[Key]) -> None:
+    def _take(self, keys: list[ApiKey]) -> None:
         self.is_there = True
         before, self._held = self._held, {}
         for key in keys:
@@ -137,7 +137,7 @@ class KeyRing:
             if known is not None and known.key == key:
                 self._held[key.id] = known  # and all that was decided for it
             else:
-                self._held[key.id] = Held(key, Access(key.name, key.granted(), key.id))
+                self._held[key.id] = CheckedKey(key, Access(key.name, key.granted(), key.id))
         self._used_at_ms = {id: at for id, at in self._used_at_ms.items() if id in self._held}
         self._next_expiry()
 
@@ -158,26 +158,26 @@ class KeyRing:
 
     # --- asking
 
-    def find(self, credential: str) -> Access | Wrong:
+    def find(self, credential: str) -> Access | CredentialFault:
         parsed = parse_key(credential) if len(credential) <= CREDENTIAL_MAX else None
         if parsed is None:
-            return Wrong("malformed")
+            return CredentialFault("malformed")
         id, secret = parsed
         held = self._held.get(id)
         if not is_secret_of(None if held is None else held.key, secret):
-            return Wrong("unknown" if held is None else "wrong", id)
+            return CredentialFault("unknown" if held is None else "wrong", id)
         assert held is not None
         now_ms = self._clock.now_ms()
         if held.key.is_expired(now_ms):
-            return Wrong("expired", id)
+            return CredentialFault("expired", id)
         self._used_at_ms[id] = now_ms
         return held.access
 
-    def now(self, id: str) -> Access | Wrong:
+    def now(self, id: str) -> Access | CredentialFault:
         """What a key that came in before may do now."""
         held = self._held.get(id)
         if held is None:
-            return Wrong("removed", id)
+            return CredentialFault("removed", id)
         if held.key.is_expired(self._clock.now_ms()):
-            return Wrong("expired", id)
+            return CredentialFault("expired", id)
         return held.access

@@ -1,6 +1,6 @@
 """What every server of clients' connections does: listen, admit, count, watch keys, drain, close.
 
-What connections say is each protocol's own. All servers of a broker share their `Places`, so that
+What connections say is each protocol's own. All servers of a broker share their `ConnectionSlots`:
 `max_connections` bounds the broker, and not each of its ports.
 """
 
@@ -42,7 +42,7 @@ C = TypeVar("C", bound=Served)
 T = TypeVar("T")
 
 
-class Places:
+class ConnectionSlots:
     """How many connections there are, of all protocols together."""
 
     def __init__(self) -> None:
@@ -68,13 +68,13 @@ class Listener(Generic[C]):
         limits: Limits,
         gate: WatchedGate | None,
         tls: ServerTls | None,
-        places: Places | None,
+        places: ConnectionSlots | None,
     ) -> None:
         self.limits = limits
         self.gate: WatchedGate = gate or OpenGate()
         self.gate.on_changed(self._keys_changed)
         self.tls = tls
-        self.places = places or Places()
+        self.places = places or ConnectionSlots()
         self.connections: set[C] = set()
         self.accepted = self.refused = 0
         self.is_draining = False

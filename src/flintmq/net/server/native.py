@@ -24,12 +24,12 @@ from ...errors import (
 from ...model import OPTION_NAMES, TopicInfo, TopicOptions
 from ...observe.logs import event
 from ..wire.frames import Frame
-from ..wire.operations import KnownTopic, Op, Open, Opened, encode
+from ..wire.operations import KnownTopic, Op, OpenedReply, OpenRequest, encode
 from ..wire.runs import RunEncoder
-from .connection import Connection
+from .connection import ServerConnection
 from .gate import WatchedGate
 from .limits import Limits
-from .listener import Listener, Places
+from .listener import ConnectionSlots, Listener
 from .publishing import Draining
 from .session import Session
 from .tls import ServerTls
@@ -44,7 +44,7 @@ _memories: WeakKeyDictionary[BrokerApi, int] = WeakKeyDictionary()
 """A number for what each broker has in memory, which no other has."""
 
 
-class NativeServer(Listener[Connection]):
+class NativeServer(Listener[ServerConnection]):
     """A connection opens a session, or takes up the one it had."""
 
     def __init__(
@@ -56,7 +56,7 @@ class NativeServer(Listener[Connection]):
         gate: WatchedGate | None = None,
         backup_dir: Path | None = None,
         tls: ServerTls | None = None,
-        places: Places | None = None,
+        places: ConnectionSlots | None = None,
     ) -> None:
         super().__init__(limits=limits or Limits(), gate=gate, tls=tls, places=places)
         self.broker = broker
@@ -64,8 +64,8 @@ class NativeServer(Listener[Connection]):
         """Where clients may have backups made; None: wherever the broker may write."""
         self.name = name
         self.encoder = RunEncoder()
-        self._turned_away: set[Connection] = set()
-        self._shaking_hands: dict[Connection, None] = {}  # in the order they came
+        self._turned_away: set[ServerConnection] = set()
+        self._shaking_hands: dict[ServerConnection, None] = {}  # in the order they came
         self._is_shaking_hands = False
         self.handshakes_failed = 0
         self.sessions: dict[bytes, Session] = {}
@@ -85,9 +85,9 @@ class NativeServer(Listener[Connection]):
                 known = known_topic(name, (await self.broker.topic_info(name)).options)
                 if known is not None:
                     self.known[name] = known
-        return await self._listen(host, port, lambda: Connection(self), pipes_tls=True)
+        return await self._listen(host, port, lambda: ServerConnection(self), pipes_tls=True)
 
-    def admit(self, connection: Connection) -> FlintError | None:
+    def admit(self, connection: ServerConnection) -> FlintError | None:
         """Take a connection in; or why it is refused, which it hears once it has said hello."""
         if self._take_in(connection):
             self._sweep_later()
@@ -104,7 +104,7 @@ class NativeServer(Listener[Connection]):
             "close some connections, or raise max_connections",
         )
 
-    def shake_hands_later(self, connection: Connection) -> None:
+    def shake_hands_later(self, connection: ServerConnection) -> None:
         """A step of a TLS handshake takes up to a millisecond: a few in each turn of the loop, so
         that many who connect at once do not hold up those who are connected."""
         self._shaking_hands[connection] = None
@@ -125,7 +125,7 @@ class NativeServer(Listener[Connection]):
             if self._is_shaking_hands:
                 loop.call_soon(self._shake_hands)
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: ServerConnection) -> None:
         super().left(connection)
         self._turned_away.discard(connection)
 
@@ -161,9 +161,9 @@ class NativeServer(Listener[Connection]):
 
     # --- sessions
 
-    def open_session(self, connection: Connection, frame: Frame) -> None:
+    def open_session(self, connection: ServerConnection, frame: Frame) -> None:
         try:
-            wanted = msgspec.msgpack.decode(frame.control, type=Open)
+            wanted = msgspec.msgpack.decode(frame.control, type=OpenRequest)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise MalformedFrame(f"OPEN: {error}") from None
         try:
@@ -189,10 +189,10 @@ class NativeServer(Listener[Connection]):
             self._welcome(connection, session, frame.id, False)
 
     def _welcome(
-        self, connection: Connection, session: Session, request: int, resumed: bool
+        self, connection: ServerConnection, session: Session, request: int, resumed: bool
     ) -> None:
         limits = self.limits
-        opened = Opened(
+        opened = OpenedReply(
             session.id,
             resumed,
             session.received,
@@ -317,7 +317,7 @@ class NativeServer(Listener[Connection]):
         await self._wait_closed()
 
 
-def credential_in(wanted: Open) -> str | None:
+def credential_in(wanted: OpenRequest) -> str | None:
     """The key a client brings. What it brings instead is never repeated: it may be one."""
     match wanted.auth:
         case None:

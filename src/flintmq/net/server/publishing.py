@@ -15,7 +15,7 @@ from ...batch import DELIVER_AT, EXPIRY, PRIORITY, RELATIVE, TIMES, RecordBatch,
 from ...errors import FlintError, InvalidRequest, MalformedFrame, QueueFull
 from ...model import PRIORITY_MAX, SECONDS_MAX, Receipt
 from ..wire.frames import Frame
-from ..wire.operations import Op, Publish, encode
+from ..wire.operations import Op, PublishRequest, encode
 from ..wire.rules import may_publish
 from ..wire.values import receipt_fields
 
@@ -39,7 +39,7 @@ class Draining(FlintError):
     """Nothing was published. Clients keep such publishes until they are connected anew."""
 
 
-class Publishes:
+class IncomingPublishes:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._landing: deque[tuple[int, asyncio.Future[Receipt], int]] = deque()
@@ -57,7 +57,7 @@ class Publishes:
     def receive(self, frame: Frame) -> None:
         session = self._session
         try:
-            wanted = session.control(frame, Publish)
+            wanted = session.control(frame, PublishRequest)
             may_publish(session, wanted)
             batch = checked_batch(frame.batches)
             self._check_room(frame.byte_length)
@@ -78,7 +78,7 @@ class Publishes:
                 "wait for receipts before publishing more",
             )
 
-    def _publish(self, id: int, wanted: Publish, batch: RecordBatch, size: int) -> None:
+    def _publish(self, id: int, wanted: PublishRequest, batch: RecordBatch, size: int) -> None:
         broker = self._session.server.broker
         if self._session.server.is_draining:
             raise Draining("the broker is stopping; publish again after the restart")
@@ -165,7 +165,7 @@ class Publishes:
     # --- what has to wait in line
 
     def _wait_in_line(
-        self, id: int, wanted: Publish, batches: Sequence[RecordBatch], size: int
+        self, id: int, wanted: PublishRequest, batches: Sequence[RecordBatch], size: int
     ) -> None:
         """Tasks begin in the order they are made, so the order of publishes is kept."""
         topic = wanted.topic
@@ -187,7 +187,7 @@ class Publishes:
 
         gathered.add_done_callback(done)
 
-    async def _outcome(self, wanted: Publish, batch: RecordBatch) -> Receipt:
+    async def _outcome(self, wanted: PublishRequest, batch: RecordBatch) -> Receipt:
         return await self._session.server.broker.publish(
             wanted.topic,
             batch,
@@ -197,7 +197,7 @@ class Publishes:
         )
 
     def _publish_apart(
-        self, id: int, wanted: Publish, batches: Sequence[RecordBatch], size: int
+        self, id: int, wanted: PublishRequest, batches: Sequence[RecordBatch], size: int
     ) -> None:
         """Publishes that share a batch and have to be looked at one by one, as if each had come by
         itself."""

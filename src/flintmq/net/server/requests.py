@@ -24,35 +24,35 @@ from ..wire.faults import fault_of
 from ..wire.frames import Buffer, Frame
 from ..wire.operations import (
     OPERATIONS,
-    CloseStream,
-    Commit,
-    CommitStage,
+    CloseStreamRequest,
+    CommitRequest,
+    CommitStageRequest,
     Control,
-    Extents,
-    Fetch,
-    FetchedRange,
-    FetchRange,
-    Granted,
-    Joined,
-    JoinGroup,
-    Name,
+    ExtentsRequest,
+    FetchedRangeReply,
+    FetchRangeRequest,
+    FetchRequest,
+    GrantedReply,
+    JoinedReply,
+    JoinGroupRequest,
+    NameRequest,
     Op,
-    OpenFeed,
-    OpenReader,
+    OpenFeedRequest,
+    OpenReaderRequest,
     Operation,
-    Seek,
-    Settle,
-    SetTopic,
-    Stage,
-    StreamOpened,
-    TakeLeased,
-    Taken,
+    SeekRequest,
+    SettleRequest,
+    SetTopicRequest,
+    StageRequest,
+    StreamOpenedReply,
+    TakeLeasedRequest,
+    TakenReply,
 )
-from ..wire.operations import Stream as StreamName
+from ..wire.operations import StreamRequest as StreamName
 from ..wire.rules import Need
 from ..wire.values import receipt_fields, start_of
 from .publishing import checked_batch
-from .streams import Member, Stream, cut
+from .streams import OpenMembership, OpenStream, cut
 
 if TYPE_CHECKING:
     from .session import Session
@@ -78,7 +78,7 @@ def _filter(text: str | None) -> Filter | None:
 # --- staged writes
 
 
-async def stage(session: Session, c: Stage, frame: Frame) -> None:
+async def stage(session: Session, c: StageRequest, frame: Frame) -> None:
     batches = [checked_batch(part) for part in _each_batch(frame.batches)]
     if len(batches) != len(c.topics):
         raise InvalidRequest(f"{len(batches)} batches for {len(c.topics)} topics")
@@ -100,7 +100,7 @@ def _each_batch(buffer: memoryview) -> list[memoryview]:
     return parts
 
 
-async def commit_stage(session: Session, c: CommitStage, frame: Frame) -> Any:
+async def commit_stage(session: Session, c: CommitStageRequest, frame: Frame) -> Any:
     receipts = await session.server.broker.commit(c.writer, c.number, c.parts)
     return [receipt_fields(receipt) for receipt in receipts]
 
@@ -108,29 +108,29 @@ async def commit_stage(session: Session, c: CommitStage, frame: Frame) -> Any:
 # --- topics
 
 
-async def create_topic(session: Session, c: SetTopic, frame: Frame) -> Any:
+async def create_topic(session: Session, c: SetTopicRequest, frame: Frame) -> Any:
     _refuse_objects(c)
     return await session.server.broker.create_topic(c.name, c.options)
 
 
-async def configure_topic(session: Session, c: SetTopic, frame: Frame) -> Any:
+async def configure_topic(session: Session, c: SetTopicRequest, frame: Frame) -> Any:
     _refuse_objects(c)
     return await session.server.broker.configure_topic(c.name, c.options)
 
 
-def _refuse_objects(c: SetTopic) -> None:
+def _refuse_objects(c: SetTopicRequest) -> None:
     if c.options.get("format") == "object":
         raise InvalidRequest(
             "format='object' passes references: such topics exist inside one process only"
         )
 
 
-async def topics(session: Session, c: Name, frame: Frame) -> Any:
+async def topics(session: Session, c: NameRequest, frame: Frame) -> Any:
     names = await session.server.broker.topics(c.name)
     return [name for name in names if session.access.sees(name)]
 
 
-async def backup(session: Session, c: Name, frame: Frame) -> None:
+async def backup(session: Session, c: NameRequest, frame: Frame) -> None:
     """It goes into a new or empty directory, which the broker sees to; and only there."""
     _check_place(c.name, session.server.backup_dir)
     await session.server.broker.backup(c.name)
@@ -148,7 +148,7 @@ def _check_place(directory: Any, root: Path | None) -> None:
 # --- readers and feeds
 
 
-async def open_reader(session: Session, c: OpenReader, frame: Frame) -> StreamOpened:
+async def open_reader(session: Session, c: OpenReaderRequest, frame: Frame) -> StreamOpenedReply:
     session.check_streams()
     broker = session.server.broker
     filter = _filter(c.filter)
@@ -168,7 +168,7 @@ async def open_reader(session: Session, c: OpenReader, frame: Frame) -> StreamOp
     if c.name is not None:
         claim(api, c.held)
     need = Need("consume", c.topic)
-    stream = Stream(
+    stream = OpenStream(
         session,
         api,
         need,
@@ -178,7 +178,9 @@ async def open_reader(session: Session, c: OpenReader, frame: Frame) -> StreamOp
         sifts=c.filter is not None,
     )
     topic_id = session.server.lasting_id(await broker.topic_info(c.topic))
-    return StreamOpened(session.add_stream(stream), await api.positions(), api.missed, topic_id)
+    return StreamOpenedReply(
+        session.add_stream(stream), await api.positions(), api.missed, topic_id
+    )
 
 
 def _may_create(session: Session, topic: str) -> bool:
@@ -189,7 +191,7 @@ def _may_create(session: Session, topic: str) -> bool:
 
 async def _open_row(
     session: Session,
-    c: OpenReader,
+    c: OpenReaderRequest,
     open_plain: Callable[[Any, Start | None], Coroutine[Any, Any, ReaderApi]],
 ) -> ReaderApi:
     """A reader of all partitions of a topic, or of some."""
@@ -212,7 +214,7 @@ async def _open_row(
     return reader
 
 
-async def open_feed(session: Session, c: OpenFeed, frame: Frame) -> StreamOpened:
+async def open_feed(session: Session, c: OpenFeedRequest, frame: Frame) -> StreamOpenedReply:
     session.check_streams()
     if c.capacity < 1:
         raise InvalidRequest(f"capacity must be a whole number of at least 1, not {c.capacity!r}")
@@ -225,25 +227,25 @@ async def open_feed(session: Session, c: OpenFeed, frame: Frame) -> StreamOpened
         filter=_filter(c.filter),
     )
     need = Need("consume", c.pattern, is_pattern=True)
-    stream = Stream(session, api, need, is_reader=False, can_listen=True)
-    return StreamOpened(session.add_stream(stream))
+    stream = OpenStream(session, api, need, is_reader=False, can_listen=True)
+    return StreamOpenedReply(session.add_stream(stream))
 
 
 def _reader(session: Session, number: int) -> Any:
     found = session.stream(number)
-    if not isinstance(found, Stream) or not found.is_reader:
+    if not isinstance(found, OpenStream) or not found.is_reader:
         raise InvalidRequest(f"stream {number} is not a reader")
     return found.api
 
 
-def _member(session: Session, number: int) -> Member:
+def _member(session: Session, number: int) -> OpenMembership:
     found = session.stream(number)
-    if not isinstance(found, Member):
+    if not isinstance(found, OpenMembership):
         raise InvalidRequest(f"stream {number} is not a member of a group")
     return found
 
 
-async def seek(session: Session, c: Seek, frame: Frame) -> Any:
+async def seek(session: Session, c: SeekRequest, frame: Frame) -> Any:
     reader = _reader(session, c.stream)
     await reader.seek(start_of(c.to))
     _stream(session, c.stream).drop_left()
@@ -252,7 +254,7 @@ async def seek(session: Session, c: Seek, frame: Frame) -> Any:
     return ANSWERED
 
 
-async def commit(session: Session, c: Commit, frame: Frame) -> Any:
+async def commit(session: Session, c: CommitRequest, frame: Frame) -> Any:
     reader = _reader(session, c.stream)
     if c.partition is not None:
         return await reader.commit(c.offset, c.partition, is_own=c.own)
@@ -269,13 +271,13 @@ async def position(session: Session, c: StreamName, frame: Frame) -> Any:
     return await _positions(_stream(session, c.stream))
 
 
-def _stream(session: Session, number: int) -> Stream:
+def _stream(session: Session, number: int) -> OpenStream:
     found = session.stream(number)
-    assert isinstance(found, Stream)
+    assert isinstance(found, OpenStream)
     return found
 
 
-async def _positions(stream: Stream) -> dict[int, int]:
+async def _positions(stream: OpenStream) -> dict[int, int]:
     """The next offset to send, by partition."""
     reader: Any = stream.api
     left: dict[int, int] = {}
@@ -289,22 +291,22 @@ async def lag(session: Session, c: StreamName, frame: Frame) -> Any:
     return await reader.lag() + _stream(session, c.stream).left_count()
 
 
-async def close_stream(session: Session, c: CloseStream, frame: Frame) -> None:
+async def close_stream(session: Session, c: CloseStreamRequest, frame: Frame) -> None:
     stream = session.streams.pop(c.stream, None)
     if stream is None:
         return
-    if isinstance(stream, Stream) and stream.is_reader and stream.denied is None:
+    if isinstance(stream, OpenStream) and stream.is_reader and stream.denied is None:
         give_back(stream, c.unread)
     await stream.close()
 
 
-async def put_back(session: Session, c: CloseStream, frame: Frame) -> bool:
+async def put_back(session: Session, c: CloseStreamRequest, frame: Frame) -> bool:
     _reader(session, c.stream)
     give_back(_stream(session, c.stream), c.unread)
     return True
 
 
-def give_back(stream: Stream, unread: list[tuple[int, int, int]]) -> None:
+def give_back(stream: OpenStream, unread: list[tuple[int, int, int]]) -> None:
     """What was taken and not looked at is read by others of the name, last things first."""
     reader: Any = stream.api
     if stream.name is None:
@@ -326,17 +328,17 @@ def claim(reader: Any, held: list[tuple[int, int, int]]) -> None:
             reader.claim(first, behind)
 
 
-async def fetch(session: Session, c: Fetch, frame: Frame) -> WithBatches:
+async def fetch(session: Session, c: FetchRequest, frame: Frame) -> WithBatches:
     """Read by offset, without a name and without a trace."""
     if c.timeout != 0:
         await session.server.broker.wait_beyond({c.topic: c.offset}, c.timeout)
-    wanted = FetchRange(c.topic, c.offset, None, c.max_rows, 0)
+    wanted = FetchRangeRequest(c.topic, c.offset, None, c.max_rows, 0)
     rows, position, _ = await _fetched(session, wanted)
     infos, batches = session.encode_runs(rows.runs)
-    return WithBatches(Taken(infos, _gap(rows), rows.missed, position), batches)
+    return WithBatches(TakenReply(infos, _gap(rows), rows.missed, position), batches)
 
 
-async def fetch_range(session: Session, c: FetchRange, frame: Frame) -> WithBatches:
+async def fetch_range(session: Session, c: FetchRangeRequest, frame: Frame) -> WithBatches:
     """The same in bulk."""
     server = session.server
     if c.topic_id is not None:
@@ -345,10 +347,10 @@ async def fetch_range(session: Session, c: FetchRange, frame: Frame) -> WithBatc
             raise TopicReplaced(c.topic, c.topic_id, found)
     rows, position, next_offset = await _fetched(session, c)
     infos, batches = session.encode_runs(rows.runs, keep=False)
-    return WithBatches(FetchedRange(infos, _gap(rows), position, next_offset), batches)
+    return WithBatches(FetchedRangeReply(infos, _gap(rows), position, next_offset), batches)
 
 
-async def _fetched(session: Session, c: FetchRange) -> Fetched:
+async def _fetched(session: Session, c: FetchRangeRequest) -> Fetched:
     if c.max_rows < 1:
         raise InvalidRequest(f"max_rows must be at least 1, not {c.max_rows}")
     filter = _filter(c.filter)
@@ -383,7 +385,7 @@ FRAME_ROOM_BYTES = 1 << 20
 """What of the largest frame is left for the control part: it names every batch."""
 
 
-async def extents(session: Session, c: Extents, frame: Frame) -> Any:
+async def extents(session: Session, c: ExtentsRequest, frame: Frame) -> Any:
     """Of each topic its partitions, or the fault that keeps it from being told."""
     server = session.server
     at = start_of(c.at)
@@ -402,7 +404,7 @@ async def extents(session: Session, c: Extents, frame: Frame) -> Any:
 # --- groups
 
 
-async def join_group(session: Session, c: JoinGroup, frame: Frame) -> Joined:
+async def join_group(session: Session, c: JoinGroupRequest, frame: Frame) -> JoinedReply:
     session.check_streams()
     api = await session.server.broker.join_group(
         c.topic,
@@ -413,11 +415,11 @@ async def join_group(session: Session, c: JoinGroup, frame: Frame) -> Joined:
         holder=c.holder or session.client,
         auto_create=c.auto_create and _may_create(session, c.topic),
     )
-    member = Member(api, Need("consume", c.topic))
-    return Joined(session.add_stream(member), msgspec.to_builtins(api.info))
+    member = OpenMembership(api, Need("consume", c.topic))
+    return JoinedReply(session.add_stream(member), msgspec.to_builtins(api.info))
 
 
-async def take_leased(session: Session, c: TakeLeased, frame: Frame) -> Any:
+async def take_leased(session: Session, c: TakeLeasedRequest, frame: Frame) -> Any:
     if c.max_rows < 1:
         raise InvalidRequest(f"max_rows must be at least 1, not {c.max_rows}")
     member = _member(session, c.stream)
@@ -442,10 +444,10 @@ async def take_leased(session: Session, c: TakeLeased, frame: Frame) -> Any:
     elif rest:
         runs = list(grant.rows.runs)
     infos, batches = session.encode_runs(runs)
-    return WithBatches(Granted(grant.token, infos, dict(grant.counts)), batches)
+    return WithBatches(GrantedReply(grant.token, infos, dict(grant.counts)), batches)
 
 
-async def settle(session: Session, c: Settle, frame: Frame) -> None:
+async def settle(session: Session, c: SettleRequest, frame: Frame) -> None:
     api = _member(session, c.stream).api
     leases: list[Lease] = [
         (int(token), [(int(first), int(behind)) for first, behind in ranges])
@@ -469,7 +471,7 @@ def _some_of(session: Session, rows: Rows) -> WithBatches:
     """As many as a reply may carry."""
     runs, _, _ = cut(rows.runs, len(rows), session.server.limits.delivery_bytes)
     infos, batches = session.encode_runs(runs)
-    return WithBatches(Taken(infos), batches)
+    return WithBatches(TakenReply(infos), batches)
 
 
 # --- the table

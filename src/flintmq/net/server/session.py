@@ -32,19 +32,19 @@ from ..wire.frames import Buffer, Frame, encode_frame
 from ..wire.hello import DURATIONS
 from ..wire.operations import (
     OPERATIONS,
-    CancelPiece,
+    CancelPieceRequest,
     Control,
     Fault,
     Op,
-    Open,
+    OpenRequest,
     RunInfo,
-    Take,
+    TakeRequest,
     encode,
 )
 from . import requests
-from .connection import Connection
-from .publishing import Publishes
-from .streams import Member, Stream
+from .connection import ServerConnection
+from .publishing import IncomingPublishes
+from .streams import OpenMembership, OpenStream
 
 if TYPE_CHECKING:
     from .native import NativeServer
@@ -55,24 +55,26 @@ C = TypeVar("C", bound=Control)
 
 
 class Session:
-    def __init__(self, server: NativeServer, id: bytes, wanted: Open, access: Access) -> None:
+    def __init__(
+        self, server: NativeServer, id: bytes, wanted: OpenRequest, access: Access
+    ) -> None:
         self.server = server
         self.access = access
         self.id = id
         self.client = wanted.client
         self.loop = asyncio.get_running_loop()
         self.received = 0
-        self.connection: Connection | None = None
-        self.streams: dict[int, Stream | Member] = {}
-        self.publishes = Publishes(self)
+        self.connection: ServerConnection | None = None
+        self.streams: dict[int, OpenStream | OpenMembership] = {}
+        self.publishes = IncomingPublishes(self)
         self._resumable = wanted.resumable
         self._sent = 0
         self._kept: deque[list[Buffer]] = deque()  # the last of what was sent, up to _sent
         self.kept_bytes = 0
         self._acknowledged = 0
         self._tasks: dict[int, asyncio.Task[Any]] = {}
-        self._takes: dict[int, Stream] = {}
-        self._to_look: list[Stream] = []
+        self._takes: dict[int, OpenStream] = {}
+        self._to_look: list[OpenStream] = []
         self._waits: dict[int, tuple[int, Any]] = {}  # of the tasks, what may wait for ever
         self._refused: dict[int, FlintError] = {}
         self._parked = 0  # of the tasks, those that wait for messages or for room
@@ -91,7 +93,7 @@ class Session:
 
     # --- the connection
 
-    def attach(self, connection: Connection) -> None:
+    def attach(self, connection: ServerConnection) -> None:
         self.server.is_back(self)
         before, self.connection = self.connection, connection
         self._knows_durations = bool(connection.features & DURATIONS)
@@ -119,7 +121,7 @@ class Session:
             self.connection.write(list(parts))
         self.has_room()
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: ServerConnection) -> None:
         if self.connection is not connection:
             return
         self.connection = None
@@ -154,7 +156,7 @@ class Session:
                 self._refused[request] = error
                 self._tasks[request].cancel()
 
-    def _check_still(self, stream: Stream | Member) -> None:
+    def _check_still(self, stream: OpenStream | OpenMembership) -> None:
         if stream.denied is None:
             try:
                 stream.need.check(self.access)
@@ -192,7 +194,7 @@ class Session:
         self.publishes.end()
         for stream in list(self.streams.values()):
             try:
-                if isinstance(stream, Stream) and stream.is_reader and stream.left():
+                if isinstance(stream, OpenStream) and stream.is_reader and stream.left():
                     requests.give_back(stream, [])  # never sent, so nobody has it
                 await stream.close()
             except FlintError as error:
@@ -235,7 +237,7 @@ class Session:
         """Whether replies should wait: the client reads slower than we write, or is away."""
         return self.connection is None or self.connection.is_full
 
-    def look_later(self, stream: Stream) -> None:
+    def look_later(self, stream: OpenStream) -> None:
         """Have streams that may have something look for it, all of them with one write."""
         if not self._to_look:
             self.server.looking += 1
@@ -333,7 +335,7 @@ class Session:
         control = self.control(frame, operation.request)
         for name in _NAMES:
             if isinstance(getattr(control, name, None), list | dict):
-                raise InvalidRequest(f"{type(control).__name__}: {name} is no list and no map")
+                raise InvalidRequest(f"{name} must not be a list or a map")
         operation.rule.check(self, control)
         waits = operation.may_wait
         if waits:
@@ -378,10 +380,10 @@ class Session:
             self.reply(request, answer)
 
     def _take(self, frame: Frame) -> None:
-        wanted = self.control(frame, Take)
+        wanted = self.control(frame, TakeRequest)
         OPERATIONS[Op.TAKE].rule.check(self, wanted)
         stream = self.stream(wanted.stream)
-        if not isinstance(stream, Stream):
+        if not isinstance(stream, OpenStream):
             raise InvalidRequest("a group member must use TAKE_LEASED")
         self.check_requests()
         self._takes[frame.id] = stream
@@ -403,7 +405,7 @@ class Session:
         elif (stream := self._takes.get(request)) is not None:
             stream.cancel(request)
         else:
-            self.publishes.cancel(request, self.control(frame, CancelPiece).piece)
+            self.publishes.cancel(request, self.control(frame, CancelPieceRequest).piece)
 
     def _goodbye(self, request: int) -> None:
         self._resumable = False
@@ -418,7 +420,7 @@ class Session:
 
     # --- streams
 
-    def add_stream(self, stream: Stream | Member) -> int:
+    def add_stream(self, stream: OpenStream | OpenMembership) -> int:
         self._stream_count += 1
         self.streams[self._stream_count] = stream
         self._check_still(stream)  # the key may have changed while it was opened
@@ -436,13 +438,13 @@ class Session:
         """Whether it has a reader of that name open on the topic, or on a partition of it."""
         plain = topic.partition("/")[0]
         return any(
-            isinstance(stream, Stream)
+            isinstance(stream, OpenStream)
             and stream.name == name
             and stream.need.name.partition("/")[0] == plain
             for stream in self.streams.values()
         )
 
-    def stream(self, number: int) -> Stream | Member:
+    def stream(self, number: int) -> OpenStream | OpenMembership:
         found = self.streams.get(number)
         if found is None:
             raise Closed(f"stream {number}")

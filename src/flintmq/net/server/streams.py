@@ -14,7 +14,7 @@ from ...errors import FlintError, InvalidRequest
 from ...loop.pace import pace
 from ...model import Missed
 from ...rows import Rows, Run
-from ..wire.operations import Op, Taken, encode
+from ..wire.operations import Op, TakenReply, encode
 from ..wire.rules import Need
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ROW_BYTES = 256
 """How large rows are taken to be until some were seen."""
 
 
-class Stream:
+class OpenStream:
     """A reader or a feed, and the take that waits for it. One take waits at a time.
 
     Taking moves the position of the name in the same step that writes the reply.
@@ -211,7 +211,7 @@ class Stream:
         api = self.api
         count = api.missed if self.is_reader else api.dropped  # type: ignore[union-attr]
         fields = None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
-        taken = Taken(infos, fields, count, None, self._was_cut and self.is_ready())
+        taken = TakenReply(infos, fields, count, None, self._was_cut and self.is_ready())
         session.send(Op.REPLY, request, encode(taken), batches)
 
     def _ended(self, request: int) -> None:
@@ -318,7 +318,7 @@ def _joined(runs: list[Run]) -> list[Run]:
     return joined
 
 
-class Member:
+class OpenMembership:
     """A membership of a queue group. Takes are served in their order by the broker."""
 
     def __init__(self, api: MemberApi, need: Need) -> None:

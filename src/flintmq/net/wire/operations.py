@@ -85,7 +85,7 @@ class Control(msgspec.Struct, array_like=True, gc=False):
     """The root of all control parts."""
 
 
-class Open(Control):
+class OpenRequest(Control):
     """The first frame of a connection. With `session`, go on with one that lost its connection."""
 
     session: bytes | None = None
@@ -109,7 +109,7 @@ class KnownTopic(Control):
     ttl_ms: int | None = None
 
 
-class Opened(Control):
+class OpenedReply(Control):
     session: bytes
     resumed: bool
     received: int
@@ -123,7 +123,7 @@ class Opened(Control):
     """The broker's time: what is held for a reader expires by it, not by the client's clock."""
 
 
-class Publish(Control):
+class PublishRequest(Control):
     topic: Any
     qos: int = 1
     auto_create: bool = True
@@ -131,7 +131,7 @@ class Publish(Control):
     counts: list[int] | None = None
 
 
-class Stage(Control):
+class StageRequest(Control):
     writer: Any
     number: Any
     part: Any
@@ -140,35 +140,35 @@ class Stage(Control):
     auto_create: bool = True
 
 
-class CommitStage(Control):
+class CommitStageRequest(Control):
     writer: Any
     number: Any
     parts: list[Any]
 
 
-class AbortStage(Control):
+class AbortStageRequest(Control):
     writer: Any
     number: Any
 
 
-class SetTopic(Control):
+class SetTopicRequest(Control):
     name: Any
     options: dict[str, Any]
 
 
-class Name(Control):
+class NameRequest(Control):
     """Of a topic, a pattern, or a directory."""
 
     name: Any
 
 
-class PurgeTopic(Control):
+class PurgeTopicRequest(Control):
     name: Any
     before: int | None = None
     """An offset; None: everything there is."""
 
 
-class OpenReader(Control):
+class OpenReaderRequest(Control):
     topic: Any
     name: Any = None
     start: Any = None
@@ -182,14 +182,14 @@ class OpenReader(Control):
     partition, first offset and behind the last."""
 
 
-class OpenFeed(Control):
+class OpenFeedRequest(Control):
     pattern: Any
     capacity: int = 1024
     overflow: str = "drop_oldest"
     filter: str | None = None
 
 
-class StreamOpened(Control):
+class StreamOpenedReply(Control):
     stream: int
     positions: dict[int, int] = {}
     """Of a reader, the next offset by partition."""
@@ -198,21 +198,21 @@ class StreamOpened(Control):
     """Of a reader: a topic made anew under the old name has another."""
 
 
-class Take(Control):
+class TakeRequest(Control):
     stream: int
     max_rows: int
     timeout: float | None = None
     """None waits for ever, 0 not at all."""
 
 
-class Fetch(Control):
+class FetchRequest(Control):
     topic: Any
     offset: int
     max_rows: int
     timeout: float | None = 0
 
 
-class FetchRange(Control):
+class FetchRangeRequest(Control):
     """Read by offset in bulk, what is there now."""
 
     topic: Any
@@ -228,14 +228,14 @@ class FetchRange(Control):
     """The id the topic is known by: another one is an error."""
 
 
-class Extents(Control):
+class ExtentsRequest(Control):
     """Where topics begin and end; and which offset a time is at."""
 
     topics: list[Any]
     at: Any = None
 
 
-class WaitBeyond(Control):
+class WaitBeyondRequest(Control):
     offsets: dict[str, int]
     """By plain topic, what is known of it."""
     timeout: float | None = None
@@ -251,7 +251,7 @@ class RunInfo(Control):
     picks: list[int] | None = None
 
 
-class Taken(Control):
+class TakenReply(Control):
     runs: list[RunInfo]
     gap: list[Any] | None = None
     missed: int = 0
@@ -262,7 +262,7 @@ class Taken(Control):
     """There are more, which this reply could not carry."""
 
 
-class FetchedRange(Control):
+class FetchedRangeReply(Control):
     runs: list[RunInfo]
     gap: list[Any] | None
     position: int
@@ -271,12 +271,12 @@ class FetchedRange(Control):
     """Where the topic ended then."""
 
 
-class Seek(Control):
+class SeekRequest(Control):
     stream: int
     to: Any
 
 
-class Commit(Control):
+class CommitRequest(Control):
     stream: int
     offset: Any = None
     partition: int | None = None
@@ -284,23 +284,23 @@ class Commit(Control):
     """What this reader holds before the offset is done; others of its name hold what they hold."""
 
 
-class Stream(Control):
+class StreamRequest(Control):
     stream: int
 
 
-class CancelPiece(Control):
+class CancelPieceRequest(Control):
     """Of a publish made of several, which one; None: the request as a whole."""
 
     piece: int | None = None
 
 
-class CloseStream(Control):
+class CloseStreamRequest(Control):
     stream: int
     unread: list[tuple[int, int, int]] = []
     """Rows that were taken and nobody has looked at: partition, first offset, behind the last."""
 
 
-class JoinGroup(Control):
+class JoinGroupRequest(Control):
     topic: Any
     group: Any
     order: Any = None
@@ -310,12 +310,12 @@ class JoinGroup(Control):
     auto_create: bool = True
 
 
-class Joined(Control):
+class JoinedReply(Control):
     stream: int
     info: dict[str, Any]
 
 
-class TakeLeased(Control):
+class TakeLeasedRequest(Control):
     stream: int
     max_rows: int
     lease_seconds: float
@@ -324,13 +324,13 @@ class TakeLeased(Control):
     in_turn: bool = False
 
 
-class Granted(Control):
+class GrantedReply(Control):
     token: int
     runs: list[RunInfo]
     counts: dict[int, int]
 
 
-class Settle(Control):
+class SettleRequest(Control):
     stream: int
     how: str
     """ack, nack, reject, extend or release."""
@@ -339,13 +339,13 @@ class Settle(Control):
     reason: str = ""
 
 
-class GroupName(Control):
+class GroupNameRequest(Control):
     topic: Any
     group: Any = None
     max_rows: int = 0
 
 
-class DeadLetters(Control):
+class DeadLettersRequest(Control):
     topic: Any
     group: Any
     max_rows: int = 0
@@ -353,26 +353,26 @@ class DeadLetters(Control):
     """The offset in the dead-letter topic to begin with."""
 
 
-class PauseGroup(Control):
+class PauseGroupRequest(Control):
     topic: Any
     group: Any
     paused: bool
 
 
-class ResetGroup(Control):
+class ResetGroupRequest(Control):
     topic: Any
     group: Any
     to: Any
 
 
-class Redrive(Control):
+class RedriveRequest(Control):
     topic: Any
     group: Any
     offsets: list[int] | None = None
     filter: str | None = None
 
 
-class CancelDelayed(Control):
+class CancelDelayedRequest(Control):
     topic: Any
     ranges: list[tuple[int, int]]
 
@@ -422,56 +422,80 @@ class Operation:
 OPERATIONS: dict[Op, Operation] = {
     row.op: row
     for row in (
-        Operation(Op.OPEN, Open, rules.OPEN),
+        Operation(Op.OPEN, OpenRequest, rules.OPEN),
         Operation(Op.PING, Control, rules.ANYBODY),
-        Operation(Op.CANCEL, CancelPiece, rules.ANYBODY),
+        Operation(Op.CANCEL, CancelPieceRequest, rules.ANYBODY),
         Operation(Op.GOODBYE, Control, rules.ANYBODY),
-        Operation(Op.PUBLISH, Publish, rules.PUBLISH),
-        Operation(Op.STAGE, Stage, rules.STAGE),
-        Operation(Op.COMMIT_STAGE, CommitStage, rules.WRITER),
-        Operation(Op.ABORT_STAGE, AbortStage, rules.WRITER, BrokerApi.abort),
-        Operation(Op.CREATE_TOPIC, SetTopic, rules.SETS),
-        Operation(Op.CONFIGURE_TOPIC, SetTopic, rules.SETS),
-        Operation(Op.DELETE_TOPIC, Name, rules.NAMED, BrokerApi.delete_topic, may_repeat=False),
-        Operation(Op.TOPICS, Name, rules.LIST),
-        Operation(Op.TOPIC_INFO, Name, rules.SEE, BrokerApi.topic_info),
-        Operation(Op.TOPIC_STATS, Name, rules.SEE, BrokerApi.topic_stats),
-        Operation(Op.BACKUP, Name, rules.EVERYTHING, may_repeat=False),
-        Operation(Op.PURGE_TOPIC, PurgeTopic, rules.NAMED, BrokerApi.purge_topic, may_repeat=False),
-        Operation(Op.OPEN_READER, OpenReader, rules.CONSUME),
-        Operation(Op.OPEN_FEED, OpenFeed, rules.FEED),
-        Operation(Op.TAKE, Take, rules.STREAM),
-        Operation(Op.SEEK, Seek, rules.STREAM),
-        Operation(Op.COMMIT, Commit, rules.STREAM),
-        Operation(Op.POSITION, Stream, rules.STREAM),
-        Operation(Op.LAG, Stream, rules.STREAM),
-        Operation(Op.CLOSE_STREAM, CloseStream, rules.ANYBODY),
-        Operation(Op.FETCH, Fetch, rules.CONSUME, may_wait=True),
-        Operation(Op.FETCH_RANGE, FetchRange, rules.CONSUME),
-        Operation(Op.PUT_BACK, CloseStream, rules.STREAM),
-        Operation(Op.EXTENTS, Extents, rules.EACH_TOPIC),
+        Operation(Op.PUBLISH, PublishRequest, rules.PUBLISH),
+        Operation(Op.STAGE, StageRequest, rules.STAGE),
+        Operation(Op.COMMIT_STAGE, CommitStageRequest, rules.WRITER),
+        Operation(Op.ABORT_STAGE, AbortStageRequest, rules.WRITER, BrokerApi.abort),
+        Operation(Op.CREATE_TOPIC, SetTopicRequest, rules.SETS),
+        Operation(Op.CONFIGURE_TOPIC, SetTopicRequest, rules.SETS),
         Operation(
-            Op.WAIT_BEYOND, WaitBeyond, rules.EACH_OFFSET, BrokerApi.wait_beyond, may_wait=True
+            Op.DELETE_TOPIC, NameRequest, rules.NAMED, BrokerApi.delete_topic, may_repeat=False
         ),
-        Operation(Op.JOIN_GROUP, JoinGroup, rules.CONSUME),
-        Operation(Op.TAKE_LEASED, TakeLeased, rules.STREAM, may_wait=True),
-        Operation(Op.SETTLE, Settle, rules.STREAM),
-        Operation(Op.GROUPS, GroupName, rules.LOOK, BrokerApi.groups),
-        Operation(Op.GROUP_STATS, GroupName, rules.LOOK, BrokerApi.group_stats),
-        Operation(Op.PAUSE_GROUP, PauseGroup, rules.ADMINISTER, BrokerApi.pause_group),
+        Operation(Op.TOPICS, NameRequest, rules.LIST),
+        Operation(Op.TOPIC_INFO, NameRequest, rules.SEE, BrokerApi.topic_info),
+        Operation(Op.TOPIC_STATS, NameRequest, rules.SEE, BrokerApi.topic_stats),
+        Operation(Op.BACKUP, NameRequest, rules.EVERYTHING, may_repeat=False),
         Operation(
-            Op.RESET_GROUP, ResetGroup, rules.ADMINISTER, BrokerApi.reset_group, may_repeat=False
+            Op.PURGE_TOPIC, PurgeTopicRequest, rules.NAMED, BrokerApi.purge_topic, may_repeat=False
+        ),
+        Operation(Op.OPEN_READER, OpenReaderRequest, rules.CONSUME),
+        Operation(Op.OPEN_FEED, OpenFeedRequest, rules.FEED),
+        Operation(Op.TAKE, TakeRequest, rules.STREAM),
+        Operation(Op.SEEK, SeekRequest, rules.STREAM),
+        Operation(Op.COMMIT, CommitRequest, rules.STREAM),
+        Operation(Op.POSITION, StreamRequest, rules.STREAM),
+        Operation(Op.LAG, StreamRequest, rules.STREAM),
+        Operation(Op.CLOSE_STREAM, CloseStreamRequest, rules.ANYBODY),
+        Operation(Op.FETCH, FetchRequest, rules.CONSUME, may_wait=True),
+        Operation(Op.FETCH_RANGE, FetchRangeRequest, rules.CONSUME),
+        Operation(Op.PUT_BACK, CloseStreamRequest, rules.STREAM),
+        Operation(Op.EXTENTS, ExtentsRequest, rules.EACH_TOPIC),
+        Operation(
+            Op.WAIT_BEYOND,
+            WaitBeyondRequest,
+            rules.EACH_OFFSET,
+            BrokerApi.wait_beyond,
+            may_wait=True,
+        ),
+        Operation(Op.JOIN_GROUP, JoinGroupRequest, rules.CONSUME),
+        Operation(Op.TAKE_LEASED, TakeLeasedRequest, rules.STREAM, may_wait=True),
+        Operation(Op.SETTLE, SettleRequest, rules.STREAM),
+        Operation(Op.GROUPS, GroupNameRequest, rules.LOOK, BrokerApi.groups),
+        Operation(Op.GROUP_STATS, GroupNameRequest, rules.LOOK, BrokerApi.group_stats),
+        Operation(Op.PAUSE_GROUP, PauseGroupRequest, rules.ADMINISTER, BrokerApi.pause_group),
+        Operation(
+            Op.RESET_GROUP,
+            ResetGroupRequest,
+            rules.ADMINISTER,
+            BrokerApi.reset_group,
+            may_repeat=False,
         ),
         Operation(
-            Op.DELETE_GROUP, GroupName, rules.ADMINISTER, BrokerApi.delete_group, may_repeat=False
+            Op.DELETE_GROUP,
+            GroupNameRequest,
+            rules.ADMINISTER,
+            BrokerApi.delete_group,
+            may_repeat=False,
         ),
-        Operation(Op.PEEK, GroupName, rules.CONSUME, BrokerApi.peek),
-        Operation(Op.IN_FLIGHT, GroupName, rules.LOOK, BrokerApi.in_flight),
-        Operation(Op.DEAD_LETTERS, DeadLetters, rules.CONSUME, BrokerApi.dead_letters),
-        Operation(Op.REDRIVE, Redrive, rules.ADMINISTER, BrokerApi.redrive, may_repeat=False),
-        Operation(Op.DISCARD, Redrive, rules.ADMINISTER, BrokerApi.discard, may_repeat=False),
+        Operation(Op.PEEK, GroupNameRequest, rules.CONSUME, BrokerApi.peek),
+        Operation(Op.IN_FLIGHT, GroupNameRequest, rules.LOOK, BrokerApi.in_flight),
+        Operation(Op.DEAD_LETTERS, DeadLettersRequest, rules.CONSUME, BrokerApi.dead_letters),
         Operation(
-            Op.CANCEL_DELAYED, CancelDelayed, rules.PUBLISH, BrokerApi.cancel, may_repeat=False
+            Op.REDRIVE, RedriveRequest, rules.ADMINISTER, BrokerApi.redrive, may_repeat=False
+        ),
+        Operation(
+            Op.DISCARD, RedriveRequest, rules.ADMINISTER, BrokerApi.discard, may_repeat=False
+        ),
+        Operation(
+            Op.CANCEL_DELAYED,
+            CancelDelayedRequest,
+            rules.PUBLISH,
+            BrokerApi.cancel,
+            may_repeat=False,
         ),
     )
 }

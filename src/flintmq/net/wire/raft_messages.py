@@ -28,7 +28,7 @@ from typing import TypeAlias
 
 from flintmq.errors import InvalidRequest, MalformedRaftMessage
 from flintmq.raft.membership import Membership, check_is_sound
-from flintmq.raft.messages import Entry, EntryKind, Message, MessageKind, Snapshot
+from flintmq.raft.messages import EntryKind, MessageKind, RaftEntry, RaftMessage, RaftSnapshot
 
 Buffer: TypeAlias = bytes | memoryview
 
@@ -61,7 +61,7 @@ _KINDS = {int(kind): kind for kind in MessageKind}
 _ENTRY_KINDS = {int(kind): kind for kind in EntryKind}
 
 
-def encode_message(message: Message) -> list[Buffer]:
+def encode_message(message: RaftMessage) -> list[Buffer]:
     """The message as buffers to be written one behind the other; payloads are the very objects."""
     flags = 0
     numbers: list[int] = []
@@ -100,7 +100,7 @@ def encode_message(message: Message) -> list[Buffer]:
     return [first, *(entry.data for entry in message.entries if len(entry.data))]
 
 
-def _encode_entry_table(entries: tuple[Entry, ...]) -> bytes:
+def _encode_entry_table(entries: tuple[RaftEntry, ...]) -> bytes:
     if len(entries) > ENTRIES_MAX:
         raise InvalidRequest(f"a message takes at most {ENTRIES_MAX} entries")
     first = entries[0].index
@@ -111,7 +111,7 @@ def _encode_entry_table(entries: tuple[Entry, ...]) -> bytes:
     return _ENTRIES.pack(len(entries), first) + b"".join(table)
 
 
-def _encode_snapshot(snapshot: Snapshot) -> bytes:
+def _encode_snapshot(snapshot: RaftSnapshot) -> bytes:
     membership = snapshot.membership
     if len(membership.everybody()) > MEMBERS_MAX or len(snapshot.chunk_checksums) > CHUNKS_MAX:
         raise InvalidRequest("the snapshot has too many members or chunks")
@@ -141,7 +141,7 @@ def _node_lists(membership: Membership) -> tuple[tuple[int, ...], ...]:
     )
 
 
-class _Reader:
+class _FieldReader:
     """Walks through a buffer; every step is checked against its end."""
 
     def __init__(self, data: Buffer) -> None:
@@ -168,11 +168,11 @@ class _Reader:
         return struct.unpack(f"<{count}Q", self.take(8 * count))
 
 
-def decode_message(data: Buffer, *, bytes_max: int = MESSAGE_BYTES_MAX) -> Message:
+def decode_message(data: Buffer, *, bytes_max: int = MESSAGE_BYTES_MAX) -> RaftMessage:
     """The message in these bytes, all of them. Raises MalformedRaftMessage for anything else."""
     if len(data) > bytes_max:
         raise MalformedRaftMessage(f"a message of {len(data)} bytes; at most {bytes_max} are taken")
-    reader = _Reader(data)
+    reader = _FieldReader(data)
     version, kind, flags, group, sender, receiver, term = reader.unpack(_HEAD)
     if version != VERSION:
         raise MalformedRaftMessage(
@@ -185,12 +185,12 @@ def decode_message(data: Buffer, *, bytes_max: int = MESSAGE_BYTES_MAX) -> Messa
     table = _decode_entry_table(reader) if flags & _HAS_ENTRIES else []
     snapshot = _decode_snapshot(reader) if flags & _HAS_SNAPSHOT else None
     entries = tuple(
-        Entry(index, entry_term, reader.take(length), entry_kind)
+        RaftEntry(index, entry_term, reader.take(length), entry_kind)
         for index, entry_term, length, entry_kind in table
     )
     if reader.position != len(reader.view):
         raise MalformedRaftMessage(f"{len(reader.view) - reader.position} bytes are left over")
-    return Message(
+    return RaftMessage(
         kind=_KINDS[kind],
         sender=sender,
         receiver=receiver,
@@ -209,7 +209,7 @@ def decode_message(data: Buffer, *, bytes_max: int = MESSAGE_BYTES_MAX) -> Messa
     )
 
 
-def _decode_numbers(reader: _Reader, flags: int) -> list[int]:
+def _decode_numbers(reader: _FieldReader, flags: int) -> list[int]:
     """The five numbers in their order; those without a flag are 0, and no others may be."""
     numbers = [0] * len(_NUMBERS)
     positions = _NUMBERS_OF[flags]
@@ -220,14 +220,14 @@ def _decode_numbers(reader: _Reader, flags: int) -> list[int]:
     return numbers
 
 
-def _decode_context(reader: _Reader) -> bytes:
+def _decode_context(reader: _FieldReader) -> bytes:
     (length,) = reader.unpack(_U16)
     if not 0 < length <= CONTEXT_BYTES_MAX:
         raise MalformedRaftMessage(f"a context of {length} bytes")
     return bytes(reader.take(length))
 
 
-def _decode_entry_table(reader: _Reader) -> list[tuple[int, int, int, EntryKind]]:
+def _decode_entry_table(reader: _FieldReader) -> list[tuple[int, int, int, EntryKind]]:
     count, first = reader.unpack(_ENTRIES)
     if not 0 < count <= ENTRIES_MAX:
         raise MalformedRaftMessage(f"{count} entries in one message")
@@ -241,7 +241,7 @@ def _decode_entry_table(reader: _Reader) -> list[tuple[int, int, int, EntryKind]
     return table
 
 
-def _decode_snapshot(reader: _Reader) -> Snapshot:
+def _decode_snapshot(reader: _FieldReader) -> RaftSnapshot:
     index, term, size_bytes, chunk_bytes, checksum, auto_leave = reader.unpack(_SNAPSHOT)
     if auto_leave > 1:
         raise MalformedRaftMessage("auto leave is neither yes nor no")
@@ -263,4 +263,4 @@ def _decode_snapshot(reader: _Reader) -> Snapshot:
         check_is_sound(membership)
     except InvalidRequest as error:
         raise MalformedRaftMessage(str(error)) from None
-    return Snapshot(index, term, membership, size_bytes, chunk_bytes, checksum, checksums)
+    return RaftSnapshot(index, term, membership, size_bytes, chunk_bytes, checksum, checksums)

@@ -27,7 +27,7 @@ class Need(NamedTuple):
             access.require(self.permission, self.name)
 
 
-class Held(Protocol):
+class Revocable(Protocol):
     """A reader, a feed or a membership."""
 
     denied: FlintError | None

@@ -113,7 +113,7 @@ class _SqlCheck:
                 frame = self._step(self._pipeline.steps[name])
             if frame is not None and thing.watermark is not None:
                 frame = _watermarked(frame, thing, thing.watermark)
-        except _Wrong as wrong:
+        except _WrongQuery as wrong:
             yield wrong.problem
             return
         if frame is not None:
@@ -130,7 +130,7 @@ class _SqlCheck:
             try:
                 fields = list(types.StructType.fromDDL(source.schema).fields)
             except Exception as error:
-                raise _Wrong(place_in(source, "schema"), f"schema: {_said(error)}") from None
+                raise _WrongQuery(place_in(source, "schema"), f"schema: {_said(error)}") from None
         elif source.files is not None:
             return None
         known = {field.name for field in fields}
@@ -153,11 +153,11 @@ class _SqlCheck:
                 return None
             return table_of(self._spark, step, function, self.frames)
         except FlintError as error:
-            raise _Wrong(place, str(error).removeprefix(f"{place}: ")) from None
+            raise _WrongQuery(place, str(error).removeprefix(f"{place}: ")) from None
         except Exception as error:
             if step.sql is not None:
-                raise _Wrong(place_of_error(error, step), *_said_of_query(error)) from None
-            raise _Wrong(place, f"{_name_of(step.function)}: {_said_of_call(error)}") from None
+                raise _WrongQuery(place_of_error(error, step), *_said_of_query(error)) from None
+            raise _WrongQuery(place, f"{_name_of(step.function)}: {_said_of_call(error)}") from None
 
     # --- sinks
 
@@ -207,7 +207,7 @@ def table_of(
     return made
 
 
-class _Wrong(Exception):
+class _WrongQuery(Exception):
     def __init__(self, place: FilePlace, text: str, remedy: str = "") -> None:
         super().__init__(text)
         self.problem = Defect(place, text, remedy)
@@ -220,8 +220,8 @@ def _watermarked(frame: DataFrame, thing: Source | Step, watermark: Watermark) -
     except Exception as error:
         columns = dict(frame.dtypes)
         if watermark.column.lower() in {name.lower() for name in columns}:
-            raise _Wrong(place, f"watermark: {_said(error)}") from None
-        raise _Wrong(
+            raise _WrongQuery(place, f"watermark: {_said(error)}") from None
+        raise _WrongQuery(
             place,
             f"the watermark is of {watermark.column!r}, a column that {thing.name} does not have",
             meant(watermark.column, columns, "it has"),

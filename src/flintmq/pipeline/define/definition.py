@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ...config.documents import Layout
+from ...config.documents import TextLayout
 from ...spark.decoding import From, To
 from ...spark.session import SparkSetting
 
@@ -101,7 +101,7 @@ class Step:
     sql: Annotated[Text, "a query over the names of sources and steps"] = None
     sql_place: FilePlace = NOWHERE
     """Where the text of the SQL begins."""
-    sql_layout: Layout | None = field(default=None, repr=False, compare=False)
+    sql_layout: TextLayout | None = field(default=None, repr=False, compare=False)
     """Where each of its characters stands in the file, so that its own lines can be named."""
     function: Annotated[
         str | StepFunction | None,

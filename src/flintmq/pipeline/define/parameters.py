@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ...config.documents import Layout
+from ...config.documents import TextLayout
 from .definition import FilePlace
 from .problems import Defect, meant
 
@@ -71,13 +71,13 @@ class Filled:
     """A text with the values in it, and where its characters stand in the file."""
 
     text: str
-    layout: Layout | None
+    layout: TextLayout | None
     had_parameters: bool
 
 
 def fill(
     text: str,
-    layout: Layout | None,
+    layout: TextLayout | None,
     values: Mapping[str, str],
     known: Mapping[str, Parameter],
     place_of: Callable[[int], FilePlace],

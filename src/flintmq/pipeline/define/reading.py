@@ -13,7 +13,7 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...config.documents import FileUnreadable, Node, Spot, read_document
+from ...config.documents import DocumentNode, FileUnreadable, Spot, read_document
 from .definition import FilePlace, Pipeline, Sink, Source, Step, Watermark
 from .keys import PARAMETER, SINK, SOURCE, STEP, TOP, WATERMARK, FileKey
 from .parameters import NAME, Filled, Parameter, fill, values_of, variable_of
@@ -59,13 +59,17 @@ def _unreadable(text: str, path: Path) -> Defect:
     return Defect(place, text[found.end() :])
 
 
-class _Unfit(Exception):
+class _UnfitEntry(Exception):
     """Not of its kind; the text says what is."""
 
 
 class _PipelineReader:
     def __init__(
-        self, file: str, document: Node, given: Mapping[str, str], environ: Mapping[str, str]
+        self,
+        file: str,
+        document: DocumentNode,
+        given: Mapping[str, str],
+        environ: Mapping[str, str],
     ) -> None:
         self._file = file
         self.problems: list[Defect] = []
@@ -101,7 +105,9 @@ class _PipelineReader:
 
     # --- tables
 
-    def _tables(self, document: Node, section: str) -> Iterator[tuple[str, Node, Spot]]:
+    def _tables(
+        self, document: DocumentNode, section: str
+    ) -> Iterator[tuple[str, DocumentNode, Spot]]:
         """The tables of a section: name, table, place of the name."""
         found = document.entries.get(section)
         if found is None:
@@ -129,21 +135,24 @@ class _PipelineReader:
         return f"[{section}.{name}]" if is_toml else f"{name}: under {section}:"
 
     def _all(
-        self, document: Node, section: str, make: Callable[[str, Node, FilePlace], T]
+        self,
+        document: DocumentNode,
+        section: str,
+        make: Callable[[str, DocumentNode, FilePlace], T],
     ) -> dict[str, T]:
         return {
             name: make(name, node, self._place(spot))
             for name, node, spot in self._tables(document, section)
         }
 
-    def _check_keys(self, node: Node, keys: Iterable[FileKey], what: str) -> None:
+    def _check_keys(self, node: DocumentNode, keys: Iterable[FileKey], what: str) -> None:
         names = [key.name for key in keys]
         for name in node.entries:
             if name not in names:
                 self._wrong(node.key_spots[name], f"{what} has no {name!r}", meant(name, names))
 
     def _fields(
-        self, node: Node, keys: Iterable[FileKey], what: str, place: FilePlace
+        self, node: DocumentNode, keys: Iterable[FileKey], what: str, place: FilePlace
     ) -> dict[str, Any]:
         """The values of a table, by the names they have in the model."""
         fields: dict[str, Any] = {}
@@ -155,12 +164,12 @@ class _PipelineReader:
                 continue
             try:
                 fields[key.into] = self._value(found, key)
-            except _Unfit as unfit:
+            except _UnfitEntry as unfit:
                 self._wrong(found.spot, f"{key.name} must be {unfit}, not {_said(found.value)}")
         return fields
 
     def _places(
-        self, node: Node, keys: Iterable[FileKey], before: str = ""
+        self, node: DocumentNode, keys: Iterable[FileKey], before: str = ""
     ) -> dict[str, FilePlace]:
         places: dict[str, FilePlace] = {}
         for key in keys:
@@ -179,7 +188,7 @@ class _PipelineReader:
 
     # --- what is in them
 
-    def _parameters(self, node: Node | None) -> dict[str, Parameter]:
+    def _parameters(self, node: DocumentNode | None) -> dict[str, Parameter]:
         made: dict[str, Parameter] = {}
         if node is None:
             return made
@@ -199,7 +208,7 @@ class _PipelineReader:
             made[name] = Parameter(name, default, env or variable_of(name), about or "", place)
         return made
 
-    def _parameter(self, node: Node) -> tuple[str | None, str | None, str | None]:
+    def _parameter(self, node: DocumentNode) -> tuple[str | None, str | None, str | None]:
         if not isinstance(node.value, dict):
             return self._plain_text(node, "the default of a parameter"), None, None
         self._check_keys(node, PARAMETER, "a parameter")
@@ -211,7 +220,7 @@ class _PipelineReader:
         )
         return default, env, about
 
-    def _plain_text(self, node: Node, what: str) -> str | None:
+    def _plain_text(self, node: DocumentNode, what: str) -> str | None:
         value = node.value
         if isinstance(value, bool):
             return str(value).lower()
@@ -224,7 +233,7 @@ class _PipelineReader:
         self._wrong(node.spot, f"{what} must be text, not {_said(value)}")
         return None
 
-    def _source(self, name: str, node: Node, place: FilePlace) -> Source:
+    def _source(self, name: str, node: DocumentNode, place: FilePlace) -> Source:
         self._check_keys(node, SOURCE, "a source")
         fields = self._fields(node, SOURCE, f"the source {name}", place)
         if "files" in node.entries and "format" in node.entries:
@@ -250,7 +259,7 @@ class _PipelineReader:
             fields["topics"] = (fields.pop("topic"),)
         return Source(name=name, place=place, places=self._places(node, SOURCE), **fields)
 
-    def _step(self, name: str, node: Node, place: FilePlace) -> Step:
+    def _step(self, name: str, node: DocumentNode, place: FilePlace) -> Step:
         self._check_keys(node, STEP, "a step")
         fields = self._fields(node, STEP, f"the step {name}", place)
         if sql := node.entries.get("sql"):
@@ -259,12 +268,12 @@ class _PipelineReader:
                 fields["sql_layout"] = self._fill(sql, tell=False).layout
         return Step(name=name, place=place, places=self._places(node, STEP), **fields)
 
-    def _sink(self, name: str, node: Node, place: FilePlace) -> Sink:
+    def _sink(self, name: str, node: DocumentNode, place: FilePlace) -> Sink:
         self._check_keys(node, SINK, "a sink")
         fields = {"takes": "", **self._fields(node, SINK, f"the sink {name}", place)}
         return Sink(name=name, place=place, places=self._places(node, SINK), **fields)
 
-    def _settings(self, node: Node | None) -> dict[str, Any]:
+    def _settings(self, node: DocumentNode | None) -> dict[str, Any]:
         """Settings of Spark; `[spark.sql.shuffle] partitions = 2` is one, too."""
         if node is None:
             return {}
@@ -273,7 +282,7 @@ class _PipelineReader:
             return {}
         settings: dict[str, Any] = {}
 
-        def take(table: Node, before: str) -> None:
+        def take(table: DocumentNode, before: str) -> None:
             for key, inner in table.entries.items():
                 name = f"{before}{key}"
                 if isinstance(inner.value, dict):
@@ -291,7 +300,7 @@ class _PipelineReader:
 
     # --- values
 
-    def _fill(self, node: Node, *, tell: bool = True) -> Filled:
+    def _fill(self, node: DocumentNode, *, tell: bool = True) -> Filled:
         filled, problems = fill(
             node.value,
             node.layout,
@@ -303,7 +312,7 @@ class _PipelineReader:
             self.problems += problems
         return filled
 
-    def _plain(self, node: Node) -> Any:
+    def _plain(self, node: DocumentNode) -> Any:
         """Any value, with parameters put into its texts."""
         if isinstance(node.value, dict):
             return {key: self._plain(inner) for key, inner in node.entries.items()}
@@ -311,7 +320,7 @@ class _PipelineReader:
             return [self._plain(item) for item in node.items]
         return self._fill(node).text if isinstance(node.value, str) else node.value
 
-    def _value(self, node: Node, key: FileKey) -> Any:
+    def _value(self, node: DocumentNode, key: FileKey) -> Any:
         value = node.value
         match key.kind:
             case "text":
@@ -319,7 +328,7 @@ class _PipelineReader:
             case "texts":
                 nodes = node.items if isinstance(value, list) else (node,)
                 if not all(isinstance(one.value, str) for one in nodes):
-                    raise _Unfit("a list of texts")
+                    raise _UnfitEntry("a list of texts")
                 return tuple(self._fill(one).text for one in nodes)
             case "number" | "whole number":
                 return self._number(node, is_whole=key.kind == "whole number")
@@ -327,45 +336,45 @@ class _PipelineReader:
                 return self._truth(node)
             case "table" | "table of texts":
                 if not isinstance(value, dict):
-                    raise _Unfit("a table")
+                    raise _UnfitEntry("a table")
                 return self._plain(node) if key.kind == "table" else self._texts(node, key.name)
             case "watermark":
                 return self._watermark(node)
             case "tables":
                 raise AssertionError("sections are read on their own")
 
-    def _text(self, node: Node, key: FileKey) -> str:
+    def _text(self, node: DocumentNode, key: FileKey) -> str:
         if isinstance(node.value, datetime):  # TOML and YAML know times by themselves
             return node.value.isoformat()
         if not isinstance(node.value, str):
-            raise _Unfit(f"one of {', '.join(key.choices)}" if key.choices else "a text")
+            raise _UnfitEntry(f"one of {', '.join(key.choices)}" if key.choices else "a text")
         text = self._fill(node).text
         if key.choices and text not in key.choices:
-            raise _Unfit(f"one of {', '.join(key.choices)}")
+            raise _UnfitEntry(f"one of {', '.join(key.choices)}")
         return text
 
-    def _number(self, node: Node, *, is_whole: bool) -> int | float:
-        unfit = _Unfit("a whole number above 0" if is_whole else "a number above 0")
+    def _number(self, node: DocumentNode, *, is_whole: bool) -> int | float:
+        unfit = _UnfitEntry("a whole number above 0" if is_whole else "a number above 0")
         value = node.value
         if isinstance(value, str) and (filled := self._fill(node)).had_parameters:
             try:
                 value = int(filled.text) if is_whole else float(filled.text)
             except ValueError:
-                raise _Unfit(f"{unfit} (here {filled.text!r})") from None
+                raise _UnfitEntry(f"{unfit} (here {filled.text!r})") from None
         allowed = int if is_whole else (int, float)
         if isinstance(value, bool) or not isinstance(value, allowed) or not value > 0:
             raise unfit
         return value
 
-    def _truth(self, node: Node) -> bool:
+    def _truth(self, node: DocumentNode) -> bool:
         value = node.value
         if isinstance(value, str) and (filled := self._fill(node)).had_parameters:
             value = {"true": True, "false": False}.get(filled.text.lower(), filled.text)
         if not isinstance(value, bool):
-            raise _Unfit("true or false")
+            raise _UnfitEntry("true or false")
         return value
 
-    def _texts(self, node: Node, what: str) -> dict[str, str]:
+    def _texts(self, node: DocumentNode, what: str) -> dict[str, str]:
         texts = {}
         for name, inner in node.entries.items():
             value = self._plain(inner)
@@ -377,9 +386,9 @@ class _PipelineReader:
             texts[name] = str(value).lower() if isinstance(value, bool) else str(value)
         return texts
 
-    def _watermark(self, node: Node) -> Watermark | None:
+    def _watermark(self, node: DocumentNode) -> Watermark | None:
         if not isinstance(node.value, dict):
-            raise _Unfit('a table, as { column = "at", delay = "10 seconds" }')
+            raise _UnfitEntry('a table, as { column = "at", delay = "10 seconds" }')
         self._check_keys(node, WATERMARK, "a watermark")
         fields = self._fields(node, WATERMARK, "a watermark", self._place(node.spot))
         return Watermark(**fields) if len(fields) == len(WATERMARK) else None

@@ -76,7 +76,7 @@ class Reporter(Protocol):
     def done(self, outcome: Outcome) -> None: ...
 
 
-class Lines:
+class LineReport:
     """For pipes and files: one line after the other, not more often than anybody reads."""
 
     def __init__(self, out: TextIO, err: TextIO, now: Callable[[], float] = time.monotonic) -> None:
@@ -228,4 +228,4 @@ class Screen:
 def reporter(output: str, out: TextIO, err: TextIO) -> Reporter:
     if output == "json":
         return JsonLines(out)
-    return Screen(out, err) if err.isatty() else Lines(out, err)
+    return Screen(out, err) if err.isatty() else LineReport(out, err)

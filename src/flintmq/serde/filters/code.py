@@ -51,7 +51,7 @@ class Variant:
             return
         shared = {"topic", "partition"} | ({"timestamp"} if form & TIMES else set())
         self.is_per_batch = shared.issuperset(names_in(root))
-        writer = _Writer(root, shared, is_sealed=bool(form & SEALED))
+        writer = _CodeWriter(root, shared, is_sealed=bool(form & SEALED))
         self.code = writer.function()
         self.run: _Run = writer.compiled(self.code)
 
@@ -152,7 +152,7 @@ _PREPARES = {
 _ALWAYS_NUMBERS = frozenset(("partition", "offset", "priority", "size", "timestamp"))
 
 
-class _Writer:
+class _CodeWriter:
     """Writes the function that goes through the rows, as Python text.
 
     Of what the user wrote, nothing gets into that text: names are the ten above, and constants,
