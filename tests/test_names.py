@@ -40,5 +40,5 @@ def test_what_no_name_may_hold_is_escaped(text: str, escaped: str) -> None:
 
 @pytest.mark.parametrize("name", ["100%", "%2", "%2f", "%%", "a%b", "%GG"])
 def test_a_percent_sign_that_escapes_nothing_is_refused(name: str) -> None:
-    with pytest.raises(InvalidRequest, match="holds '%'"):
+    with pytest.raises(InvalidRequest, match="contains '%'"):
         check_name(name)

@@ -28,6 +28,11 @@ SECONDS_MAX = 10**10
 """About three hundred years: a larger time is a mistake."""
 
 
+TEXT_IN_JSON = ("id", "offset", "partition", "position", "first_offset", "next_offset")
+"""Fields that are strings in JSON: many readers hold its numbers as floats, where 64 bits do not
+fit."""
+
+
 class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a topic keeps and what it does when it is full. None means no limit.
 

@@ -55,8 +55,9 @@ def test_help_loads_nothing_that_takes_time() -> None:
 
 
 def test_a_command_that_talks_to_a_broker_loads_no_broker() -> None:
-    heavy = {"flintmq.daemon.process", "flintmq.engine", "flintmq.storage", "flintmq.net.server"}
-    assert heavy.isdisjoint(loaded_by("topic", "ls", "--server", "127.0.0.1:1"))
+    heavy = ("daemon", "engine", "storage", "net.server", "frontends")
+    loaded = loaded_by("topic", "ls", "--server", "127.0.0.1:1")
+    assert {f"flintmq.{name}" for name in heavy}.isdisjoint(loaded)
 
 
 @pytest.mark.slow

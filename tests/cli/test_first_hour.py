@@ -149,7 +149,7 @@ def test_every_argument_that_is_a_topic_or_a_group_is_completed() -> None:
         if any(option.name == "server" for option in command.params)
         for parameter in command.params
         if isinstance(parameter, click.Argument) and parameter.name in ("topic", "topics", "group")
-        if type(parameter.type).__name__ not in ("TopicName", "GroupName")
+        if type(parameter.type).__name__ not in ("TopicArgument", "GroupArgument")
     ]
     assert [name for name in plain if not name.startswith("blip ")] == []
 

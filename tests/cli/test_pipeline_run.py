@@ -106,7 +106,7 @@ def test_the_broker_is_the_one_of_the_flag_then_of_the_file_then_the_usual_one(
     [
         ("--set topic", 2, "flintmq: --set takes NAME=VALUE, not 'topic'"),
         ("--for long", 2, "'long' is not a duration"),
-        ("--set nothing=1", 1, "p.toml: --set nothing: there is no parameter nothing"),
+        ("--set nothing=1", 1, "p.toml: --set nothing: unknown parameter nothing"),
         ("--api-key-file missing", 1, "flintmq: cannot read the API key in missing"),
     ],
 )

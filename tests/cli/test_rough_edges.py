@@ -28,7 +28,11 @@ FLINTMQ = [sys.executable, "-m", "flintmq.cli"]
         (["sub", "no topic"], 1, "`flintmq topic add 'no topic'` creates it"),
         (["group", "pause", "orders", "g"], 1, "`flintmq group ls orders` lists its groups"),
         (["dlq", "show", "orders", "g"], 1, "`flintmq group ls orders`"),
-        (["topic", "add", "orders", "--partitions", "2"], 1, "`flintmq topic edit orders` changes"),
+        (
+            ["topic", "add", "orders", "--partitions", "2"],
+            1,
+            "change options with `flintmq topic edit orders`",
+        ),
         (["topic", "ls", "--server", "127.0.0.1:1"], 3, "Start one with `flintmq serve`"),
         (
             ["topic", "ls", "--server", "file:///nowhere/at/all"],

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-import flintmq.net.server
+import flintmq.frontends
 from flintmq.config.table import SETTINGS, Config
 from flintmq.daemon.exposure import Exposed, check_exposure, is_loopback
 from flintmq.frontends.front_end import FRONT_ENDS, Offered
 
-SERVERS = Path(flintmq.net.server.__path__[0])
+FRONTENDS = Path(flintmq.frontends.__path__[0])
 TLS: dict[str, Any] = {"tls_cert": Path("c"), "tls_key": Path("k")}
 
 
@@ -80,7 +80,7 @@ def test_every_address_a_broker_can_have_is_looked_at(name: str) -> None:
 
 
 def test_every_front_end_listens_where_one_of_these_addresses_says() -> None:
-    packages = [path.parent.name for path in SERVERS.glob("*/assembly.py")]
+    packages = [path.parent.name for path in FRONTENDS.glob("*/assembly.py")]
 
     assert sorted(one.name for one in FRONT_ENDS) == sorted(packages)
     assert {one.name for one in FRONT_ENDS} | {"listen", "http"} == set(ADDRESSES)

@@ -342,7 +342,7 @@ async def test_limits_hold_at_once_for_those_who_are_connected(tmp_path: Path) -
     async with running(tmp_path) as told, flintmq.connect(told.url) as mq:
         first = await mq.reader("orders")
         told.change(max_streams=1, max_connections=1)
-        with pytest.raises(flintmq.QueueFull, match="open"):
+        with pytest.raises(flintmq.QueueFull, match="streams"):
             await mq.reader("bills")
         with pytest.raises(flintmq.Disconnected, match="connection table is full"):
             await flintmq.connect(told.url)

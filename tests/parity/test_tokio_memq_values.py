@@ -92,7 +92,7 @@ async def test_2_2_what_is_registered_belongs_to_one_connection() -> None:
 
 async def test_2_2_a_built_in_format_cannot_be_replaced(mq: flintmq.Client) -> None:
     for name in ("json", "msgpack", "raw", "text", "avro", "object"):
-        with pytest.raises(flintmq.InvalidRequest, match="there already"):
+        with pytest.raises(flintmq.InvalidRequest, match="already registered"):
             mq.register_format(name, encode=bytes, decode=bytes)
 
 

@@ -196,14 +196,14 @@ def test_only_always_acknowledges_after_the_sync() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("sometimes", "unknown; use 'always'"),
+        ("sometimes", "unknown fsync policy 'sometimes'; use 'always'"),
         ("", "unknown"),
         ("always:1", "unknown"),
-        ("every_n", "number of records above 0"),
-        ("every_n:0", "number of records above 0"),
-        ("every_n:-3", "number of records above 0"),
-        ("interval:soon", "number of milliseconds above 0"),
-        ("interval:²", "number of milliseconds above 0"),
+        ("every_n", "number of records from 1 to"),
+        ("every_n:0", "number of records from 1 to"),
+        ("every_n:-3", "number of records from 1 to"),
+        ("interval:soon", "number of milliseconds from 1 to"),
+        ("interval:²", "number of milliseconds from 1 to"),
     ],
 )
 def test_other_policies_are_refused_with_what_is_allowed(text: str, why: str) -> None:

@@ -308,7 +308,7 @@ async def test_a_full_disk_makes_submits_wait_and_loses_none(
     for _ in range(10):
         heard.submit(b"x" * 700)
     await heard.until(lambda: "full" in heard.room)
-    assert "no room" in str(heard.commit.full)
+    assert "no space left" in str(heard.commit.full)
     assert heard.commit.waiting_bytes > 0
 
     disk.size_max = None

@@ -495,7 +495,7 @@ def test_after_a_failed_sync_the_journal_takes_nothing_more(disk: SimulatedFileS
         journal.append([entry(2)])
 
     assert told.value.operation == "sync"
-    assert "start again" in str(told.value)
+    assert "restart" in str(told.value)
     syncs = [call for call in disk.calls if call.operation == "sync"]
     for _ in range(2):
         with pytest.raises(StorageFailed):

@@ -20,14 +20,14 @@ GOLDEN = {
     if (found := re.fullmatch(r"([^#].*?) {2,}([0-9a-f]+)", line))
 }
 REQUESTS: dict[str, hermes.Request] = {
-    "stats request": hermes.HermesStats(),
+    "stats request": hermes.Stats(),
     "create_topic t": hermes.CreateTopic("t"),
     'produce t "hello"': hermes.Produce("t", payload=b"hello"),
-    "poll t g max 10, vis 1000, manual": hermes.HermesPoll("t", "g", 10, 1000, "manual"),
+    "poll t g max 10, vis 1000, manual": hermes.Poll("t", "g", 10, 1000, "manual"),
     "ack t g lease 0": hermes.Ack("t", "g", 0),
     "set_rate_limit t 0.5/s burst 1": hermes.SetRateLimit("t", 0.5, 1),
-    "subscribe t g 10, vis 30000, manual": hermes.HermesSubscribe("t", "g", 10, 30000, "manual"),
-    'bootstrap [(1,"127.0.0.1:9")]': hermes.Bootstrap((hermes.HermesNode(1, "127.0.0.1:9"),)),
+    "subscribe t g 10, vis 30000, manual": hermes.Subscribe("t", "g", 10, 30000, "manual"),
+    'bootstrap [(1,"127.0.0.1:9")]': hermes.Bootstrap((hermes.Node(1, "127.0.0.1:9"),)),
 }
 RESPONSES = {
     "response ok": hermes.OK,
@@ -152,7 +152,7 @@ def test_the_last_kind_counts_and_one_said_twice_is_put_together() -> None:
     ack, stats = bytes.fromhex("1a060a0174120167"), bytes.fromhex("4200")
     more = bytes.fromhex("1a021807")
 
-    assert hermes.decode_request(ack + stats) == hermes.HermesStats()
+    assert hermes.decode_request(ack + stats) == hermes.Stats()
     assert hermes.decode_request(ack + more) == hermes.Ack("t", "g", 7)
 
 

@@ -45,7 +45,7 @@ class _NameArgument(click.ParamType):  # type: ignore[type-arg]
 _WHERE = ("server", "name", "api_key_file", "tls_ca", "tls_cert", "tls_key")
 
 
-class TopicName(_NameArgument):
+class TopicArgument(_NameArgument):
     async def known(self, mq: Client, ctx: click.Context) -> list[str]:
         return await mq.topics()
 
@@ -59,4 +59,4 @@ class GroupArgument(_NameArgument):
         return [] if topic is None else [group.name for group in await mq.groups(topic)]
 
 
-TOPIC, GROUP = TopicName(), GroupArgument()
+TOPIC, GROUP = TopicArgument(), GroupArgument()

@@ -9,10 +9,10 @@ from typing import Any
 import click
 import msgspec
 
-from ..frontends.http.shown import AS_TEXT
+from ..model import TEXT_IN_JSON
 from .exit_codes import FAILED
 
-LARGE = frozenset((*AS_TEXT, "token"))
+LARGE = frozenset((*TEXT_IN_JSON, "token"))
 """Numbers of 64 bits, and partitions: strings in JSON."""
 
 

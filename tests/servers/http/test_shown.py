@@ -9,9 +9,9 @@ import pytest
 
 from flintmq.client import dead_letters
 from flintmq.frontends.http import models
-from flintmq.frontends.http.shown import AS_TEXT, Model, Number, show, shows
+from flintmq.frontends.http.shown import Model, Number, show, shows
 from flintmq.group_model import GroupInfo, GroupStats, InFlight
-from flintmq.model import Receipt, TopicInfo, TopicStats
+from flintmq.model import TEXT_IN_JSON, Receipt, TopicInfo, TopicStats
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ def test_every_field_of_64_bits_is_shown_as_text(value: type[msgspec.Struct]) ->
         and name.rpartition("_")[2] in ("offset", "id", "partition", "position")
     ]
 
-    assert set(wide) <= set(AS_TEXT)
+    assert set(wide) <= set(TEXT_IN_JSON)
 
 
 def test_a_receipt_says_first_where_it_is() -> None:

@@ -119,7 +119,7 @@ class Produce(msgspec.Struct, frozen=True, gc=False):
     seq: int = 0
 
 
-class HermesPoll(msgspec.Struct, frozen=True, gc=False):
+class Poll(msgspec.Struct, frozen=True, gc=False):
     topic: str = ""
     group: str = ""
     max: int = 0
@@ -140,7 +140,7 @@ class Nack(msgspec.Struct, frozen=True, gc=False):
     lease_id: int = 0
 
 
-class HermesCommit(msgspec.Struct, frozen=True, gc=False):
+class Commit(msgspec.Struct, frozen=True, gc=False):
     topic: str = ""
     group: str = ""
     offset: int = 0
@@ -154,17 +154,17 @@ class DeleteTopic(msgspec.Struct, frozen=True, gc=False):
     topic: str = ""
 
 
-class HermesStats(msgspec.Struct, frozen=True, gc=False):
+class Stats(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
-class HermesNode(msgspec.Struct, frozen=True, gc=False):
+class Node(msgspec.Struct, frozen=True, gc=False):
     id: int = 0
     peer_addr: str = ""
 
 
 class Bootstrap(msgspec.Struct, frozen=True, gc=False):
-    nodes: tuple[HermesNode, ...] = ()
+    nodes: tuple[Node, ...] = ()
 
 
 class SetRateLimit(msgspec.Struct, frozen=True, gc=False):
@@ -179,7 +179,7 @@ class SetRetention(msgspec.Struct, frozen=True, gc=False):
     max_age_ms: int = 0
 
 
-class HermesSubscribe(msgspec.Struct, frozen=True, gc=False):
+class Subscribe(msgspec.Struct, frozen=True, gc=False):
     topic: str = ""
     group: str = ""
     prefetch: int = 0
@@ -189,17 +189,17 @@ class HermesSubscribe(msgspec.Struct, frozen=True, gc=False):
 
 Request = (
     Produce
-    | HermesPoll
+    | Poll
     | Ack
     | Nack
-    | HermesCommit
+    | Commit
     | CreateTopic
     | DeleteTopic
-    | HermesStats
+    | Stats
     | Bootstrap
     | SetRateLimit
     | SetRetention
-    | HermesSubscribe
+    | Subscribe
 )
 
 _VARINT, _FIXED64, _BYTES, _GROUP, _END_GROUP, _FIXED32 = range(6)
@@ -216,17 +216,17 @@ _TOPIC, _GROUPS = (_STRING,), (_STRING, _STRING)
 
 _KINDS: Mapping[int, tuple[type[Any], tuple[str, ...]]] = {
     1: (Produce, (_STRING, _UINT32, _UINT32, _BLOB, _STRING, _UINT64)),
-    2: (HermesPoll, (*_GROUPS, _UINT32, _UINT64, _STRING, _UINT64)),
+    2: (Poll, (*_GROUPS, _UINT32, _UINT64, _STRING, _UINT64)),
     3: (Ack, (*_GROUPS, _UINT64)),
     4: (Nack, (*_GROUPS, _UINT64)),
-    5: (HermesCommit, (*_GROUPS, _UINT64)),
+    5: (Commit, (*_GROUPS, _UINT64)),
     6: (CreateTopic, _TOPIC),
     7: (DeleteTopic, _TOPIC),
-    8: (HermesStats, ()),
+    8: (Stats, ()),
     9: (Bootstrap, (_NODES,)),
     10: (SetRateLimit, (_STRING, _FLOAT, _UINT32)),
     11: (SetRetention, (_STRING, _UINT64, _UINT64)),
-    12: (HermesSubscribe, (*_GROUPS, _UINT32, _UINT64, _STRING)),
+    12: (Subscribe, (*_GROUPS, _UINT32, _UINT64, _STRING)),
 }
 _NODE = (_UINT64, _STRING)
 _ZEROS: Mapping[str, Any] = {
@@ -331,7 +331,7 @@ def _fill(body: bytes, at: int, end: int, fields: Sequence[str], values: list[An
         else:
             node: list[Any] = [0, ""]
             _fill(body, at, stop, _NODE, node)
-            values[number - 1] = (*values[number - 1], HermesNode(*node))
+            values[number - 1] = (*values[number - 1], Node(*node))
         at = stop
 
 

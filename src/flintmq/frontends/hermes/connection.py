@@ -186,7 +186,7 @@ class HermesConnection(Peer):
                 reply: Reply = self._too_long(body)
             else:
                 request = hermes.decode_request(body.data)
-                if isinstance(request, hermes.HermesSubscribe):
+                if isinstance(request, hermes.Subscribe):
                     self._take_over(request)
                     return
                 reply = self._answer(request)
@@ -299,7 +299,7 @@ class HermesConnection(Peer):
         if self._writer is None:
             self._is_answered()
 
-    def _take_over(self, request: hermes.HermesSubscribe) -> None:
+    def _take_over(self, request: hermes.Subscribe) -> None:
         self._subscription = HermesSubscription(self, request)
         if self._writer is None:
             self._subscription.begin()

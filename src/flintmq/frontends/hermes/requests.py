@@ -48,7 +48,7 @@ class _ParkedPoll:
         "group", "has_place", "is_auto", "is_begun", "is_parked", "is_wanted", "request", "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: str, group: str, request: hermes.HermesPoll) -> None:
+    def __init__(self, topic: str, group: str, request: hermes.Poll) -> None:
         self.topic, self.group, self.request = topic, group, request
         self.is_auto = request.ack_mode == rules.AUTO
         self.is_begun = self.has_place = False
@@ -67,13 +67,13 @@ class Requests:
         self._placed = 0
         self._begin: dict[type[Any], Callable[[Any, Access], Reply]] = {
             hermes.Produce: self._produce,
-            hermes.HermesPoll: self._poll,
+            hermes.Poll: self._poll,
             hermes.Ack: self._ack,
             hermes.Nack: self._nack,
-            hermes.HermesCommit: self._commit,
+            hermes.Commit: self._commit,
             hermes.CreateTopic: self._create_topic,
             hermes.DeleteTopic: self._delete_topic,
-            hermes.HermesStats: self._stats,
+            hermes.Stats: self._stats,
             hermes.Bootstrap: self._bootstrap,
             hermes.SetRateLimit: self._set_rate_limit,
             hermes.SetRetention: self._set_retention,
@@ -84,9 +84,7 @@ class Requests:
         server = self._connection.server
         if isinstance(request, hermes.Produce) and len(request.payload) > rules.PAYLOAD_BYTES_MAX:
             return rules.too_large(len(request.payload))  # of any node, also one that is stopping
-        if server.is_draining and not isinstance(
-            request, hermes.HermesStats | hermes.Ack | hermes.Nack
-        ):
+        if server.is_draining and not isinstance(request, hermes.Stats | hermes.Ack | hermes.Nack):
             return rules.NOT_LEADER
         return self._begin[type(request)](request, access)
 
@@ -147,7 +145,7 @@ class Requests:
 
     # --- polling
 
-    def _poll(self, request: hermes.HermesPoll, access: Access) -> Reply:
+    def _poll(self, request: hermes.Poll, access: Access) -> Reply:
         topic, group = escape_name(request.topic), escape_name(request.group)
         access.require("consume", topic)
         poll = _ParkedPoll(topic, group, request)
@@ -269,7 +267,7 @@ class Requests:
         access.require("consume", topic)
         return self._connection.server.known_hold(topic, escape_name(request.group))
 
-    def _commit(self, request: hermes.HermesCommit, access: Access) -> Reply:
+    def _commit(self, request: hermes.Commit, access: Access) -> Reply:
         topic, group = escape_name(request.topic), escape_name(request.group)
         access.require("consume", topic)
         if topic not in self._connection.server.topics:
@@ -335,7 +333,7 @@ class Requests:
 
     # --- the node
 
-    def _stats(self, request: hermes.HermesStats, access: Access) -> Reply:
+    def _stats(self, request: hermes.Stats, access: Access) -> Reply:
         return hermes.stats(self._connection.server.figures())
 
     def _bootstrap(self, request: hermes.Bootstrap, access: Access) -> Reply:

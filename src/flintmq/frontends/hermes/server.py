@@ -306,7 +306,7 @@ class HermesServer(Listener[HermesConnection]):
 
     # --- the node
 
-    def bootstrap(self, nodes: Iterable[hermes.HermesNode]) -> bytes:
+    def bootstrap(self, nodes: Iterable[hermes.Node]) -> bytes:
         if self._is_bootstrapped:
             return hermes.OK
         ids = {node.id for node in nodes}

@@ -32,7 +32,7 @@ LATE_SECONDS = 600.0
 class HermesSubscription:
     """`begin` once everything else is answered; `end` when the connection is gone."""
 
-    def __init__(self, connection: HermesConnection, request: hermes.HermesSubscribe) -> None:
+    def __init__(self, connection: HermesConnection, request: hermes.Subscribe) -> None:
         self._connection = connection
         self._topic, self._group = escape_name(request.topic), escape_name(request.group)
         self._prefetch = rules.prefetch(request.prefetch)

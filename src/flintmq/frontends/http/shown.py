@@ -12,10 +12,9 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import msgspec
 from msgspec import NODEFAULT, Meta
 
-Number = Annotated[str, Meta(pattern="^[0-9]{1,19}$", description="a whole number below 2**63")]
+from ...model import TEXT_IN_JSON
 
-AS_TEXT = ("id", "offset", "partition", "position", "first_offset", "next_offset")
-"""Fields of values that are Numbers here."""
+Number = Annotated[str, Meta(pattern="^[0-9]{1,19}$", description="a whole number below 2**63")]
 
 
 class Model(msgspec.Struct, kw_only=True):
@@ -62,7 +61,7 @@ def shows(
 
 
 def _in_json(name: str, kind: Any) -> Any:
-    if name not in AS_TEXT:
+    if name not in TEXT_IN_JSON:
         return kind
     return Number if kind is int else Number | None
 
@@ -78,5 +77,5 @@ def show(model: type[M], value: Any, **others: Any) -> M:
     for name in model.__struct_fields__:
         if name not in others:
             found = getattr(value, name)
-            others[name] = str(found) if name in AS_TEXT and found is not None else found
+            others[name] = str(found) if name in TEXT_IN_JSON and found is not None else found
     return model(**others)
