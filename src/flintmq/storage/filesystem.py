@@ -19,6 +19,9 @@ from ..errors import DataDirectoryInUse, StorageFailed, StorageFull
 
 Buffer = bytes | memoryview
 
+_RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+"""Linux alone can read without asking the disk."""
+
 COPY_BYTES = 1 << 20
 BLOCK_BYTES = 4096
 """What a disk reads or cannot read as a whole."""
@@ -37,6 +40,10 @@ class File(Protocol):
 
     def pread(self, length: int, position: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file."""
+
+    def pread_cached(self, into: memoryview, position: int) -> bool:
+        """Fill the buffer, if the system has all of that in memory; False if the disk would have
+        to be asked, or nobody knows."""
 
     def size(self) -> int: ...
 
@@ -347,6 +354,14 @@ class LocalFile:
                     got += len(more)
                 data = b"".join(parts)
             return data
+
+    def pread_cached(self, into: memoryview, position: int) -> bool:
+        if not _RWF_NOWAIT:
+            return False
+        try:
+            return os.preadv(self._descriptor, [into], position, _RWF_NOWAIT) == len(into)
+        except OSError:  # not in memory, or not known to this file system; else pread says it
+            return False
 
     def size(self) -> int:
         with _told("measure", self.name):

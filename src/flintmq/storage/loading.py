@@ -32,6 +32,10 @@ ENOUGH_BATCHES = 16
 rest, so that small things come whole."""
 
 
+LOOKED_BYTES_MAX = 1 << 20
+"""What the loop copies in one turn out of the system's memory for files: some 0.3 ms."""
+
+
 class Load:
     """Something that is being read."""
 
@@ -96,12 +100,27 @@ class Loads:
         self._loop = asyncio.get_running_loop()
         self._pool = pool
         self._under_way: dict[Key, Load] = {}
+        self._looked_bytes = 0
+        self.scratch = bytearray(LOOKED_BYTES_MAX)
 
     def __len__(self) -> int:
         return len(self._under_way)
 
     def of(self, key: Key) -> Load | None:
         return self._under_way.get(key)
+
+    def may_look(self, length: int) -> bool:
+        """Whether the loop may look by itself for so many bytes that the system may have in memory:
+        a little in each turn, which costs less than handing it to a thread."""
+        if self._looked_bytes + length > LOOKED_BYTES_MAX:
+            return False
+        if not self._looked_bytes:
+            self._loop.call_soon(self._next_turn)
+        self._looked_bytes += length
+        return True
+
+    def _next_turn(self) -> None:
+        self._looked_bytes = 0
 
     def begin(self, keys: Iterable[Key], read: Callable[[], T], then: Callable[[T], None]) -> Load:
         """Read in a thread what is to be found under these keys, then call back on the loop."""

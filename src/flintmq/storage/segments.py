@@ -327,7 +327,18 @@ class Segment:
 
     def read(self, entry: BatchEntry) -> RecordBatch:
         """A batch, its checksums verified."""
-        data = self._file.pread(entry.length, entry.position)
+        return self._decoded(entry, self._file.pread(entry.length, entry.position))
+
+    def read_cached(self, entry: BatchEntry, scratch: bytearray) -> RecordBatch | None:
+        """The same if the system has it in memory, and it is good."""
+        data = memoryview(scratch)[: entry.length]
+        try:
+            is_there = self._file.pread_cached(data, entry.position)
+            return self._decoded(entry, bytes(data)) if is_there else None
+        except Corrupt:  # who reads it for good hears of it
+            return None
+
+    def _decoded(self, entry: BatchEntry, data: bytes) -> RecordBatch:
         try:
             batch = RecordBatch.decode(data)
         except UnsupportedFormat:
@@ -535,6 +546,11 @@ class SegmentStore:
         if self._loads is None:
             return self.read_control(name, entry) if is_control else self.read(name, entry)
         load = self._under_way(key)
+        if load is None and not is_control and self._loads.may_look(entry.length):
+            batch = self.segment(name).read_cached(entry, self._loads.scratch)
+            if batch is not None:
+                self._keep(key, batch)
+                return batch
         raise NotLoaded(load or self._begin(name, entry, is_control, ahead or _FIRST_BYTES))
 
     def _read_ahead(self, name: str, last: BatchEntry, is_control: bool) -> None:

@@ -434,6 +434,10 @@ class SimulatedFile:
             self._disk._look("pread", self._path)
             return bytes(self._inode.seen[position : position + length])
 
+    def pread_cached(self, into: memoryview, position: int) -> bool:
+        """This disk is always asked."""
+        return False
+
     def size(self) -> int:
         self._disk._look("size", self._path)
         return len(self._inode.seen)
