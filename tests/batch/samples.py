@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from struct import Struct
 
-from crc32c import crc32c
+from fastcrc.crc32 import iscsi as crc32c
 
 from flintmq.batch import BatchBuilder, HeaderValue, Key, RecordBatch, RowSource
 from flintmq.batch.format import HEADER, HEADER_BYTES, PRODUCER_DECIDES
