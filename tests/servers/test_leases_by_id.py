@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from flintmq.net.server.leases_by_id import NUMBERS_MAX, Handed, LeasesById, leases_of
+from flintmq.net.server.leases_by_id import NUMBERS_MAX, LeasedTogether, LeasesById, leases_of
 
 ANNA, BERT = "anna", "bert"
 
 
 def deliver(leases: LeasesById[str], number: int, owner: str, *, token: int = 1) -> None:
     """The message at offset 7."""
-    leases.note([7], Handed(token, owner, until=10.0))
+    leases.note([7], LeasedTogether(token, owner, until=10.0))
     leases.name(7, number)
 
 
@@ -18,10 +18,10 @@ def test_a_number_names_a_message_until_it_is_settled() -> None:
     deliver(leases, 100, ANNA, token=5)
 
     assert leases.named(100) == 7
-    assert leases.find(7) == Handed(5, ANNA, 10.0)
+    assert leases.find(7) == LeasedTogether(5, ANNA, 10.0)
     assert len(leases) == 1
 
-    assert leases.forget(7) == Handed(5, ANNA, 10.0)
+    assert leases.forget(7) == LeasedTogether(5, ANNA, 10.0)
     assert leases.named(100) is None
     assert leases.forget(7) is None
     assert len(leases) == 0
@@ -33,7 +33,7 @@ def test_numbers_of_one_owner_all_name_the_last_delivery() -> None:
     deliver(leases, 102, ANNA, token=2)
 
     assert leases.named(101) == leases.named(102) == 7
-    assert leases.find(7) == Handed(2, ANNA, 10.0)
+    assert leases.find(7) == LeasedTogether(2, ANNA, 10.0)
 
     leases.forget(7)
     assert leases.named(101) is leases.named(102) is None
@@ -61,7 +61,7 @@ def test_what_another_got_since_is_not_named_by_the_numbers_of_the_one_before() 
 
 def test_the_oldest_is_the_one_noted_longest_ago() -> None:
     leases = LeasesById[None]()
-    first, again = Handed(8, None, 1.0), Handed(9, None, 2.0)
+    first, again = LeasedTogether(8, None, 1.0), LeasedTogether(9, None, 2.0)
     leases.note([3, 1, 2], first)
     leases.note([3, 4], again)
 
@@ -73,7 +73,7 @@ def test_the_oldest_is_the_one_noted_longest_ago() -> None:
 def test_the_oldest_beyond_the_limit_are_forgotten() -> None:
     leases = LeasesById[None](kept_max=2)
     for offset in range(4):
-        leases.note([offset], Handed(9, None, 1.0))
+        leases.note([offset], LeasedTogether(9, None, 1.0))
 
     assert [offset for offset in range(4) if leases.find(offset)] == [2, 3]
 
@@ -82,7 +82,7 @@ def test_what_is_old_or_lies_before_an_offset_is_forgotten() -> None:
     gone: list[int] = []
     leases = LeasesById[None](gone=lambda offset, handed: gone.append(offset))
     for offset in range(6):
-        leases.note([offset], Handed(9, None, float(offset)))
+        leases.note([offset], LeasedTogether(9, None, float(offset)))
 
     leases.forget_old(now=2.0)
     assert gone == [0, 1]

@@ -33,7 +33,7 @@ from .waiting import again
 
 if TYPE_CHECKING:
     from .host import Host
-    from .kept import Kept
+    from .kept import KeptShard
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,7 +54,7 @@ SEGMENTS = "segments"
 
 
 class Checkpoints:
-    def __init__(self, host: Host, kept: Kept) -> None:
+    def __init__(self, host: Host, kept: KeptShard) -> None:
         self._host, self._kept, self._shard = host, kept, kept.shard
         self._files = kept.files
         self.manifest = ManifestStore(kept.files)

@@ -16,7 +16,7 @@ from ..storage.segments import HIDDEN_TOPIC
 from ..storage.topic_log import Damage, TopicLog
 
 if TYPE_CHECKING:
-    from .kept import Kept
+    from .kept import KeptShard
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class Damages:
     """Of all shards of a node; one thread looks, at one rate."""
 
     def __init__(
-        self, filesystem: FileSystem, kept: Mapping[int, Kept], bytes_per_second: int
+        self, filesystem: FileSystem, kept: Mapping[int, KeptShard], bytes_per_second: int
     ) -> None:
         self._kept = kept
         self.scrubber = Scrubber(filesystem, self._files, self._scrubbed, bytes_per_second)
@@ -60,7 +60,7 @@ class Damages:
     def messages(self) -> int:
         return sum(damage.next - damage.first for all in self.known().values() for damage in all)
 
-    def note(self, kept: Kept, id: int, topic: str, damage: Damage) -> None:
+    def note(self, kept: KeptShard, id: int, topic: str, damage: Damage) -> None:
         self._topics.add((kept.group, id))
         limited(
             _log,
@@ -86,7 +86,7 @@ class Damages:
         with suppress(RuntimeError):  # the loop was closed meanwhile
             self._loop.call_soon_threadsafe(self.found, found, kept)
 
-    def found(self, found: FoundDamage, kept: Kept) -> None:
+    def found(self, found: FoundDamage, kept: KeptShard) -> None:
         """`found.file` is as the group's own manifest has it."""
         logs = {
             id: topic.log

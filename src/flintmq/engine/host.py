@@ -32,7 +32,7 @@ from .broker import Broker
 from .checkpoints import aside
 from .damages import Damages
 from .figures import JournalFigures
-from .kept import Kept
+from .kept import KeptShard
 from .proposer import QUEUE_BYTES_MAX
 from .recovery import (
     JOURNAL,
@@ -98,7 +98,7 @@ class Host:
         self.recovery: Recovery | None = None
         self.is_threaded = True
         self.is_closing = False
-        self.kept: dict[int, Kept] = {}
+        self.kept: dict[int, KeptShard] = {}
         """The shards, by their groups."""
         self._lock: FileLock | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -110,13 +110,13 @@ class Host:
         self._journal: Journal
         self._commit: GroupCommit
 
-    def keep(self, shard: Shard, clock: SteadyClock, group: int = 0) -> Kept:
+    def keep(self, shard: Shard, clock: SteadyClock, group: int = 0) -> KeptShard:
         """This is the shard of a group, whose commands are kept here. All of them are told before
         the directory is opened."""
         assert self._lock is None, "a shard comes before the directory is opened"
         assert group not in self.kept, "a group has one shard"
         shard.on_fault = self._tell_failed
-        kept = self.kept[group] = Kept(self, group, shard, clock)
+        kept = self.kept[group] = KeptShard(self, group, shard, clock)
         return kept
 
     @property

@@ -35,7 +35,7 @@ publishers have to wait."""
 _SEGMENT_NAME = re.compile(r"[0-9]{16}\.seg", re.ASCII)
 
 
-class Kept:
+class KeptShard:
     def __init__(self, host: Host, group: int, shard: Shard, clock: SteadyClock) -> None:
         self._host, self.group, self.shard, self.clock = host, group, shard, clock
         self.files = files_of(host.filesystem, group)

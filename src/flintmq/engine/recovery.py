@@ -23,7 +23,7 @@ from .state.shard import ShardState
 from .stored import restoring
 
 if TYPE_CHECKING:
-    from .kept import Kept
+    from .kept import KeptShard
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +129,10 @@ class Replayed:
 
 
 async def replay(
-    journal: Journal, checkpoints: Mapping[int, int], kept: Mapping[int, Kept], pace: RecoveryPace
+    journal: Journal,
+    checkpoints: Mapping[int, int],
+    kept: Mapping[int, KeptShard],
+    pace: RecoveryPace,
 ) -> dict[int, Replayed]:
     """Apply what the journal has behind the checkpoint of each group, in one pass for all."""
     found = {group: _to_replay(journal, group, index) for group, index in checkpoints.items()}

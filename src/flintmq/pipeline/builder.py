@@ -58,7 +58,7 @@ class Reading(TypedDict, total=False):
     options: Mapping[str, str] | None
 
 
-class Taking(TypedDict, total=False):
+class SinkKeywords(TypedDict, total=False):
     """What every sink may be told."""
 
     takes: str | None
@@ -68,7 +68,7 @@ class Taking(TypedDict, total=False):
     trigger: str | None
 
 
-class IntoTopic(Taking, total=False):
+class IntoTopic(SinkKeywords, total=False):
     servers: str | None
     key: str | None
     format: To
@@ -79,7 +79,7 @@ class IntoTopic(Taking, total=False):
     options: Mapping[str, str] | None
 
 
-class IntoFiles(Taking, total=False):
+class IntoFiles(SinkKeywords, total=False):
     partition_by: Sequence[str]
     options: Mapping[str, str] | None
 
@@ -88,7 +88,7 @@ class IntoParquet(IntoFiles, total=False):
     compact: bool
 
 
-class OntoConsole(Taking, total=False):
+class OntoConsole(SinkKeywords, total=False):
     mode: OutputMode
 
 

@@ -40,7 +40,7 @@ _IN_VAIN = 32
 an order by key may have to know more messages than are held in memory."""
 
 
-class _Handed(NamedTuple):
+class _Given(NamedTuple):
     grant: Grant
     ranges: Ranges
     done: Done
@@ -57,7 +57,7 @@ class Taker:
         self.holder, self.max_rows = holder, max_rows
         self.lease_seconds, self.auto_ack, self.in_turn = lease_seconds, auto_ack, in_turn
         self.woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.handed: _Handed | None = None
+        self.handed: _Given | None = None
 
 
 class QueueGroup:
@@ -215,7 +215,7 @@ class QueueGroup:
         if not self.takers:
             self.topic.bell.listeners.discard(self.wake)
 
-    def _hand_out(self, taker: Taker) -> _Handed | None:
+    def _hand_out(self, taker: Taker) -> _Given | None:
         """What this taker gets right now, decided and on its way to be written; None if nothing, or
         if that has to be read from the disk first."""
         self._loading = None
@@ -229,7 +229,7 @@ class QueueGroup:
         self._loads_in_vain = 0
         return handed
 
-    def _hand_out_loaded(self, taker: Taker) -> _Handed | None:
+    def _hand_out_loaded(self, taker: Taker) -> _Given | None:
         self.picking.has_more = False
         if self._is_halted():
             return None
@@ -269,7 +269,7 @@ class QueueGroup:
         topic.was_read(count)
         if taker.auto_ack:
             self.counter["acked"] += count
-            return _Handed(Grant(0, Rows(runs), {}), ranges, self.picking.settle_selected(ranges))
+            return _Given(Grant(0, Rows(runs), {}), ranges, self.picking.settle_selected(ranges))
         was_given_back = queue.was_given_back(ranges)
         token = queue.grant(ranges, taker.holder, now=now, seconds=taker.lease_seconds)
         counts = queue.counts(ranges)
@@ -280,7 +280,7 @@ class QueueGroup:
         if not topic.proposer.is_instant:
             is_first = not counts and not was_given_back
             done = self.settling.note_attempts(ranges, counts, token, is_first=is_first)
-        return _Handed(Grant(token, Rows(runs), counts), ranges, done)
+        return _Given(Grant(token, Rows(runs), counts), ranges, done)
 
     def look(self) -> bool:
         """Take note of what has come, and of what retention took; whether of all of it. Raises

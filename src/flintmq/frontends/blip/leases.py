@@ -17,7 +17,7 @@ from ...broker_api import Grant, MemberApi
 from ...clock import Clock
 from ...errors import FlintError, LeaseLost
 from ...group_model import LEASE_SECONDS_MAX, Lease
-from ...net.server.leases_by_id import Handed, LeasesById, leases_of
+from ...net.server.leases_by_id import LeasedTogether, LeasesById, leases_of
 from ...observe.logs import limited
 from .row import place_of
 
@@ -48,13 +48,13 @@ class Leases:
     async def note(self, grant: Grant) -> None:
         """Remember what was handed out; what was out before stays longer each time."""
         now, token = self._clock.monotonic(), grant.token
-        handed = Handed(token, None, now + self.lease_seconds)
+        handed = LeasedTogether(token, None, now + self.lease_seconds)
         for run in grant.rows.runs:
             base = place_of(run)
             self._out.note([base + row for row in run.rows()], handed)
         for offset, count in grant.counts.items():
             seconds = self._seconds(count)
-            self._out.note([offset], Handed(token, None, now + seconds))
+            self._out.note([offset], LeasedTogether(token, None, now + seconds))
             with contextlib.suppress(LeaseLost):  # somebody moves the group this very moment
                 await self.member.extend([(token, [(offset, offset + 1)])], seconds)
 
@@ -62,7 +62,7 @@ class Leases:
         """As `note`, for one of those that were leased together; its time begins now."""
         seconds = self._seconds(grant.counts.get(offset, 1))
         until = self._clock.monotonic() + seconds
-        self._out.note([offset], Handed(grant.token, None, until))
+        self._out.note([offset], LeasedTogether(grant.token, None, until))
         heappush(self._due, (until, offset))
         await self.member.extend([(grant.token, [(offset, offset + 1)])], seconds)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from ...batch import PRIORITY
 from ...broker_api import MemberApi, Paced
 from ...errors import FlintError, GroupNotFound, LeaseLost
-from ...net.server.leases_by_id import Handed, LeasesById, leases_of
+from ...net.server.leases_by_id import LeasedTogether, LeasesById, leases_of
 from ...observe.logs import limited
 from ...rows import Rows
 from . import codec as hermes
@@ -95,7 +95,7 @@ class Hold:
         self, token: int, items: Sequence[Item], owner: Owner, forgotten_at: float
     ) -> list[bytes]:
         """Note who has these until nobody can be waiting for them, and encode each with its id."""
-        self._out.note([item.offset for item in items], Handed(token, owner, forgotten_at))
+        self._out.note([item.offset for item in items], LeasedTogether(token, owner, forgotten_at))
         encoded = []
         for item in items:
             number = self.next_id(token)

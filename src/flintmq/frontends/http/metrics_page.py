@@ -26,7 +26,7 @@ KEPT_SECONDS = 1.0
 _GZIP = 31  # of zlib: the largest window, with gzip's head and tail
 
 
-class _Kept(NamedTuple):
+class _KeptPage(NamedTuple):
     until: float
     chunks: list[bytes]
 
@@ -39,7 +39,7 @@ class MetricsPage:
         """May be added to: each has families of its own."""
         self.turnstile: Turnstile | None = None
         self.rendered = 0
-        self._kept: dict[tuple[bool, bool], _Kept] = {}
+        self._kept: dict[tuple[bool, bool], _KeptPage] = {}
         self._rendering: dict[tuple[bool, bool], asyncio.Task[list[bytes]]] = {}
 
     def routes(self) -> list[BaseRoute]:
@@ -86,7 +86,7 @@ class MetricsPage:
         else:
             chunks = await self._render(is_open)
         until = asyncio.get_running_loop().time() + KEPT_SECONDS
-        self._kept[is_open, is_packed] = _Kept(until, chunks)
+        self._kept[is_open, is_packed] = _KeptPage(until, chunks)
         return chunks
 
     async def _render(self, is_open: bool) -> list[bytes]:

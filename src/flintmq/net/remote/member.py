@@ -36,7 +36,7 @@ _HELD_LOOK = 64
 """From how many grants on it is looked which of them have run out."""
 
 
-class _Taking:
+class _PendingTake:
     """A take that is under way. What comes after nobody waits for it any more is given back."""
 
     def __init__(
@@ -125,7 +125,7 @@ class RemoteMember:
             return self._grant(frame, control)
 
     async def _taken(self, control: TakeLeasedRequest, deadline: float | None) -> Frame:
-        taking = _Taking(self, control, deadline)
+        taking = _PendingTake(self, control, deadline)
         self._broker.before_asking()
         link = self._broker.link
         id = link.send(Op.TAKE_LEASED, self._broker.encode(control), (), taking)

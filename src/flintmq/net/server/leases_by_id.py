@@ -24,7 +24,7 @@ NUMBERS_MAX = 8
 """Numbers of one message in the hands of one owner that all name it."""
 
 
-class Handed(NamedTuple, Generic[Owner]):
+class LeasedTogether(NamedTuple, Generic[Owner]):
     """What messages that were handed out together have in common."""
 
     token: int
@@ -45,9 +45,9 @@ class LeasesById(Generic[Owner]):
         self,
         *,
         kept_max: int | None = None,
-        gone: Callable[[int, Handed[Owner]], object] | None = None,
+        gone: Callable[[int, LeasedTogether[Owner]], object] | None = None,
     ) -> None:
-        self._out: dict[int, Handed[Owner]] = {}
+        self._out: dict[int, LeasedTogether[Owner]] = {}
         self._offsets: dict[int, int] = {}
         """By number."""
         self._numbers: dict[int, list[int]] = {}
@@ -58,7 +58,7 @@ class LeasesById(Generic[Owner]):
     def __len__(self) -> int:
         return len(self._out)
 
-    def note(self, offsets: Collection[int], handed: Handed[Owner]) -> None:
+    def note(self, offsets: Collection[int], handed: LeasedTogether[Owner]) -> None:
         out = self._out
         if not out.keys().isdisjoint(offsets):
             for offset in offsets:
@@ -82,16 +82,16 @@ class LeasesById(Generic[Owner]):
     def named(self, number: int) -> int | None:
         return self._offsets.get(number)
 
-    def find(self, offset: int) -> Handed[Owner] | None:
+    def find(self, offset: int) -> LeasedTogether[Owner] | None:
         return self._out.get(offset)
 
-    def oldest(self) -> tuple[int, Handed[Owner]]:
+    def oldest(self) -> tuple[int, LeasedTogether[Owner]]:
         """Of what is out, and something is."""
         return next(iter(self._out.items()))
 
     # --- the end
 
-    def forget(self, offset: int) -> Handed[Owner] | None:
+    def forget(self, offset: int) -> LeasedTogether[Owner] | None:
         """It was settled, or is lost; what was known of it."""
         handed = self._out.pop(offset, None)
         if handed is not None:
