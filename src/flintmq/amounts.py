@@ -1,6 +1,6 @@
 """Sizes, counts and times as people read them: one way, wherever something is printed. Pure.
 
-What one types back (`64KiB`, `30s`) is in config_kinds.py and cli/durations.py.
+What one types back (`64KiB`, `30s`) is in config/kinds.py and cli/durations.py.
 """
 
 from __future__ import annotations

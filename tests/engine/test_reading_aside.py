@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
@@ -12,7 +13,7 @@ from flintmq import Message
 from flintmq.client.client import Client
 from flintmq.engine.host import durable_broker
 from flintmq.engine.leading.member import GroupMember
-from flintmq.errors import Closed
+from flintmq.errors import Closed, StorageFailed
 from flintmq.serde.codec import Codec
 from flintmq.testing import ManualClock
 from flintmq.testing.simulated_filesystem import SimulatedFile, SimulatedFileSystem
@@ -277,6 +278,27 @@ async def test_what_is_read_for_several_is_read_once(place: Place) -> None:
     assert len(place.disk.read) == 3  # the trailer, the index, the batch
 
 
+@pytest.mark.parametrize("read", [read_by_one, read_in_batches, read_filtered, fetch, poll("log")])
+async def test_who_reads_hears_that_too_many_files_are_open_and_later_reads_on(
+    place: Place,
+    read: Callable[[Place], Awaitable[list[bytes]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = await place.fill()
+
+    def refuse(self: SimulatedFileSystem, name: str) -> SimulatedFile:
+        why = OSError(errno.EMFILE, "Too many open files")
+        raise StorageFailed("open", name, str(why)) from why
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimulatedFileSystem, "open", refuse)
+        with pytest.raises(StorageFailed):
+            async with asyncio.timeout(5):
+                await read(place)
+
+    assert await read(place) == values
+
+
 async def test_who_waits_for_the_disk_hears_that_the_broker_is_closed(place: Place) -> None:
     await place.fill()
     place.disk.goes.clear()
@@ -286,6 +308,49 @@ async def test_who_waits_for_the_disk_hears_that_the_broker_is_closed(place: Pla
 
     closing = asyncio.create_task(place.mq.close())
     await asyncio.sleep(0)
+    place.disk.goes.set()
+    await closing
+
+    with pytest.raises(Closed):
+        await reading
+    assert place.disk.files.open_files == 0
+
+
+@pytest.mark.parametrize(
+    "read", [read_by_one, read_in_batches, read_filtered, fetch, poll("log"), poll("key"), peek]
+)
+async def test_whoever_waits_for_the_disk_hears_that_the_broker_is_closed(
+    place: Place, read: Callable[[Place], Awaitable[list[bytes]]]
+) -> None:
+    await place.fill()
+    place.disk.goes.clear()
+    reading = asyncio.ensure_future(read(place))
+    await place.is_reading()
+
+    closing = asyncio.create_task(place.broker.close())
+    while place.broker.shard.refusal is None:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    place.disk.goes.set()
+    await closing
+
+    with pytest.raises(Closed):
+        await reading
+    assert place.disk.files.open_files == 0
+
+
+async def test_who_reads_partitions_from_the_disk_hears_that_the_broker_is_closed(
+    place: Place,
+) -> None:
+    await place.mq.create_topic("t", partitions=2)
+    await place.fill()
+    reader = await place.mq.reader("t")
+    place.disk.goes.clear()
+    reading = asyncio.create_task(reader.read())
+    await place.is_reading()
+
+    closing = asyncio.create_task(place.broker.close())
+    while place.broker.shard.refusal is None:  # noqa: ASYNC110
+        await asyncio.sleep(0)
     place.disk.goes.set()
     await closing
 

@@ -1,6 +1,6 @@
 """The watchdog of the event loop: how long its turns are, and what held it up.
 
-Whatever one turn does, everybody else waits for. Each turn is measured (`loop_probe.py`). A thread
+Whatever one turn does, everybody else waits for. Each turn is measured (`probe.py`). A thread
 looks now and then whether one goes on for long; if so it notes which functions of ours are running,
 so that a turn over the limit is logged and counted by its name.
 """

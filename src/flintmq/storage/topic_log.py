@@ -189,7 +189,8 @@ class TopicLog:
 
     def load(self, offset: int, *, is_further: bool = True) -> Load | None:
         """What has to be waited for before `locate` reads no disk, there and (`is_further`) a
-        little further; None if nothing."""
+        little further; None if nothing. Raises what keeps it from being read for now; of damage
+        hears whoever reads."""
         offset, size = max(offset, self.first_offset), 0
         try:
             for _ in range(ENOUGH_BATCHES if is_further else 1):
@@ -199,8 +200,9 @@ class TopicLog:
                 offset, size = offset + stop - row, size + batch.byte_length
         except NotLoaded as missing:
             return missing.load
-        except FlintError:
-            pass  # whoever reads hears it
+        except FlintError as error:
+            if not size and not is_damage(error):
+                raise  # the store tells it once
         return None
 
     def at_once(self) -> AbstractContextManager[None]:

@@ -164,7 +164,7 @@ async def test_w5_nobody_looks_while_nothing_comes(
             await asyncio.sleep(0)
     for one in waiting:
         assert await one.is_silent(0.001)
-    with LinesRun("/servers/", "/engine/", "/groups/") as lines:
+    with LinesRun("/frontends/", "/net/", "/engine/", "/groups/") as lines:
         for _ in range(20):
             await clock.advance(1)
 

@@ -105,6 +105,42 @@ class Cursor:
         self.returned.clear()
 
 
+class NextLoad:
+    """What comes next for a reader, and is being read from the disk."""
+
+    __slots__ = ("_failure", "_load", "_topic", "loads")
+
+    def __init__(self, topic: LeadingTopic) -> None:
+        self._topic = topic
+        self._load: Load | None = None
+        self._failure: FlintError | None = None
+        """Why it could not be read, which may pass: whoever takes hears it, once."""
+        self.loads = 0
+        """How many it took since something was handed out."""
+
+    def at_hand(self, offset: int) -> bool:
+        """Whether there is nothing to wait for; else the bell is rung once it is there."""
+        if self._load is not None:
+            if not self._load.is_done:
+                return False
+            self.loads += 1
+        self._load = None
+        if self._failure is None:
+            try:
+                self._load = self._topic.log.load(offset, is_further=self.loads < _LOADS_MAX)
+            except FlintError as error:
+                self._failure = error
+        if self._load is None:
+            return True
+        self._load.then(self._topic.bell.ring)
+        return False
+
+    def raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+
 class LeadingReader:
     """One open reader. Implements ReaderApi."""
 
@@ -117,8 +153,7 @@ class LeadingReader:
         self._chunk: RowSource | None = None
         self._chunk_base = self._chunk_stop = 0
         self._reading = 0
-        self._load: Load | None = None  # what is being read from the disk for us
-        self._loads = 0
+        self._next = NextLoad(topic)
         self._damage: tuple[int, int] | None = None
         """What we could not read last: damage of the disk, and what lies behind it."""
         self._held = OffsetSet()
@@ -140,6 +175,7 @@ class LeadingReader:
             raise again(self._ended)
         if not waits and not self.at_hand():
             return Rows([])
+        self._next.raise_failure()
         topic, cursor = self._topic, self._cursor
         log = topic.log
         gap = None
@@ -161,7 +197,7 @@ class LeadingReader:
             cursor.position = self._reading
             self._hold(first, self._reading)
         if runs or gap is not None or has_looked:
-            self._loads = 0
+            self._next.loads = 0
             topic.was_read(sum(run.row_count for run in runs))
         return Rows(runs, gap)
 
@@ -247,6 +283,7 @@ class LeadingReader:
             if not self._chunk_base <= position < self._chunk_stop:
                 if not self.at_hand():
                     return None
+                self._next.raise_failure()
                 self._chunk, row, stop = self._locate(position, waits=True)
                 self._chunk_base, self._chunk_stop = position - row, position - row + stop
             assert self._chunk is not None
@@ -345,17 +382,8 @@ class LeadingReader:
         self._topic.bell.listeners.add(callback)
 
     def at_hand(self) -> bool:
-        if self._load is not None:
-            if not self._load.is_done:
-                return False
-            self._loads += 1
-        topic = self._topic
-        is_further = self._loads < _LOADS_MAX
-        self._load = topic.log.load(self._cursor.unread_from(), is_further=is_further)
-        if self._load is None:
-            return True
-        self._load.then(topic.bell.ring)
-        return False
+        # Who takes hears of an end.
+        return self._ended is not None or self._next.at_hand(self._cursor.unread_from())
 
     async def look(self) -> None:
         """What is there is in this process, or on its disk."""

@@ -12,6 +12,7 @@ from ...group_model import Ranges
 from ...rows import Origin, Run
 from ...storage.loading import ENOUGH_BATCHES, ENOUGH_BYTES, NotLoaded, when_loaded
 from ..state.memory_log import TopicLogApi
+from ..waiting import again
 
 if TYPE_CHECKING:
     from .topic import LeadingTopic
@@ -85,11 +86,17 @@ async def rows_of_loaded(topic: LeadingTopic, ranges: Ranges) -> list[Run]:
     runs: list[Run] = []
     while ranges:
         unloaded: Ranges = []
-        attempt = partial(rows_of, topic, ranges, unloaded=unloaded)
+        attempt = partial(_rows_of_open, topic, ranges, unloaded)
         runs += await when_loaded(attempt, topic.log.at_once)
         first = topic.log.first_offset  # retention may have come by
         ranges = [(max(start, first), stop) for start, stop in unloaded if stop > first]
     return runs
+
+
+def _rows_of_open(topic: LeadingTopic, ranges: Ranges, unloaded: Ranges) -> list[Run]:
+    if topic.ended is not None:
+        raise again(topic.ended)  # meanwhile
+    return rows_of(topic, ranges, unloaded=unloaded)
 
 
 def _run(source: RowSource, first: int, last: int, origin: Origin, picks: list[int] | None) -> Run:

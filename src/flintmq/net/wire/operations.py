@@ -2,7 +2,7 @@
 
 A new operation is a number in `Op`, a control part, and a row in `OPERATIONS`. If its control part
 holds just the arguments of a verb of BrokerApi, the row names the verb; the server then needs
-nothing more, and the client one line in `remote/broker.py`. Otherwise `servers/requests.py` has a
+nothing more, and the client one line in `remote/broker.py`. Otherwise `server/requests.py` has a
 function for it. Tests compare docs/security.md and docs/reference/protocol.md with the table.
 
 Every control part is a MessagePack array, its fields in the order they have here; docs/reference/
