@@ -55,7 +55,7 @@ async def test_a_fault_in_apply_is_told_to_clients_and_ends_the_process(tmp_path
             assert await broker.wait() == 1
         told = (await broker.said()).splitlines()
         assert "flintmq: " in told[-1]
-        assert "a fault in it" in told[-1]
+        assert "an internal error while applying Append" in told[-1]
         assert "restart it" in told[-1]
     finally:
         await broker.leave()

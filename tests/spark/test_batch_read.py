@@ -314,7 +314,7 @@ def test_a_topic_made_anew_between_planning_and_reading_is_an_error(
     broker.run(broker.client.delete_topic("orders"))
     broker.publish("orders", b"new")
 
-    with pytest.raises(TopicReplaced, match="deleted and made anew"):
+    with pytest.raises(TopicReplaced, match="deleted and created again"):
         read_all(reader, parts)
 
 

@@ -309,7 +309,7 @@ def test_a_topic_made_anew_is_an_error_that_says_so(broker: ThreadedBroker, url:
     broker.run(broker.client.delete_topic("orders"))
     broker.publish("orders", b"another", b"topic", b"now")
 
-    with pytest.raises(TopicReplaced, match="deleted and made anew"):
+    with pytest.raises(TopicReplaced, match="deleted and created again"):
         reader.latestOffset(end, ALL)
     with pytest.raises(TopicReplaced):
         reader.partitions(end, end)

@@ -731,7 +731,7 @@ def again(error: FlintError) -> FlintError:
 def error_in(frame: Frame) -> Exception:
     """What an ERROR frame says, as it is raised here."""
     fault = _decoded(frame, Fault)
-    return BrokerDraining() if fault.kind == "BrokerDraining" else error_said(fault)
+    return BrokerDraining() if fault.kind == "Draining" else error_said(fault)
 
 
 def error_said(fault: Fault) -> FlintError:
