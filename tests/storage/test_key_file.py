@@ -177,10 +177,10 @@ def test_a_file_of_a_later_version_is_not_guessed_at(tmp_path: Path) -> None:
 def test_many_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib\n"
-        "from flintmq.access import Grant\n"
+        "from flintmq.access import TopicGrant\n"
         "from flintmq.storage.key_file import KeyFile, make_key\n"
         "for n in range(20):\n"
-        "    key, _ = make_key(f'{sys.argv[2]}-{n}', [Grant.of('>', ['publish'])], now_ms=0,"
+        "    key, _ = make_key(f'{sys.argv[2]}-{n}', [TopicGrant.of('>', ['publish'])], now_ms=0,"
         " expires_at_ms=None)\n"
         "    KeyFile(pathlib.Path(sys.argv[1])).add(key)\n"
     )

@@ -65,8 +65,8 @@ UNKNOWN = "not seen"
 
 GARBAGE = "Python collected garbage"
 
-_PACKAGE = str(Path(__file__).parent)
-_AROUND = frozenset(("api", "cli", "daemon", "loop_probe", "turns"))
+_PACKAGE = str(Path(__file__).parents[1])
+_AROUND = frozenset(("api", "cli", "daemon", "loop"))
 """What runs the loop, or watches it."""
 
 
