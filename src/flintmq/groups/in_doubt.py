@@ -73,6 +73,8 @@ class InDoubt:
         self._key_hashes = key_hashes
         granted = self.granted.standing()
         waiting = self._order.take_up(granted, key_hashes)
+        if waiting:  # it is parked, and the cursors have yet to come to it
+            self._catching_up.reaches(waiting.ranges()[-1][1])
         for token, ranges in granted:
             if held := [run for start, stop in ranges for run in waiting.missing(start, stop)]:
                 self._deliveries.counts.take_one(held)

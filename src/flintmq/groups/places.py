@@ -80,7 +80,7 @@ MOVES: dict[str, dict[Place, tuple[Place, ...]]] = {
     "give_up": {"leased": _READY},
     "expire": {"leased": _READY},
     # time
-    "take_due": {"delayed": ("returned", "ahead")},
+    "take_due": {"delayed": _READY},  # parked: of a run after a restart, before the cursors come
     "add_due": {"scheduled": ("returned",)},
     # a new leader: what was granted before and not given back is leased on
     "take_up": {"ahead": ("leased", "parked"), "returned": ("leased", "parked")},
