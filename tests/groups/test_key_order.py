@@ -12,6 +12,7 @@ from flintmq.group_model import Ranges
 from flintmq.groups import LaneIndex, Queue, Selection
 from flintmq.groups.by_key import KEY_BUDGET
 from flintmq.groups.ranges import offsets_in, ranges_of
+from tests.groups.checking import check
 
 
 class Keyed:
@@ -302,3 +303,42 @@ def test_with_delays_and_crashes_a_key_is_never_out_twice_and_everything_comes_i
         done.update(offsets_in(ranges))
     assert done == set(range(len(keys)))
     assert queue.floor == len(keys)
+
+
+# --- after a restart, what waits is in one place
+
+
+def after_a_restart(keys: list[int]) -> Keyed:
+    """The first message is in work, by term 2; term 3 leads."""
+    keyed = Keyed(keys)
+    keyed.queue.apply_attempts([(0, 1, 1)], token=(2 << 40) + 1)
+    keyed.queue.in_doubt.since_term = 1
+    keyed.queue.take_up(now=0.0, seconds=5.0, last_term=2, end=len(keys), key_hashes=keyed.hashes)
+    return keyed
+
+
+def test_what_is_claimed_behind_another_of_its_key_is_handed_out_once() -> None:
+    keyed = after_a_restart([7, 7, 8])
+    queue = keyed.queue
+    assert queue.finish((2 << 40) + 9, [(1, 2)]) == ([], [(1, 2)]), "the first has the turn"
+    check(queue)
+
+    keyed.ack((2 << 40) + 1, [(0, 1)])
+    assert keyed.take(1)[1] == [(1, 2)]
+    assert keyed.take(10)[1] == [(2, 3)]
+    check(queue)
+
+
+def test_what_waited_behind_another_of_its_key_is_handed_out_once() -> None:
+    keyed = Keyed([7, 7, 8])
+    queue = keyed.queue
+    queue.apply_attempts([(0, 2, 1)])  # both were delivered, and are not out
+    queue.take_up(now=0.0, seconds=5.0, key_hashes=keyed.hashes)
+    check(queue)
+
+    token, first = keyed.take(1)
+    assert first == [(0, 1)]
+    keyed.ack(token, first)
+    assert keyed.take(1)[1] == [(1, 2)]
+    assert keyed.take(10)[1] == [(2, 3)]
+    check(queue)

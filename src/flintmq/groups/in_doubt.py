@@ -73,8 +73,9 @@ class InDoubt:
         self._key_hashes = key_hashes
         granted = self.granted.standing()
         waiting = self._order.take_up(granted, key_hashes)
-        if waiting:  # it is parked, and the cursors have yet to come to it
-            self._catching_up.reaches(waiting.ranges()[-1][1])
+        # The cursors have yet to come to what is leased on or, by key, parked.
+        elsewhere = [*waiting.ranges(), *(run for _, ranges in granted for run in ranges)]
+        self._catching_up.reaches(max((stop for _, stop in elsewhere), default=0))
         for token, ranges in granted:
             if held := [run for start, stop in ranges for run in waiting.missing(start, stop)]:
                 self._deliveries.counts.take_one(held)
@@ -106,13 +107,13 @@ class InDoubt:
         is_ahead = offset >= ready.index.end or self._order.is_ahead(offset)
         if not is_ahead and not any(offset in lane for lane in ready.returned):
             return False
+        # The cursors may have yet to come to it, whether it is claimed or, by key, parked.
+        self._catching_up.reaches(offset + 1)
         return self._order.claim(token, offset, self._key_hashes)
 
     def _take_out(self, ranges: Ranges) -> None:
-        """The cursors may have yet to come to these."""
         self._order.withdraw(ranges)
         self._catching_up.doubted.add_ranges(ranges)
-        self._catching_up.reaches(max(stop for _, stop in ranges))
 
     def clear(self) -> None:
         self.granted.clear()
