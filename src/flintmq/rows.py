@@ -38,15 +38,7 @@ class Decoder(Protocol):
 
     def decode_row(self, source: RowSource, row: int, origin: Origin, type: Any) -> Any: ...
     def unpack_row(self, source: RowSource, row: int, origin: Origin) -> bytes: ...
-    def decode_rows(
-        self,
-        source: RowSource,
-        rows: Sequence[int],
-        values: Sequence[Any],
-        origin: Origin,
-        type: Any,
-        on_error: OnError,
-    ) -> list[Any]: ...
+    def decode_rows(self, run: Run, type: Any, on_error: OnError) -> list[Any]: ...
 
 
 OnError = Literal["raise", "return", "skip"]
@@ -217,6 +209,11 @@ class Run(NamedTuple):
     def rows(self) -> Sequence[int]:
         return range(self.start, self.stop) if self.picks is None else self.picks
 
+    def values(self) -> Sequence[Any]:
+        if self.picks is None:
+            return self.source.values(self.start, self.stop)
+        return [self.source.value(row) for row in self.picks]
+
 
 M = TypeVar("M", bound=Message)
 
@@ -242,14 +239,10 @@ class RowsOf(Sequence[M]):
     def values(self) -> list[Any]:
         """The values alone, without making a message object of any."""
         if self._values is None:
-            runs = self._runs
-            if len(runs) == 1:
-                self._values = list(_values_of(runs[0]))
-            else:
-                values: list[Any] = []
-                for run in runs:
-                    values.extend(_values_of(run))
-                self._values = values
+            values: list[Any] = []
+            for run in self._runs:
+                values += run.values()
+            self._values = values
         return self._values
 
     @overload
@@ -273,10 +266,7 @@ class RowsOf(Sequence[M]):
                 raise InvalidRequest(
                     "these messages have no connection to decode their values with"
                 )
-            values = _values_of(run)
-            decoded += decoder.decode_rows(
-                run.source, run.rows(), values, run.origin, type, on_error
-            )
+            decoded += decoder.decode_rows(run, type, on_error)
         return decoded
 
     def to_arrow(self) -> Any:
@@ -369,12 +359,6 @@ class Rows(RowsOf[Message]):
 
     def _made(self, run: Run, row: int) -> Message:
         return Message(run.source, row, run.origin)
-
-
-def _values_of(run: Run) -> Sequence[Any]:
-    if run.picks is None:
-        return run.source.values(run.start, run.stop)
-    return [run.source.value(row) for row in run.picks]
 
 
 def _metadata(source: RowSource, row: int, origin: Origin) -> Metadata:

@@ -20,7 +20,7 @@ import flintmq
 from flintmq.batch import BatchBuilder, RowSource
 from flintmq.errors import DecodeFailed, EncodeFailed, FlintError, InvalidRequest
 from flintmq.model import TopicOptions
-from flintmq.rows import Origin
+from flintmq.rows import Origin, Run
 from flintmq.serde.codec import UNSAID, Codec, CodecSettings
 from flintmq.serde.content_type import ContentType, format_content_type, parse_content_type
 
@@ -726,14 +726,14 @@ def test_rows_that_do_not_fit_a_type_each_fail_for_themselves(
     encode = msgspec.msgpack.encode if "msgpack" in content_type else msgspec.json.encode
     values = [encode("text"), encode({"id": 1, "note": "x"})]
     rows = BatchBuilder.of(values, content_type)
-    origin = Origin("orders", 0, codec)
+    run = Run(rows, 0, 2, Origin("orders", 0, codec))
 
     with pytest.raises(DecodeFailed):
-        codec.decode_rows(rows, range(2), values, origin, wanted, "raise")
-    kept = codec.decode_rows(rows, range(2), values, origin, wanted, "return")
+        codec.decode_rows(run, wanted, "raise")
+    kept = codec.decode_rows(run, wanted, "return")
     assert len(kept) == 2
     assert isinstance(kept[0], DecodeFailed)
-    left = codec.decode_rows(rows, range(2), values, origin, wanted, "skip")
+    left = codec.decode_rows(run, wanted, "skip")
     assert left == [item for item in kept if not isinstance(item, DecodeFailed)]
 
 
@@ -784,8 +784,7 @@ def test_random_bytes_decode_or_raise_decode_failed(
 
     with suppress(DecodeFailed):
         codec.decode_row(builder, 0, origin, wanted)
-    values = builder.values()
-    assert len(codec.decode_rows(builder, [0], values, origin, wanted, "return")) == 1
+    assert len(codec.decode_rows(Run(builder, 0, 1, origin), wanted, "return")) == 1
 
 
 @given(

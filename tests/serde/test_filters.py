@@ -446,6 +446,10 @@ def test_an_error_points_at_the_place() -> None:
         "filter, column 8: unknown name 'kei'; did you mean 'key'?\n    \"é\" == kei\n           ^"
     )
     assert "line 2, column 1" in refusal("(key ==\nkex)")
+    assert refusal("value.x >") == (
+        "filter, column 10: the expression is incomplete\n    value.x >\n             ^"
+    )
+    assert "column 12: the expression is incomplete" in refusal("key and not")
     assert len(refusal("size > 0 and " * 60 + "kex").splitlines()[1]) < 90
 
 

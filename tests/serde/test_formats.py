@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from flintmq.errors import InvalidRequest, MissingExtra
 from flintmq.serde.formats import (
+    JSON,
+    MSGPACK,
     AvroFormat,
     CustomFormat,
     Format,
-    JsonFormat,
-    MsgpackFormat,
     RawFormat,
     TextFormat,
     schema_fingerprint,
@@ -82,7 +82,7 @@ def avro(schema: Any = ORDER_SCHEMA) -> AvroFormat:
     return AvroFormat(schema_text(schema))
 
 
-FORMATS: dict[str, Format] = {"json": JsonFormat(), "msgpack": MsgpackFormat(), "avro": avro()}
+FORMATS: dict[str, Format] = {"json": JSON, "msgpack": MSGPACK, "avro": avro()}
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -103,16 +103,16 @@ JSON_VALUES = st.recursive(
 @given(JSON_VALUES)
 @settings(max_examples=100, deadline=None)
 def test_json_values_come_back_from_json_and_msgpack(value: Any) -> None:
-    for format in (JsonFormat(), MsgpackFormat()):
+    for format in (JSON, MSGPACK):
         assert format.decode(format.encode(value), None) == value
-    assert json.loads(JsonFormat().encode(value)) == value
+    assert json.loads(JSON.encode(value)) == value
 
 
 @given(st.binary(max_size=100), st.text(st.characters(exclude_categories=["Cs"]), max_size=50))
 @settings(max_examples=100, deadline=None)
 def test_bytes_and_text_come_back(data: bytes, text: str) -> None:
     assert RawFormat().decode(RawFormat().encode(data), None) == data
-    assert MsgpackFormat().decode(MsgpackFormat().encode(data), None) == data
+    assert MSGPACK.decode(MSGPACK.encode(data), None) == data
     assert TextFormat().decode(TextFormat().encode(text), None) == text
 
 
@@ -169,7 +169,7 @@ def test_a_value_of_another_shape_does_not_decode_to_a_type(format: str, wanted:
 
 
 def test_a_quick_decoder_does_what_decode_does() -> None:
-    for format in (JsonFormat(), MsgpackFormat()):
+    for format in (JSON, MSGPACK):
         data = format.encode(PLAIN_ORDER)
         for wanted, expected in ORDERS.values():
             assert format.quick_decoder(wanted)(data) == expected
@@ -181,13 +181,13 @@ def test_a_quick_decoder_does_what_decode_does() -> None:
 
 def test_bytes_that_hold_json_are_taken_as_they_are() -> None:
     for encoded in (b' { "a": 1 } ', bytearray(b"[1]"), memoryview(b"null")):
-        assert JsonFormat().encode(encoded) == bytes(encoded)
+        assert JSON.encode(encoded) == bytes(encoded)
 
 
 @pytest.mark.parametrize("data", [b"", b"not json", b"{", b'{"a": 1} x', b'"\xff"', b"\xf5FM"])
 def test_other_bytes_are_not_published_as_json(data: bytes) -> None:
     with pytest.raises(ValueError):
-        JsonFormat().encode(data)
+        JSON.encode(data)
 
 
 def test_times_decimals_and_ids_come_back_by_type() -> None:
@@ -200,17 +200,17 @@ def test_times_decimals_and_ids_come_back_by_type() -> None:
 
     facts = Facts(datetime(2024, 5, 1, tzinfo=UTC), date(2024, 5, 1), Decimal("1.10"), UUID(int=7),
                   b"\x00\xff")  # fmt: skip
-    for format in (JsonFormat(), MsgpackFormat()):
+    for format in (JSON, MSGPACK):
         assert format.decode(format.encode(facts), Facts) == facts
 
 
-@pytest.mark.parametrize("format", [JsonFormat(), MsgpackFormat()])
+@pytest.mark.parametrize("format", [JSON, MSGPACK])
 def test_what_has_no_form_is_an_error_that_names_its_type(format: Format) -> None:
     with pytest.raises(TypeError, match="object cannot be encoded"):
         format.encode({"deep": [object()]})
 
 
-@pytest.mark.parametrize("format", [JsonFormat(), MsgpackFormat()])
+@pytest.mark.parametrize("format", [JSON, MSGPACK])
 def test_depth_is_an_error_not_a_crash(format: Format) -> None:
     deep = b"[" * 100_000 + b"]" * 100_000 if format.name == "json" else b"\x91" * 100_000 + b"\xc0"
     for wanted in (None, list[Any], OrderModel):
@@ -435,7 +435,7 @@ plain = st.recursive(
 def test_some_fields_are_what_they_are_in_the_whole_value(
     value: object, names: tuple[str, ...]
 ) -> None:
-    for format in (JsonFormat(), MsgpackFormat()):
+    for format in (JSON, MSGPACK):
         data = format.encode(value)
         whole, some = format.decode(data, None), format.decode_fields(data, names)
         for name in names:
@@ -448,4 +448,4 @@ def test_some_fields_are_what_they_are_in_the_whole_value(
 @pytest.mark.parametrize("data", [b"", b"{", b'{"a": 1} x', b'{"b": [}', b"nonsense"])
 def test_some_fields_of_what_is_no_json_are_an_error(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
-        JsonFormat().decode_fields(data, ("a",))
+        JSON.decode_fields(data, ("a",))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 from ..errors import Corrupt, InvalidRequest, MissingExtra
+from ..installing import extra_module
 from .format import COMPRESSION_NAMES, COMPRESSIONS, Buffer
 
 
@@ -58,31 +58,28 @@ def lz4_length(block: Buffer, at_most: int) -> int | None:
     many times its size the sequences are few.
     """
     made, at, end = 0, 0, len(block)
-    while at < end and made <= at_most:
-        token = block[at]
-        at += 1
-        count = token >> 4
-        if count == 15:
-            more = _FULL.match(block, at)
-            assert more is not None
-            if more.end() >= end:
-                return None
-            count += 255 * (more.end() - at) + block[more.end()]
-            at = more.end() + 1
-        at += count
-        made += count
-        if at == end:  # the last sequence is literals alone
-            return made if made <= at_most else None
-        at += 2
-        count = token & 15
-        if count == 15:
-            more = _FULL.match(block, at)
-            if more is None or more.end() >= end:
-                return None
-            count += 255 * (more.end() - at) + block[more.end()]
-            at = more.end() + 1
-        made += count + 4
+    try:
+        while at < end and made <= at_most:
+            token = block[at]
+            count, at = _lz4_count(block, at + 1, token >> 4)
+            at += count
+            made += count
+            if at == end:  # the last sequence is literals alone
+                return made if made <= at_most else None
+            count, at = _lz4_count(block, at + 2, token & 15)
+            made += count + 4
+    except IndexError:  # a length goes on behind the end
+        pass
     return None
+
+
+def _lz4_count(block: Buffer, at: int, count: int) -> tuple[int, int]:
+    """A length whose 4 bits say `count`, and where the rest of it, which is at `at`, ends."""
+    if count < 15:
+        return count, at
+    more = _FULL.match(block, at)
+    full = at if more is None else more.end()
+    return count + 255 * (full - at) + block[full], full + 1
 
 
 _Codec = tuple[Callable[[bytes], bytes], Callable[[Buffer, int], bytes]]
@@ -94,10 +91,7 @@ def _codec(code: int) -> _Codec:
 
 
 def _lz4_codec() -> _Codec:
-    try:
-        import lz4.block as lz4
-    except ImportError as error:
-        raise MissingExtra("lz4", "compression") from error
+    lz4 = extra_module("lz4", "compression", "lz4.block")
 
     def compress(raw: bytes) -> bytes:
         return bytes(lz4.compress(raw, store_size=False))
@@ -112,14 +106,12 @@ def _lz4_codec() -> _Codec:
     return compress, decompress
 
 
+def zstd_module() -> Any:
+    return extra_module("zstd", "compression", "compression.zstd", "backports.zstd")
+
+
 def _zstd_codec() -> _Codec:
-    try:
-        zstd: Any = import_module("compression.zstd")  # Python 3.14 has it
-    except ImportError:
-        try:
-            zstd = import_module("backports.zstd")
-        except ImportError as error:
-            raise MissingExtra("zstd", "compression") from error
+    zstd = zstd_module()
 
     def compress(raw: bytes) -> bytes:
         return bytes(zstd.compress(raw, 1))

@@ -8,23 +8,24 @@ the call; each field is taken from the last of them that names it.
 
 from __future__ import annotations
 
-import builtins
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from ..batch import OBJECTS, RowSource
 from ..errors import DecodeFailed, EncodeFailed, FlintError, InvalidRequest
 from ..model import TopicOptions
-from ..rows import Origin, ValueTooLarge
+from ..rows import OnError, Origin, Run, ValueTooLarge
 from .compression import Compression, GrowsTooLarge, decompress, parse_compression
 from .content_type import ContentType, format_content_type, parse_content_type
 from .formats import (
+    JSON,
+    MSGPACK,
     AvroFormat,
     CustomFormat,
     Format,
-    JsonFormat,
-    MsgpackFormat,
+    MsgspecFormat,
     RawFormat,
     TextFormat,
     schema_fingerprint,
@@ -39,8 +40,6 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
 
 _UNWRAPPED = ("none", "none")
-
-OnError = Literal["raise", "return", "skip"]
 
 
 class CodecSettings(NamedTuple):
@@ -64,20 +63,14 @@ class CodecSettings(NamedTuple):
 
 
 UNSAID = CodecSettings()
+_said_of_values = attrgetter(*CodecSettings._fields)
 
 
 def settings_of(options: TopicOptions | None) -> CodecSettings:
     """What a topic's options say of its values."""
     if options is None:
         return UNSAID
-    return CodecSettings(
-        options.format,
-        options.compression,
-        options.pre_hooks,
-        options.post_hooks,
-        options.magic_header,
-        options.schema,
-    )
+    return CodecSettings._make(_said_of_values(options))
 
 
 class Hook(NamedTuple):
@@ -119,7 +112,7 @@ class Codec:
         self._schemas: dict[str, AvroFormat] = {}
         self._plans: dict[tuple[CodecSettings, str], EncodePlan] = {}
         self._bare_formats: dict[str, Format | None] = {}
-        for format in (JsonFormat(), MsgpackFormat(), RawFormat(), TextFormat()):
+        for format in (JSON, MSGPACK, RawFormat(), TextFormat()):
             self._add_format(format)
         self._by_media_type["avro/binary"] = "avro"
 
@@ -322,7 +315,7 @@ class Codec:
             if len(value) > bytes_max:
                 raise ValueTooLarge(bytes_max)  # by a hook
             format = self._decoder(name, schema, settings_of(origin.options))
-        if fields is not None and isinstance(format, JsonFormat | MsgpackFormat):
+        if fields is not None and isinstance(format, MsgspecFormat):
             return format.decode_fields(value, fields)
         return format.decode(value, None)
 
@@ -341,26 +334,18 @@ class Codec:
         except Exception as error:
             raise self._failure(content_type, source, row, origin, error) from error
 
-    def decode_rows(
-        self,
-        source: RowSource,
-        rows: Sequence[int],
-        values: Sequence[Any],
-        origin: Origin,
-        type: Any,
-        on_error: OnError,
-    ) -> list[Any]:
+    def decode_rows(self, run: Run, type: Any, on_error: OnError) -> list[Any]:
         """The values of many rows. One that fails raises, stands as its error, or is left out."""
         try:
-            decode = self._quick(source, origin, type)
+            decode = self._quick(run.source, type)
             if decode is not None:
-                return [decode(value) for value in values]
+                return [decode(value) for value in run.values()]
         except Exception:
             pass  # one of them is bad: find out which
         decoded: list[Any] = []
-        for row in rows:
+        for row in run.rows():
             try:
-                decoded.append(self.decode_row(source, row, origin, type))
+                decoded.append(self.decode_row(run.source, row, run.origin, type))
             except DecodeFailed as error:
                 if on_error == "raise":
                     raise
@@ -368,7 +353,7 @@ class Codec:
                     decoded.append(error)
         return decoded
 
-    def _quick(self, source: RowSource, origin: Origin, type: Any) -> Callable[[Any], Any] | None:
+    def _quick(self, source: RowSource, type: Any) -> Callable[[Any], Any] | None:
         """One decoder for all rows of a batch, where they say the same and it is that simple."""
         content_type = source.common_content_type()
         if not content_type or source.columns & OBJECTS:
@@ -376,9 +361,8 @@ class Codec:
         decoder = self._bare_format(content_type)
         if decoder is None:
             return None
-        quick = getattr(decoder, "quick_decoder", None)
-        if quick is not None:
-            return quick(type)  # type: ignore[no-any-return]
+        if isinstance(decoder, MsgspecFormat):
+            return decoder.quick_decoder(type)
         return lambda data: decoder.decode(data, type)
 
     def _bare_format(self, content_type: str) -> Format | None:
@@ -404,9 +388,7 @@ class Codec:
     ) -> DecodeFailed:
         said = parse_content_type(content_type) if content_type else None
         expected = self._format_said(said, settings_of(origin.options))[0]
-        offset = source.base_offset + row if source.base_offset >= 0 else None
-        why = str(error) or builtins.type(error).__name__
-        return DecodeFailed(origin.topic, origin.partition, offset, expected, why)
+        return _decode_failed(source, row, origin, expected, str(error) or type(error).__name__)
 
 
 class EncodePlan:
@@ -529,8 +511,14 @@ def _object_of(value: Any, source: RowSource, row: int, origin: Origin, wanted: 
         why = f"it is a {type(value).__name__}, not a {getattr(wanted, '__name__', wanted)}"
     except TypeError:
         why = f"{wanted!r} is not a class"
+    raise _decode_failed(source, row, origin, "object", why)
+
+
+def _decode_failed(
+    source: RowSource, row: int, origin: Origin, expected: str, why: str
+) -> DecodeFailed:
     offset = source.base_offset + row if source.base_offset >= 0 else None
-    raise DecodeFailed(origin.topic, origin.partition, offset, "object", why)
+    return DecodeFailed(origin.topic, origin.partition, offset, expected, why)
 
 
 def _check_callable(encode: Any, decode: Any, what: str) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any, NamedTuple
 
-from ..errors import InvalidRequest, MissingExtra
+from ..batch.compression import zstd_module
+from ..errors import InvalidRequest
+from ..installing import extra_module
 
 COMPRESSIONS = ("none", "gzip", "zstd", "lz4")
 _LEVELS = {"gzip": range(10), "zstd": range(-7, 23), "lz4": range(17)}
@@ -66,7 +67,7 @@ def _compressor(name: str, level: int) -> Callable[[bytes], bytes]:
 
         return gzip
     if name == "zstd":
-        compress = _zstd().compress
+        compress = zstd_module().compress
         return lambda data: bytes(compress(data, level))
     frame = _lz4()
     return lambda data: bytes(frame.compress(data, compression_level=level))
@@ -98,7 +99,7 @@ def _decompressor(name: str, bytes_max: int) -> Any:
         return zlib.decompressobj(wbits=31)
     if name == "lz4":
         return _lz4().LZ4FrameDecompressor()
-    zstd = _zstd()
+    zstd = zstd_module()
     wanted = (bytes_max - 1).bit_length()
     window_log = min(max(wanted, ZSTD_WINDOW_LOGS[0]), ZSTD_WINDOW_LOGS[-1])
     return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: window_log})
@@ -107,7 +108,7 @@ def _decompressor(name: str, bytes_max: int) -> Any:
 def _claimed_bytes(name: str, data: bytes) -> int:
     """What the frame says it decompresses to; 0 where it does not say."""
     if name == "zstd":
-        return _zstd().get_frame_info(data).decompressed_size or 0
+        return zstd_module().get_frame_info(data).decompressed_size or 0
     if name == "lz4":
         return int(_lz4().get_frame_info(data)["content_size"])
     return 0
@@ -133,17 +134,5 @@ def _output(decompressor: Any, data: bytes, bytes_max: int) -> bytes | None:
     return None
 
 
-def _zstd() -> Any:
-    for module in ("compression.zstd", "backports.zstd"):  # Python 3.14 has its own
-        try:
-            return import_module(module)
-        except ImportError:
-            continue
-    raise MissingExtra("zstd", "compression")
-
-
 def _lz4() -> Any:
-    try:
-        return import_module("lz4.frame")
-    except ImportError as error:
-        raise MissingExtra("lz4", "compression") from error
+    return extra_module("lz4", "compression", "lz4.frame")

@@ -32,6 +32,16 @@ class ContentType(NamedTuple):
     format: str = ""
 
 
+_PARAMETERS = {
+    "format": "format",
+    "schema": "schema",
+    "pre": "pre_hooks",
+    "encoding": "encoding",
+    "post": "post_hooks",
+    "header": "header",
+}
+
+
 @lru_cache(maxsize=1024)
 def parse_content_type(text: str) -> ContentType:
     """What a content type says. Any text is one; what is not understood is left out."""
@@ -56,18 +66,10 @@ def parse_content_type(text: str) -> ContentType:
 
 def format_content_type(content_type: ContentType) -> str:
     parts = [content_type.media_type]
-    if content_type.format:
-        parts.append(f"format={content_type.format}")
-    if content_type.schema:
-        parts.append(f"schema={content_type.schema}")
-    if content_type.pre_hooks:
-        parts.append(f"pre={','.join(content_type.pre_hooks)}")
-    if content_type.encoding != "none":
-        parts.append(f"encoding={content_type.encoding}")
-    if content_type.post_hooks:
-        parts.append(f"post={','.join(content_type.post_hooks)}")
-    if content_type.header != "none":
-        parts.append(f"header={content_type.header}")
+    for name, field in _PARAMETERS.items():
+        value = getattr(content_type, field)
+        if value != ContentType._field_defaults[field]:
+            parts.append(f"{name}={value if isinstance(value, str) else ','.join(value)}")
     return "; ".join(parts)
 
 

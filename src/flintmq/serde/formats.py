@@ -19,7 +19,8 @@ from uuid import UUID
 
 import msgspec
 
-from ..errors import InvalidRequest, MissingExtra
+from ..errors import InvalidRequest
+from ..installing import extra_module
 
 
 class Format(Protocol):
@@ -35,19 +36,15 @@ class Format(Protocol):
         ...
 
 
-def _jsonable(value: Any) -> Any:
-    """What msgspec does not know: pydantic models give themselves as plain data."""
-    dump = getattr(value, "model_dump", None)
-    if dump is not None:
-        return dump(mode="json")
-    raise TypeError(f"{type(value).__name__} cannot be encoded as JSON")
+def _plain_data(format: str, **how: str) -> Callable[[Any], Any]:
+    """A hook for what msgspec does not know: pydantic models give themselves as plain data."""
 
+    def dump(value: Any) -> Any:
+        if not hasattr(value, "model_dump"):
+            raise TypeError(f"{type(value).__name__} cannot be encoded as {format}")
+        return value.model_dump(**how)
 
-def _packable(value: Any) -> Any:
-    dump = getattr(value, "model_dump", None)
-    if dump is not None:
-        return dump()
-    raise TypeError(f"{type(value).__name__} cannot be encoded as MessagePack")
+    return dump
 
 
 def _validated(type: Any, value: Any) -> Any:
@@ -109,63 +106,61 @@ def _converted(value: Any, type: Any) -> Any:
     return msgspec.convert(value, type, dec_hook=_validated)
 
 
-class JsonFormat:
-    """JSON. Bytes are taken as JSON that is encoded already, if they are."""
+class MsgspecFormat:
+    """JSON or MessagePack, by msgspec."""
 
-    name = "json"
-    media_type = "application/json"
-
-    def __init__(self) -> None:
-        self._encode = msgspec.json.Encoder(enc_hook=_jsonable).encode
-        self._decode = msgspec.json.Decoder().decode
-
-    def encode(self, value: Any) -> bytes:
-        if isinstance(value, bytes | bytearray | memoryview):
-            data = bytes(value)
-            try:
-                self._decode(data)
-            except msgspec.DecodeError:
-                raise ValueError(
-                    "bytes must contain encoded JSON here; publish other bytes with format='raw'"
-                ) from None
-            return data
-        return self._encode(value)
+    def __init__(
+        self,
+        name: str,
+        media_type: str,
+        encode: Callable[[Any], bytes],
+        decode: Callable[[bytes], Any],
+        decoder: Callable[[Any], Callable[[bytes], Any]],
+    ) -> None:
+        self.name, self.media_type = name, media_type
+        self.encode = encode
+        self._decode, self._decoder = decode, decoder
 
     def decode(self, data: bytes, type: Any) -> Any:
-        return self._decode(data) if type is None else _json_decoder(type)(data)
+        return self._decode(data) if type is None else self._decoder(type)(data)
 
     def quick_decoder(self, type: Any) -> Callable[[bytes], Any]:
         """One function for many values."""
-        return self._decode if type is None else _json_decoder(type)
+        return self._decode if type is None else self._decoder(type)
 
     def decode_fields(self, data: bytes, names: tuple[str, ...]) -> Any:
         """A value that has at least these fields, where it has any."""
-        found = _some_fields(_json_decoder, data, names)
+        found = _some_fields(self._decoder, data, names)
         return self._decode(data) if found is None else found
 
 
-class MsgpackFormat:
-    name = "msgpack"
-    media_type = "application/msgpack"
+_decode_json = msgspec.json.Decoder().decode
+_json_encoder = msgspec.json.Encoder(enc_hook=_plain_data("JSON", mode="json"))
+_msgpack_hook = _plain_data("MessagePack")
 
-    def __init__(self) -> None:
-        self._encode = msgspec.msgpack.Encoder(enc_hook=_packable).encode
-        self._decode = msgspec.msgpack.Decoder().decode
 
-    def encode(self, value: Any) -> bytes:
-        return self._encode(value)
+def _encode_json(value: Any) -> bytes:
+    """Bytes are taken as JSON that is encoded already, if they are."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        return _json_encoder.encode(value)
+    data = bytes(value)
+    try:
+        _decode_json(data)
+    except msgspec.DecodeError:
+        raise ValueError(
+            "bytes must contain encoded JSON here; publish other bytes with format='raw'"
+        ) from None
+    return data
 
-    def decode(self, data: bytes, type: Any) -> Any:
-        return self._decode(data) if type is None else _msgpack_decoder(type)(data)
 
-    def quick_decoder(self, type: Any) -> Callable[[bytes], Any]:
-        """One function for many values."""
-        return self._decode if type is None else _msgpack_decoder(type)
-
-    def decode_fields(self, data: bytes, names: tuple[str, ...]) -> Any:
-        """A value that has at least these fields, where it has any."""
-        found = _some_fields(_msgpack_decoder, data, names)
-        return self._decode(data) if found is None else found
+JSON = MsgspecFormat("json", "application/json", _encode_json, _decode_json, _json_decoder)
+MSGPACK = MsgspecFormat(
+    "msgpack",
+    "application/msgpack",
+    msgspec.msgpack.Encoder(enc_hook=_msgpack_hook).encode,
+    msgspec.msgpack.Decoder().decode,
+    _msgpack_decoder,
+)
 
 
 class RawFormat:
@@ -214,10 +209,7 @@ class AvroFormat:
     media_type = "avro/binary"
 
     def __init__(self, schema: str) -> None:
-        try:
-            self._avro: Any = import_module("fastavro")
-        except ImportError as error:
-            raise MissingExtra("avro", "avro") from error
+        self._avro = extra_module("avro", "avro", "fastavro")
         self.schema = schema
         self.fingerprint = schema_fingerprint(schema)
         try:
@@ -237,7 +229,7 @@ class AvroFormat:
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, dict | list | str | bytes | int | float | None | bool):
-            value = msgspec.to_builtins(value, builtin_types=_AVRO_TYPES, enc_hook=_packable)
+            value = msgspec.to_builtins(value, builtin_types=_AVRO_TYPES, enc_hook=_msgpack_hook)
         buffer = io.BytesIO()
         self._write(buffer, self._parsed, value, strict=True)
         return buffer.getvalue()

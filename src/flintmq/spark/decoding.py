@@ -20,7 +20,7 @@ from ..errors import InvalidRequest
 from ..rows import Origin
 from ..serde.codec import Codec
 from ..serde.content_type import ContentType, format_content_type
-from ..serde.formats import AvroFormat, JsonFormat, MsgpackFormat, schema_text
+from ..serde.formats import JSON, MSGPACK, AvroFormat, schema_text
 from .session import checked_pyspark
 from .write_columns import COLUMNS
 
@@ -128,10 +128,10 @@ def value_of(
     _check_format(format, get_args(To), avro_schema)
     whole = functions.struct(*(functions.col(f"`{name.replace('`', '``')}`") for name in columns))
     if format == "json":
-        return functions.to_json(whole).cast("binary"), JsonFormat.media_type
+        return functions.to_json(whole).cast("binary"), JSON.media_type
     value = _encoding_function(format, _schema_text(avro_schema))(whole)
     if format == "msgpack":
-        return value, MsgpackFormat.media_type
+        return value, MSGPACK.media_type
     avro = _avro(_schema_text(avro_schema))
     return value, format_content_type(ContentType(avro.media_type, schema=avro.fingerprint))
 
@@ -257,7 +257,7 @@ def decoded(
 def encoded(rows: pyarrow.Array, format: str, avro_schema: str) -> pyarrow.Array:
     import pyarrow as pa
 
-    encode = MsgpackFormat().encode if format == "msgpack" else _avro(avro_schema).encode
+    encode = MSGPACK.encode if format == "msgpack" else _avro(avro_schema).encode
     return pa.array([encode(row) for row in rows.to_pylist()], pa.binary())
 
 
@@ -270,14 +270,14 @@ def _decoder(schema_json: str, format: str, avro_schema: str) -> tuple[Callable[
     kind = python_type(schema)
     arrow_type = to_arrow_type(schema, timezone="UTC")
     if format == "msgpack":
-        return MsgpackFormat().quick_decoder(kind), arrow_type
+        return MSGPACK.quick_decoder(kind), arrow_type
     if format == "avro":
         avro = _avro(avro_schema)
         return lambda value: avro.decode(value, kind), arrow_type
     codec = Codec()
     if avro_schema:
         codec.register_schema(avro_schema)
-    json_decode = JsonFormat().quick_decoder(kind)
+    json_decode = JSON.quick_decoder(kind)
     origin = Origin("value")
 
     def by_content_type(value: bytes, content_type: str | None) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...installing import pip_install
-from ...serde.formats import JsonFormat
+from ...serde.formats import JSON
 from ...spark.session import SECRETS, SparkSetting
 from ..check.parts import place_in
 from ..define.definition import Pipeline, Sink, Source, Step
@@ -331,7 +331,7 @@ def _as_messages(rows: str, sink: Sink, columns: Sequence[str]) -> list[str]:
         f"return {rows}.select(",
         *([f'    F.col({text_of(key)}).cast("string").alias("key"),'] if key else []),
         f'    F.to_json(F.struct({inside})).cast("binary").alias("value"),',
-        f'    F.lit("{JsonFormat.media_type}").alias("content_type"),',
+        f'    F.lit("{JSON.media_type}").alias("content_type"),',
         ")",
     ]
 

@@ -8,8 +8,9 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ...errors import InvalidRequest
 from .meaning import INT_MAX, INT_MIN, NUMBERS
@@ -28,42 +29,35 @@ FUNCTIONS = {"startswith": 2, "endswith": 2, "contains": 2, "lower": 1, "len": 1
 # --- what an expression is made of, once it is checked
 
 
-@dataclass(frozen=True, slots=True)
-class ConstNode:
+class ConstNode(msgspec.Struct, frozen=True):
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class NameNode:
+class NameNode(msgspec.Struct, frozen=True):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class FieldNode:
+class FieldNode(msgspec.Struct, frozen=True):
     of: Node
     step: str | int
 
 
-@dataclass(frozen=True, slots=True)
-class CompareNode:
+class CompareNode(msgspec.Struct, frozen=True):
     left: Node
     relation: str
     right: Node
 
 
-@dataclass(frozen=True, slots=True)
-class BoolNode:
+class BoolNode(msgspec.Struct, frozen=True):
     is_and: bool
     parts: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NotNode:
+class NotNode(msgspec.Struct, frozen=True):
     of: Node
 
 
-@dataclass(frozen=True, slots=True)
-class CallNode:
+class CallNode(msgspec.Struct, frozen=True):
     """A function, or an operator of arithmetic under its name in `CALLED`."""
 
     function: str
@@ -190,7 +184,8 @@ class FilterGrammar:
             case ast.Subscript(of, index):
                 return self._field(node, of, self._index(index), below)
             case ast.List(items) | ast.Tuple(items) | ast.Set(items):
-                return ConstNode(tuple(self._item(item) for item in items))
+                what = "a list holds constants only"
+                return ConstNode(tuple(self._literal(item, what) for item in items))
             case ast.BoolOp(op, parts):
                 return BoolNode(isinstance(op, ast.And), tuple(self._node(p, below) for p in parts))
             case ast.UnaryOp(ast.Not(), of):
@@ -244,27 +239,23 @@ class FilterGrammar:
         return FieldNode(base, step)
 
     def _index(self, index: ast.expr) -> str | int:
-        self._count(index)
-        found: Any = None
-        if isinstance(index, ast.Constant):
-            found = self._constant(index)
-        elif isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
-            self._count(index.operand)
-            found = self._negative(index.operand)
+        what = 'an index is a text or a whole number: value["a"], value[0], value[-1]'
+        found = self._literal(index, what)
         if type(found) is str or type(found) is int:
             return found
-        raise self._error(
-            index, 'an index is a text or a whole number: value["a"], value[0], value[-1]'
-        )
+        raise self._error(index, what)
 
-    def _item(self, item: ast.expr) -> Any:
-        self._count(item)
-        if isinstance(item, ast.Constant):
-            return self._constant(item)
-        if isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub):
-            self._count(item.operand)
-            return self._negative(item.operand)
-        raise self._error(item, "a list holds constants only")
+    def _literal(self, node: ast.expr, otherwise: str) -> Any:
+        """A constant, or a number behind a minus sign; `otherwise` is the error for the rest."""
+        self._count(node)
+        match node:
+            case ast.Constant():
+                return self._constant(node)
+            case ast.UnaryOp(ast.USub(), of):
+                self._count(of)
+                return self._negative(of)
+            case _:
+                raise self._error(node, otherwise)
 
     def _constant(self, node: ast.Constant) -> Any:
         found: Any = node.value
@@ -375,14 +366,17 @@ class FilterGrammar:
         return self._error_at(node.lineno, column, what)
 
     def _syntax_error(self, error: SyntaxError) -> InvalidRequest:
-        what = (error.msg or "invalid syntax").replace("'==' or ':=' instead of '='", "'=='")
+        if not error.offset:  # Python ran out of text
+            lines = self._lines()
+            return self._error_at(len(lines), len(lines[-1]), "the expression is incomplete")
+        what = error.msg.replace("'==' or ':=' instead of '='", "'=='")
         if word := _KEYWORD_FIELD.search(self._text):
             what = f'a field named like a word of Python is written ["{word[1]}"]'
         elif what == "invalid syntax" and re.search(r"[^=!<>]=[^=]", self._text):
             what += "; equal is written =="
         elif "&&" in self._text or "||" in self._text:
             what += "; write 'and', 'or', 'not'"
-        return self._error_at(error.lineno or 1, max((error.offset or 1) - 1, 0), what)
+        return self._error_at(error.lineno or 1, error.offset - 1, what)
 
     def _error_at(
         self, line_number: int, column: int, what: str, *, show: bool = True

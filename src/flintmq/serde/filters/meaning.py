@@ -18,8 +18,6 @@ INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 COMPARED_ITEMS_MAX = 10_000
 """How many items of nested lists and maps one comparison looks at before it gives up as unlike."""
 
-# --- what the operations mean; none of them raises, whatever it is given
-
 
 class _Missing:
     """What a message does not have. Equal to nothing, and false."""
@@ -43,25 +41,25 @@ ORDERED = frozenset((int, float, bool, str, bytes))
 PLAIN = frozenset((*KINDS, _Missing))
 
 
+_AS_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+    (bytes, lambda thing: bytes.__getitem__(thing, slice(None))),
+    (list, list.copy),
+    (tuple, lambda thing: tuple.__getitem__(thing, slice(None))),
+    (dict, dict.copy),
+)
+
+
 def _plain(thing: Any) -> Any:
     """`thing` as one of the plain types, if it is of a kind with one; its own methods never run."""
     kind = type(thing)
     if kind in PLAIN:
         return thing
-    if issubclass(kind, str):
-        return str.__str__(thing)
-    if issubclass(kind, int):
-        return int.__int__(thing)
-    if issubclass(kind, float):
-        return float.__float__(thing)
-    if issubclass(kind, bytes):
-        return bytes.__getitem__(thing, slice(None))
-    if issubclass(kind, list):
-        return list.copy(thing)
-    if issubclass(kind, tuple):
-        return tuple.__getitem__(thing, slice(None))
-    if issubclass(kind, dict):
-        return dict.copy(thing)
+    for base, plain in _AS_PLAIN:
+        if issubclass(kind, base):
+            return plain(thing)
     if kind is bytearray or kind is memoryview:
         try:
             return bytes(thing)
@@ -180,14 +178,6 @@ def _same(a: Any, b: Any) -> bool | None:
     return True
 
 
-def _equal(a: Any, b: Any) -> bool:
-    return _same(a, b) is True
-
-
-def _unequal(a: Any, b: Any) -> bool:
-    return _same(a, b) is False
-
-
 def _member(item: Any, among: Any) -> bool | None:
     """Whether `item` is in a list, a map's names, text or bytes; None where that is no question."""
     item, among = _plain(item), _plain(among)
@@ -203,12 +193,9 @@ def _member(item: Any, among: Any) -> bool | None:
     return None
 
 
-def _inside(item: Any, among: Any) -> bool:
-    return _member(item, among) is True
-
-
-def _outside(item: Any, among: Any) -> bool:
-    return _member(item, among) is False
+def _says(relation: Callable[[Any, Any], bool | None], answer: bool) -> Callable[[Any, Any], bool]:
+    """Whether a relation answers so; unlike things, of which it answers nothing, do not pass."""
+    return lambda a, b: relation(a, b) is answer
 
 
 def _ordering(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
@@ -218,14 +205,6 @@ def _ordering(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]
         return kind in ORDERED and KINDS[kind] == KINDS.get(type(b)) and compare(a, b)
 
     return relation
-
-
-def _is_none(a: Any, b: None) -> bool:
-    return a is None
-
-
-def _is_some(a: Any, b: None) -> bool:
-    return a is not None and a is not MISSING
 
 
 def _arithmetic(reckon: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -274,33 +253,33 @@ def _length(thing: Any) -> Any:
 _SIZED = frozenset((str, bytes, list, tuple, dict))
 
 
-def _startswith(thing: Any, start: Any) -> bool:
-    thing, start = _plain(thing), _plain(start)
-    kind = type(thing)
-    return (kind is str or kind is bytes) and type(start) is kind and thing.startswith(start)
+def _by_method(name: str) -> Callable[[Any, Any], bool]:
+    """A question that text and bytes answer about a part of their own kind."""
+    methods: dict[type, Any] = {kind: getattr(kind, name) for kind in (str, bytes)}
+
+    def answer(thing: Any, part: Any) -> bool:
+        thing, part = _plain(thing), _plain(part)
+        kind = type(thing)
+        return kind in methods and type(part) is kind and methods[kind](thing, part)
+
+    return answer
 
 
-def _endswith(thing: Any, end: Any) -> bool:
-    thing, end = _plain(thing), _plain(end)
-    kind = type(thing)
-    return (kind is str or kind is bytes) and type(end) is kind and thing.endswith(end)
-
-
-def _exists(thing: Any) -> bool:
+def _exists(thing: Any, none: None = None) -> bool:
     return thing is not None and thing is not MISSING
 
 
 COMPARED: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "==": ("equal", _equal),
-    "!=": ("unequal", _unequal),
+    "==": ("equal", _says(_same, True)),
+    "!=": ("unequal", _says(_same, False)),
     "<": ("less", _ordering(operator.lt)),
     "<=": ("at_most", _ordering(operator.le)),
     ">": ("more", _ordering(operator.gt)),
     ">=": ("at_least", _ordering(operator.ge)),
-    "in": ("inside", _inside),
-    "not in": ("outside", _outside),
-    "is": ("is_none", _is_none),
-    "is not": ("is_some", _is_some),
+    "in": ("inside", _says(_member, True)),
+    "not in": ("outside", _says(_member, False)),
+    "is": ("is_none", lambda a, none: a is None),
+    "is not": ("is_some", _exists),
 }
 CALLED: dict[str, Callable[..., Any]] = {
     "add": _arithmetic(operator.add),
@@ -312,7 +291,7 @@ CALLED: dict[str, Callable[..., Any]] = {
     "negative": _negative,
     "lower": _lower,
     "len": _length,
-    "startswith": _startswith,
-    "endswith": _endswith,
+    "startswith": _by_method("startswith"),
+    "endswith": _by_method("endswith"),
     "exists": _exists,
 }
