@@ -52,6 +52,8 @@ Each error carries its facts as attributes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from .installing import remedy
@@ -109,6 +111,14 @@ class MissingExtra(InvalidRequest, ImportError):
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an extra package: {remedy(extra)}")
         self.extra = extra
+
+
+def extra_module(what: str, extra: str, *names: str) -> Any:
+    """The first of these modules that is installed; MissingExtra says how to install one."""
+    for name in names:
+        with suppress(ImportError):
+            return import_module(name)
+    raise MissingExtra(what, extra)
 
 
 class TopicNotFound(FlintError, LookupError):

@@ -6,9 +6,6 @@ tests/docs then names every page that still says otherwise.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
 PACKAGE = "."
 WHERE = "in a clone of FlintMQ"
 
@@ -21,15 +18,3 @@ def pip_install(*extras: str) -> str:
 def remedy(*extras: str) -> str:
     """The same for a text that stands alone: what to type, and where."""
     return f"{pip_install(*extras)} {WHERE}".rstrip()
-
-
-def extra_module(what: str, extra: str, *names: str) -> Any:
-    """The first of these modules that is installed; MissingExtra says how to install one."""
-    for name in names:
-        try:
-            return import_module(name)
-        except ImportError as error:
-            cause = error
-    from .errors import MissingExtra  # whose text is made here
-
-    raise MissingExtra(what, extra) from cause

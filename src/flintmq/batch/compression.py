@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from ..errors import Corrupt, InvalidRequest, MissingExtra
-from ..installing import extra_module
+from ..errors import Corrupt, InvalidRequest, MissingExtra, extra_module
 from .format import COMPRESSION_NAMES, COMPRESSIONS, Buffer
 
 

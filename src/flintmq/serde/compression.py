@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..batch.compression import zstd_module
-from ..errors import InvalidRequest
-from ..installing import extra_module
+from ..errors import InvalidRequest, extra_module
 
 COMPRESSIONS = ("none", "gzip", "zstd", "lz4")
 _LEVELS = {"gzip": range(10), "zstd": range(-7, 23), "lz4": range(17)}

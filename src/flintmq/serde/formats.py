@@ -19,8 +19,7 @@ from uuid import UUID
 
 import msgspec
 
-from ..errors import InvalidRequest
-from ..installing import extra_module
+from ..errors import InvalidRequest, extra_module
 
 
 class Format(Protocol):
