@@ -96,6 +96,32 @@ async def test_of_very_many_topics_the_busiest_are_always_looked_at_and_the_othe
         assert "10 of 29 topics" in drawn(few, None, width=80, height=24)[1]
 
 
+async def test_only_topics_with_groups_are_asked_for_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    groups = flintmq.Client.groups
+
+    async def noted(mq: flintmq.Client, topic: str) -> list[flintmq.GroupInfo]:
+        asked.append(topic)
+        return await groups(mq, topic)
+
+    monkeypatch.setattr(flintmq.Client, "groups", noted)
+    monkeypatch.setattr(flintmq.Client, "topic_stats", None)
+    async with flintmq.connect("memory://") as mq:
+        for number in range(30):
+            await mq.create_topic(f"topic.{number:02}")
+        await mq.poll("topic.05", "workers")
+        async with mq.reader("topic.11", name="audit"):
+            pass
+
+        found = await look(mq, ">")
+
+    assert len(found.topics) == 30
+    assert {one.name for one in found.groups} == {"workers", "audit"}
+    assert sorted(asked) == ["topic.05", "topic.11"]
+
+
 async def test_a_name_that_is_too_long_goes_on_in_the_next_line() -> None:
     name = "a.topic.with.a.long.name." * 5
     async with flintmq.connect("memory://") as mq:

@@ -164,6 +164,21 @@ async def test_a_ttl_set_later_counts_for_what_is_there(
         assert list((await reader.read_batch()).values) == [b"new"]
 
 
+async def test_the_figures_of_many_topics_are_asked_for_at_once(mq: flintmq.Client) -> None:
+    await mq.create_topic("parts", partitions=3)
+    names = [f"topic.{number:03}" for number in range(300)]
+    for name in names:
+        await mq.publish(name, b"x")
+    await mq.publish(names[7], b"y")
+
+    found = await mq.stats_of([*names, "gone", "parts"])
+
+    assert [one.name for one in found] == [*names, "parts"]
+    assert [one.name for one in found if one.message_count == 2] == [names[7]]
+    assert len(found[-1].partitions) == 3
+    assert await mq.stats_of([]) == []
+
+
 @pytest.mark.parametrize("verb", ["configure_topic", "delete_topic", "topic_info", "topic_stats"])
 async def test_what_needs_a_topic_says_so_when_there_is_none(mq: flintmq.Client, verb: str) -> None:
     with pytest.raises(flintmq.TopicNotFound) as caught:

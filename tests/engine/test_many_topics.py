@@ -10,10 +10,12 @@ import pytest
 
 from flintmq.batch import BatchBuilder
 from flintmq.engine import topic_verbs
+from flintmq.engine.broker import Broker
 from flintmq.engine.commands import Command, CreateTopics
 from flintmq.errors import InvalidRequest
+from flintmq.loop.pace import Allowance
 from flintmq.model import Receipt
-from flintmq.testing import SimulatedFileSystem
+from flintmq.testing import ManualClock, SimulatedFileSystem
 
 from .stepping import Life
 
@@ -85,3 +87,19 @@ async def test_a_name_that_is_refused_or_who_leaves_keeps_no_other_from_its_topi
     assert isinstance(parted, InvalidRequest)
     assert leaving.cancelled()
     assert "parted" not in life.broker.shard.topics
+
+
+async def test_an_answer_about_many_topics_ends_when_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker(ManualClock())
+    for name in ("a", "b", "c"):
+        await broker.create_topic(name, {})
+    whole = await broker.stats_of(["a", "gone", "b", "c"])
+    assert [one and one.name for one in whole] == ["a", None, "b", "c"]
+
+    monkeypatch.setattr(Allowance, "is_over", lambda allowance: True)
+    (some,) = await broker.stats_of(["a", "b", "c"])
+    assert some is not None
+    assert some.name == "a"
+    await broker.close()

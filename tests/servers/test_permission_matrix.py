@@ -53,6 +53,7 @@ CASES: dict[Op, Case] = {
     Op.TOPICS: Case(ops.NameRequest(">"), ALL),
     Op.TOPIC_INFO: Case(ops.NameRequest("orders"), ALL),
     Op.TOPIC_STATS: Case(ops.NameRequest("orders"), ALL),
+    Op.STATS_OF: Case(ops.NamesRequest(["orders"]), ALL),
     Op.BACKUP: Case(ops.NameRequest("/nowhere/flintmq"), (), allowed="InvalidRequest"),
     Op.PURGE_TOPIC: Case(ops.PurgeTopicRequest("orders"), ("administer",)),
     Op.OPEN_READER: Case(READER, ("consume",)),
@@ -88,7 +89,7 @@ CASES: dict[Op, Case] = {
 UNANSWERED = {Op.CANCEL}
 """Has no answer of its own, and concerns requests of the same session only."""
 
-SEEN = {Op.TOPIC_INFO, Op.TOPIC_STATS}
+SEEN = {Op.TOPIC_INFO, Op.TOPIC_STATS, Op.STATS_OF}
 """Any permission on the topic is enough, but one there has to be."""
 
 ASKED = sorted(CASES)

@@ -29,6 +29,7 @@ SAMPLES: list[Control] = [
     ops.AbortStageRequest("w", 1),
     ops.SetTopicRequest("orders", {"ttl": 60.0}),
     ops.NameRequest("orders"),
+    ops.NamesRequest(["orders", "bills"]),
     ops.OpenReaderRequest(
         "orders", "n", ["time", 1_700_000_000_000], "priority > 3", True, True, [1], [(1, 5, 9)]
     ),

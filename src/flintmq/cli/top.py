@@ -18,7 +18,6 @@ import click
 from ..client.client import Client
 from ..errors import Disconnected, GroupNotFound, OutcomeUnknown, TopicNotFound
 from ..group_model import GroupStats
-from ..model import TopicStats
 from .connecting import Target, run_async, server_options
 from .durations import Duration
 from .look import console
@@ -85,7 +84,7 @@ def command(target: Target, pattern: str, interval: float, once: bool, output: s
 
 
 async def _each(work: Callable[[str], Awaitable[T]], names: Sequence[str]) -> list[T]:
-    """Statistics of many topics, a few at a time; topics deleted meanwhile are left out."""
+    """Ask for many topics, a few at a time; topics deleted meanwhile are left out."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str) -> T | None:
@@ -104,12 +103,13 @@ async def look(
     """A snapshot: of all topics, or of `most` with earlier values for the others."""
     names = await mq.topics(pattern)
     wanted = names if not most or len(names) <= most else to_look_at(names, before, most)
-    topics: list[TopicStats] = await _each(mq.topic_stats, wanted)
+    topics = await mq.stats_of(wanted)
 
     async def groups_of(name: str) -> list[GroupStats]:
         return [await mq.group_stats(name, group.name) for group in await mq.groups(name)]
 
-    groups = [one for found in await _each(groups_of, [t.name for t in topics]) for one in found]
+    with_groups = [one.name for one in topics if one.lag]
+    groups = [one for found in await _each(groups_of, with_groups) for one in found]
     now = monotonic()
     if before is None or len(wanted) == len(names):
         return TopSnapshot(now, topics, groups, len(names))

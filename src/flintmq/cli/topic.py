@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, get_args
 
 import click
 
 from ..amounts import many, size
 from ..client.client import Client
-from ..errors import TopicNotFound
 from ..model import Overflow, Storage, TopicInfo, TopicOptions, TopicStats
 from ..rows import Message
 from .command_group import CommandGroup
@@ -22,7 +20,6 @@ from .shared import hint, output_option, print_json
 from .showing import confirm, has_colour, plain, yes_option
 from .sub import pretty
 
-AT_ONCE = 64
 NONE = "none"
 """The word for "no limit" on the command line."""
 
@@ -37,20 +34,6 @@ def command() -> None:
       flintmq topic add orders --partitions 4 --retention-age 7d
       flintmq topic info orders
     """
-
-
-async def _stats(mq: Client, names: list[str]) -> list[TopicStats]:
-    """Statistics of many topics, a few at a time; topics deleted meanwhile are left out."""
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def one(name: str) -> TopicStats | None:
-        async with room:
-            try:
-                return await mq.topic_stats(name)
-            except TopicNotFound:
-                return None
-
-    return [found for found in await asyncio.gather(*map(one, names)) if found is not None]
 
 
 @command.command("ls")
@@ -68,7 +51,7 @@ def ls(target: Target, pattern: str, output: str) -> int:
 
     async def work() -> list[TopicStats]:
         async with target.connect() as mq:
-            return await _stats(mq, await mq.topics(pattern))
+            return await mq.stats_of(await mq.topics(pattern))
 
     found = run_async(work())
     if output == "json":
@@ -284,7 +267,7 @@ def rm(target: Target, topics: tuple[str, ...], yes: bool, output: str) -> int:
 
     async def count() -> int:
         async with target.connect() as mq:
-            return sum([(await mq.topic_stats(name)).message_count for name in topics])
+            return sum(one.message_count for one in await mq.stats_of(topics))
 
     async def work() -> None:
         async with target.connect() as mq:

@@ -101,7 +101,7 @@ class Broker:
         self.create_topic, self.configure_topic = topics.create, topics.configure
         self.delete_topic, self.purge_topic = topics.delete, topics.purge
         self.topics, self.topic_info, self.topic_stats = topics.names, topics.info, topics.stats
-        self.set_topic_defaults = topics.set_defaults
+        self.stats_of, self.set_topic_defaults = topics.stats_of, topics.set_defaults
 
         staged = self._staged = StagedWrites(shard, topics, staged_seconds)
         self.stage, self.commit, self.abort = staged.stage, staged.commit, staged.abort

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import (
@@ -15,6 +15,7 @@ from ..errors import (
     TopicExists,
     TopicNotFound,
 )
+from ..loop.pace import pace
 from ..model import OBJECT_RETENTION_COUNT, TopicInfo, TopicOptions, TopicStats, changed_options
 from ..observe.logs import event
 from ..patterns import check_name, check_pattern, matches
@@ -319,6 +320,18 @@ class TopicVerbs:
         row = self.existing_row(name)
         parts = [stats_of(topic) for topic in row]
         return parts[0] if row[0].name == name else merged_stats(name, parts)
+
+    async def stats_of(self, names: Sequence[str]) -> list[TopicStats | None]:
+        found: list[TopicStats | None] = []
+        allowance = pace().begin()
+        for name in names:
+            try:
+                found.append(await self.stats(name))
+            except TopicNotFound:
+                found.append(None)
+            if allowance.is_over():
+                break
+        return found
 
 
 def _info(name: str, row: list[LeadingTopic]) -> TopicInfo:

@@ -76,6 +76,7 @@ class BlockingClient(BlockingQueueVerbs):
     topics = blocking(Client.topics)
     topic_info = blocking(Client.topic_info)
     topic_stats = blocking(Client.topic_stats)
+    stats_of = blocking(Client.stats_of)
 
     # --- the connection
 

@@ -516,6 +516,7 @@ class RemoteBroker:
 
     topic_info = _asks(BrokerApi.topic_info)
     topic_stats = _asks(BrokerApi.topic_stats)
+    stats_of = _asks(BrokerApi.stats_of)
 
     # --- readers and feeds
 

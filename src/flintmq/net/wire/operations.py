@@ -45,6 +45,7 @@ class Op(IntEnum):
     TOPIC_STATS = 37
     BACKUP = 38
     PURGE_TOPIC = 39
+    STATS_OF = 40
     # --- readers and feeds
     OPEN_READER = 48
     OPEN_FEED = 49
@@ -160,6 +161,12 @@ class NameRequest(Control):
     """Of a topic, a pattern, or a directory."""
 
     name: Any
+
+
+class NamesRequest(Control):
+    """Of topics."""
+
+    names: list[Any]
 
 
 class PurgeTopicRequest(Control):
@@ -438,6 +445,7 @@ OPERATIONS: dict[Op, Operation] = {
         Operation(Op.TOPICS, NameRequest, rules.LIST),
         Operation(Op.TOPIC_INFO, NameRequest, rules.SEE, BrokerApi.topic_info),
         Operation(Op.TOPIC_STATS, NameRequest, rules.SEE, BrokerApi.topic_stats),
+        Operation(Op.STATS_OF, NamesRequest, rules.SEE_EACH, BrokerApi.stats_of),
         Operation(Op.BACKUP, NameRequest, rules.EVERYTHING, may_repeat=False),
         Operation(
             Op.PURGE_TOPIC, PurgeTopicRequest, rules.NAMED, BrokerApi.purge_topic, may_repeat=False

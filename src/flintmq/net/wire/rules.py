@@ -81,6 +81,11 @@ def _sees(asker: Asker, control: Any) -> None:
     asker.access.require_sees(_checked(control.name))
 
 
+def _sees_each(asker: Asker, control: Any) -> None:
+    for name in control.names:
+        asker.access.require_sees(_checked(name))
+
+
 def _administers(asker: Asker, control: Any) -> None:
     asker.access.require("administer", _checked(control.name))
 
@@ -144,6 +149,7 @@ CONSUME = _topic("consume")
 ADMINISTER = _topic("administer")
 LOOK = Rule("`consume` or `administer` on the topic", _looks)
 SEE = Rule("any permission on the topic", _sees)
+SEE_EACH = Rule(SEE.text, _sees_each)
 EVERYTHING = Rule("`administer` on `>`", _everything)
 FEED = Rule("`consume` on all that the pattern could match, by one grant", _feeds)
 EACH_TOPIC = Rule(CONSUME.text, _consumes_each)
