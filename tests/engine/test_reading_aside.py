@@ -12,6 +12,7 @@ import pytest
 from flintmq import Message
 from flintmq.client.client import Client
 from flintmq.engine.host import durable_broker
+from flintmq.engine.kept import KeptShard
 from flintmq.engine.leading.member import GroupMember
 from flintmq.errors import Closed, StorageFailed
 from flintmq.serde.codec import Codec
@@ -357,3 +358,23 @@ async def test_who_reads_partitions_from_the_disk_hears_that_the_broker_is_close
     with pytest.raises(Closed):
         await reading
     assert place.disk.files.open_files == 0
+
+
+async def test_a_broker_that_cannot_be_opened_leaves_no_file_open(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await place.fill(delay=3600)
+    await place.mq.close()
+    await place.broker.close()
+    files, read = place.disk.files, list[str]()
+
+    def failing(self: KeptShard) -> None:
+        read.extend(place.disk.read)
+        raise StorageFailed("remove", "segments", "the disk says no")
+
+    monkeypatch.setattr(KeptShard, "remove_unfinished", failing)
+    with pytest.raises(StorageFailed):
+        await durable_broker(files, clock=ManualClock()).open()
+
+    assert read, "segments were open by then"
+    assert files.open_files == 0

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from flintmq.batch import EXPIRY, KEYS, BatchBuilder, RecordBatch
 from flintmq.batch.checksum import crc32c
 from flintmq.errors import Corrupt, UnsupportedFormat
-from flintmq.storage.segments import BatchEntry, Segment, SegmentStore, SegmentWriter, joined
+from flintmq.storage.segment_store import SegmentStore
+from flintmq.storage.segments import BatchEntry, Segment, SegmentWriter, joined
 from flintmq.testing import SimulatedFileSystem
 
 NAME = "0000000000000001.seg"

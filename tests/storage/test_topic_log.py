@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from flintmq.batch import BatchBuilder, DecodeCache
-from flintmq.storage.segments import SegmentStore, SegmentWriter, joined
+from flintmq.storage.segment_store import SegmentStore
+from flintmq.storage.segments import SegmentWriter, joined
 from flintmq.storage.topic_log import TopicLog
 from flintmq.testing import SimulatedFileSystem
 

@@ -145,6 +145,8 @@ class Host:
             torn = self._journal.recovered.torn_tail
             self.recovery = tell_recovered(filesystem, states, records, torn, seconds)
         except BaseException:
+            for kept in self.kept.values():
+                kept.store.close()
             self._lock.release()
             self._lock = None
             raise

@@ -16,7 +16,7 @@ from ..storage.group_commit import GroupCommit
 from ..storage.group_files import files_of
 from ..storage.journal import Journal
 from ..storage.manifest import Manifest
-from ..storage.segments import SegmentStore
+from ..storage.segment_store import SegmentStore
 from ..storage.topic_log import Damage, TopicLog
 from .checkpoints import Checkpoints
 from .commands import LimitProducers

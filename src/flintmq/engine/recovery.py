@@ -16,7 +16,7 @@ from ..storage.frames import HAS_LEFT, State
 from ..storage.group_files import files_of
 from ..storage.journal import TORN, Journal, TornTail
 from ..storage.manifest import Manifest, ManifestStore, check_not_lost
-from ..storage.segments import SegmentStore
+from ..storage.segment_store import SegmentStore
 from .commands import decode_command
 from .staged_segments import restore_staging
 from .state.shard import ShardState

@@ -14,7 +14,8 @@ from ..batch import lost_rows
 from ..errors import Corrupt, FlintError
 from ..observe.logs import event
 from ..storage.manifest import PartState, StagedState, WriterState
-from ..storage.segments import HIDDEN_TOPIC, SegmentStore, SegmentWriter, is_damage
+from ..storage.segment_store import SegmentStore
+from ..storage.segments import HIDDEN_TOPIC, SegmentWriter, is_damage
 from .commands import CommitPlace, StagedBatch
 from .state.staging import StagedWriter, Staging
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ..clock import Clock
 from ..errors import FlintError
+from ..loop.callbacks import call_each
 
 
 def again(error: FlintError) -> FlintError:
@@ -34,13 +35,12 @@ class Bell:
         """Called at every ring."""
 
     def ring(self) -> None:
-        if self.listeners:
-            for listener in list(self.listeners):
-                listener()
         if self._waiting:
             waiting, self._waiting = self._waiting, set()
             for future in waiting:
                 resolve(future, True)
+        if self.listeners:
+            call_each(list(self.listeners))
 
     async def wait(self, clock: Clock, timeout: float | None) -> bool:
         """True once rung, False when the time is up first."""

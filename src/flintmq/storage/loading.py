@@ -1,8 +1,8 @@
 """Reading segments beside the event loop.
 
-Whoever needs what is on the disk and not in memory hears NotLoaded: it is being read by a thread,
-and the load tells when it is there. Everything but the reading itself happens on the loop, so
-nothing here is locked.
+A caller that needs what is on the disk and not in memory gets NotLoaded: a thread reads it, and the
+load calls back when it is there. Everything but the reading itself happens on the loop, so nothing
+here is locked.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, suppress
 from typing import TypeVar
 
+from ..loop.callbacks import call_each
+
 T = TypeVar("T")
 
 Key = tuple[str, int]
@@ -22,15 +24,13 @@ READING_THREADS = 2
 """Two, so that a part of the disk that takes long to read holds up only half of the readers."""
 
 _TRIES = 32
-"""How often something is waited for that needs several loads, before it is read at once: what is
-loaded is held in bounded memory, and what needs more than that would not end."""
-
+"""How many loads an attempt waits for before it reads at once: what is loaded is held in bounded
+memory, and an attempt that needs more than that would not end."""
 
 ENOUGH_BYTES = 256 << 10
 ENOUGH_BATCHES = 16
-"""Of so much that is in memory, whoever asks for more gets what is there. Of less it waits for the
+"""A caller gets this much without waiting for more. If there is less in memory it waits for the
 rest, so that small things come whole."""
-
 
 LOOKED_BYTES_MAX = 1 << 20
 """What the loop copies in one turn out of the system's memory for files: some 0.3 ms."""
@@ -39,18 +39,22 @@ LOOKED_BYTES_MAX = 1 << 20
 class Load:
     """Something that is being read."""
 
-    __slots__ = ("_told", "is_done")
+    __slots__ = ("_callbacks", "is_done")
 
     def __init__(self) -> None:
-        self._told: dict[Callable[[], object], None] = {}
+        self._callbacks: dict[Callable[[], object], None] = {}
         self.is_done = False
 
+    @property
+    def is_awaited(self) -> bool:
+        return bool(self._callbacks)
+
     def then(self, callback: Callable[[], object]) -> None:
-        """Call back once it is there, or could not be read: whoever asks again hears which."""
+        """Call back once it is there, or could not be read. Ask again to learn which."""
         if self.is_done:
             callback()
         else:
-            self._told.setdefault(callback)
+            self._callbacks.setdefault(callback)
 
     async def wait(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -63,13 +67,12 @@ class Load:
         try:
             await future
         finally:
-            self._told.pop(is_there, None)
+            self._callbacks.pop(is_there, None)
 
     def done(self) -> None:
         self.is_done = True
-        told, self._told = self._told, {}
-        for callback in told:
-            callback()
+        callbacks, self._callbacks = self._callbacks, {}
+        call_each(callbacks)
 
 
 class NotLoaded(Exception):
@@ -100,18 +103,19 @@ class Loads:
         self._loop = asyncio.get_running_loop()
         self._pool = pool
         self._under_way: dict[Key, Load] = {}
+        self._running: set[Load] = set()
         self._looked_bytes = 0
         self.scratch = bytearray(LOOKED_BYTES_MAX)
 
     def __len__(self) -> int:
-        return len(self._under_way)
+        return len(self._running)
 
     def of(self, key: Key) -> Load | None:
         return self._under_way.get(key)
 
     def may_look(self, length: int) -> bool:
-        """Whether the loop may look by itself for so many bytes that the system may have in memory:
-        a little in each turn, which costs less than handing it to a thread."""
+        """Whether the loop itself may look for this many bytes in the system's memory: a little in
+        each turn, which costs less than handing it to a thread."""
         if self._looked_bytes + length > LOOKED_BYTES_MAX:
             return False
         if not self._looked_bytes:
@@ -122,28 +126,41 @@ class Loads:
     def _next_turn(self) -> None:
         self._looked_bytes = 0
 
-    def begin(self, keys: Iterable[Key], read: Callable[[], T], then: Callable[[T], None]) -> Load:
-        """Read in a thread what is to be found under these keys, then call back on the loop."""
+    def begin(
+        self,
+        keys: Iterable[Key],
+        read: Callable[[], list[T]],
+        then: Callable[[list[T], set[Key]], None],
+    ) -> Load:
+        """Read in a thread what is found under these keys. Then call back on the loop with what was
+        read (nothing if the pool was shut down) and the keys that were not forgotten meanwhile."""
         load, keys = Load(), list(keys)
         self._under_way.update(dict.fromkeys(keys, load))
+        self._running.add(load)
 
-        def finish(future: Future[T]) -> None:
-            for key in keys:
-                self._under_way.pop(key, None)
+        def finish(future: Future[list[T]]) -> None:
+            asked = {key for key in keys if self._under_way.get(key) is load}
+            for key in asked:
+                del self._under_way[key]
             try:
-                if not future.cancelled():
-                    then(future.result())
+                then([] if future.cancelled() else future.result(), asked)
             finally:
+                self._running.discard(load)
                 load.done()
 
-        def is_read(future: Future[T]) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+        def is_read(future: Future[list[T]]) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nothing waits
                 self._loop.call_soon_threadsafe(finish, future)
 
         self._pool.submit(read).add_done_callback(is_read)
         return load
 
+    def forget(self, name: str) -> None:
+        """What is being read of a file is not wanted any more. Its loads end all the same."""
+        for key in [key for key in self._under_way if key[0] == name]:
+            del self._under_way[key]
+
     async def wait(self) -> None:
         """Until nothing is being read."""
-        while self._under_way:
-            await next(iter(self._under_way.values())).wait()
+        while self._running:
+            await next(iter(self._running)).wait()

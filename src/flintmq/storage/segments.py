@@ -28,12 +28,9 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ..batch import LostBatch, RecordBatch
 from ..batch.checksum import crc32c
@@ -48,9 +45,6 @@ from ..batch.format import (
 )
 from ..errors import Corrupt, FlintError, StorageFailed, UnsupportedFormat
 from .filesystem import File, FileSystem
-from .loading import Key, Load, Loads, NotLoaded
-
-T = TypeVar("T")
 
 MAGIC = b"FMQSEG1\0"
 TRAILER_MAGIC = b"FMQSEGT\0"
@@ -60,12 +54,7 @@ _ENTRY = Struct("<QqqqQQQII")
 _TRAILER = Struct("<8sIIQQIIII")
 _TRAILER_CHECKED = Struct("<8sIIQQIII")
 _WRITE_BYTES = 1 << 20
-_FIRST_BYTES = 256 << 10
-_AHEAD_BYTES = 2 << 20
-"""How much is read at once: of whoever begins to read, and once somebody reads on."""
 _RUN_MAX = 256
-_FRESH_MAX = 256
-_INDEX = 0
 CONTROL_COLUMNS = PRIORITY | EXPIRY | DELIVER_AT | KEY_HASH | RELATIVE
 
 
@@ -254,9 +243,6 @@ class Segment:
         self._control = (0, 0, 0)
         self._control_at: dict[int, tuple[int, int]] = {}
         self._control_is_good: bool | None = None
-        self.users = 0
-        """How many threads are reading: it is closed once none is."""
-        self.is_closing = False
         try:
             self._read_index()
         except BaseException:
@@ -290,34 +276,31 @@ class Segment:
     def entries(self, topic: int) -> list[BatchEntry]:
         return self._by_topic.get(topic, [])
 
+    def all_entries(self) -> list[BatchEntry]:
+        return [entry for entries in self._by_topic.values() for entry in entries]
+
     def entry_at(self, topic: int, offset: int) -> BatchEntry:
         """The batch that holds an offset."""
         return self._by_topic[topic][bisect_right(self._bases[topic], offset) - 1]
 
-    def run_from(self, entry: BatchEntry, bytes_max: int, is_control: bool) -> list[BatchEntry]:
-        """The batches of a topic from this one on: so many bytes, but one at least."""
-        entries = self._by_topic[entry.topic]
-        first = bisect_left(self._bases[entry.topic], entry.base)
+    def run(
+        self, topic: int, base: int, bytes_max: int, *, is_control: bool = False
+    ) -> list[BatchEntry]:
+        """The batches of a topic from a base offset on, or those of them that have control columns:
+        up to `bytes_max` bytes, but at least one."""
+        first = bisect_left(self._bases[topic], base)
         size = 0
         run: list[BatchEntry] = []
-        for one in entries[first : first + _RUN_MAX]:
+        for entry in self._by_topic[topic][first : first + _RUN_MAX]:
+            length = entry.length
             if is_control:
-                size += self._control_at.get(one.position, (0, 0))[1]
-            else:
-                size += one.length
+                length = self._control_at.get(entry.position, (0, 0))[1]
+            size += length
             if run and size > bytes_max:
                 break
-            if not is_control or self.has_control(one):
-                run.append(one)
+            if length:
+                run.append(entry)
         return run
-
-    def entry_behind(self, entry: BatchEntry) -> BatchEntry | None:
-        entries = self._by_topic[entry.topic]
-        at = bisect_right(self._bases[entry.topic], entry.base)
-        return entries[at] if at < len(entries) else None
-
-    def has_control(self, entry: BatchEntry) -> bool:
-        return entry.position in self._control_at
 
     def entry_at_time(self, topic: int, time_ms: int) -> BatchEntry | None:
         """The first batch with a message of `time_ms` or later."""
@@ -390,9 +373,7 @@ class Segment:
             raise self._corrupt("does not match its checksum")
 
     def close(self) -> None:
-        self.is_closing = True
-        if not self.users:
-            self._file.close()
+        self._file.close()
 
     def _corrupt(self, what: str) -> Corrupt:
         return _corrupt(self.name, what)
@@ -415,275 +396,6 @@ def is_damage(error: FlintError) -> bool:
         cause = error.__cause__
         return not (isinstance(cause, OSError) and cause.errno in _PASSING)
     return isinstance(error, Corrupt) and not isinstance(error, UnsupportedFormat)
-
-
-class SegmentStore:
-    """Open segments and batches read lately, both bounded: files by count, batches by bytes.
-
-    What is read is known by the file and a number: the position of a batch, the same below zero
-    for its control columns alone, and 0 for the index of the segment.
-    """
-
-    def __init__(
-        self, filesystem: FileSystem, *, files_max: int = 64, bytes_max: int = 16 << 20
-    ) -> None:
-        self._filesystem = filesystem
-        self._files_max, self._bytes_max = files_max, bytes_max
-        self._segments: OrderedDict[str, Segment] = OrderedDict()
-        self._batches: OrderedDict[Key, RecordBatch] = OrderedDict()
-        self._bytes = 0
-        self._loads: Loads | None = None
-        self._fresh: dict[Key, RecordBatch] = {}
-        """Loaded for somebody who has not come for it yet; so that others do not drive it out."""
-        self._failed: dict[Key, Exception] = {}
-        self._marks: dict[Key, BatchEntry] = {}
-        """Whoever comes to one of these is about to need what lies behind the entry."""
-
-    def read_aside(self, pool: Executor) -> None:
-        """From now on, what is asked for without waiting is read by threads."""
-        self._loads = Loads(pool)
-
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Meanwhile everything is read by whoever asks for it."""
-        loads, self._loads = self._loads, None
-        try:
-            yield
-        finally:
-            self._loads = loads
-
-    def segment(self, name: str) -> Segment:
-        segment = self._segments.get(name)
-        if segment is None:
-            segment = _twice(lambda: Segment(self._filesystem, name))
-            self._keep_open(segment)
-        else:
-            self._segments.move_to_end(name)
-        return segment
-
-    def _keep_open(self, segment: Segment) -> None:
-        self._segments[segment.name] = segment
-        while len(self._segments) > self._files_max:
-            self._segments.popitem(last=False)[1].close()
-
-    def read(self, name: str, entry: BatchEntry) -> RecordBatch:
-        key = (name, entry.position)
-        batch = self._found(key)
-        if batch is None:
-            batch = _twice(
-                lambda: self.segment(name).read(entry), between=lambda: self.forget(name)
-            )
-            self._keep(key, batch)
-        return batch
-
-    def read_control(self, name: str, entry: BatchEntry) -> RecordBatch:
-        """The control columns of a batch that has some; nothing else is read."""
-        batch = self.segment(name).read_control(entry)
-        assert batch is not None, "the index says which batches have some"
-        return batch
-
-    def _found(self, key: Key) -> RecordBatch | None:
-        batch = self._batches.get(key)
-        if batch is not None:
-            self._batches.move_to_end(key)
-        elif self._fresh and (batch := self._fresh.pop(key, None)) is not None:
-            self._keep(key, batch)
-        return batch
-
-    def _keep(self, key: Key, batch: RecordBatch) -> None:
-        known = self._batches.pop(key, None)
-        self._batches[key] = batch
-        self._bytes += batch.byte_length - (0 if known is None else known.byte_length)
-        while self._bytes > self._bytes_max and len(self._batches) > 1:
-            key, batch = self._batches.popitem(last=False)
-            self._bytes -= batch.byte_length
-            self._marks.pop(key, None)
-
-    # --- without waiting for the disk
-
-    def segment_nowait(self, name: str) -> Segment:
-        """As `segment`. Raises NotLoaded where it is not open, and has it opened."""
-        if self._loads is None or name in self._segments:
-            return self.segment(name)
-        key = (name, _INDEX)
-        raise NotLoaded(
-            self._under_way(key)
-            or self._loads.begin(
-                [key], lambda: _outcome(lambda: Segment(self._filesystem, name)), self._opened(key)
-            )
-        )
-
-    def _under_way(self, key: Key) -> Load | None:
-        """The load of this, if there is one. Raises what came of the last, if that failed."""
-        failure = self._failed.pop(key, None)
-        if failure is not None:
-            raise failure
-        assert self._loads is not None
-        return self._loads.of(key)
-
-    def _opened(self, key: Key) -> Callable[[Segment | Exception], None]:
-        def opened(segment: Segment | Exception) -> None:
-            if isinstance(segment, Exception):
-                self._failed[key] = segment
-            elif segment.name in self._segments or self._loads is None:
-                segment.close()  # somebody could not wait for it
-            else:
-                self._keep_open(segment)
-
-        return opened
-
-    def read_nowait(
-        self, name: str, entry: BatchEntry, *, is_control: bool = False, ahead: int = 0
-    ) -> RecordBatch:
-        """As `read`, or the control columns alone. Raises NotLoaded where it is not in memory, and
-        has it read, with what lies behind it: `ahead` bytes, or as much as is likely needed."""
-        key = (name, -entry.position if is_control else entry.position)
-        batch = self._found(key)
-        if batch is not None:
-            if self._marks and (last := self._marks.pop(key, None)) is not None:
-                self._read_ahead(name, last, is_control)
-            return batch
-        if self._loads is None:
-            return self.read_control(name, entry) if is_control else self.read(name, entry)
-        load = self._under_way(key)
-        if load is None and not is_control and self._loads.may_look(entry.length):
-            batch = self.segment(name).read_cached(entry, self._loads.scratch)
-            if batch is not None:
-                self._keep(key, batch)
-                return batch
-        raise NotLoaded(load or self._begin(name, entry, is_control, ahead or _FIRST_BYTES))
-
-    def _read_ahead(self, name: str, last: BatchEntry, is_control: bool) -> None:
-        segment = self._segments.get(name)
-        if segment is not None and self._loads is not None:
-            entry = segment.entry_behind(last)
-            if entry is not None and (not is_control or segment.has_control(entry)):
-                key = (name, -entry.position if is_control else entry.position)
-                if key not in self._batches and self._loads.of(key) is None:
-                    self._begin(name, entry, is_control, _AHEAD_BYTES, is_wanted=False)
-
-    def _begin(
-        self, name: str, entry: BatchEntry, is_control: bool, ahead: int, is_wanted: bool = True
-    ) -> Load:
-        assert self._loads is not None
-        segment = self.segment(name)  # is open: the entry is from its index
-        sign = -1 if is_control else 1
-        # The more there are who read on, each by a mark, the less of the memory is for each.
-        room = self._bytes_max // (4 + 2 * len(self._marks))
-        entries = segment.run_from(entry, min(ahead, room), is_control)
-        keys = [(name, sign * one.position) for one in entries]
-        fresh = [key for key in keys[1:] if key not in self._batches and not self._loads.of(key)]
-        wanted = [one for one, key in zip(entries, keys, strict=True) if key in {keys[0], *fresh}]
-        self._marks[keys[len(keys) // 2]] = entries[-1]
-        segment.users += 1
-        filesystem = self._filesystem
-
-        def read() -> tuple[bool, list[RecordBatch | Exception]]:
-            return _read_aside(filesystem, segment, wanted, is_control)
-
-        def then(outcome: tuple[bool, list[RecordBatch | Exception]]) -> None:
-            is_stale, batches = outcome
-            segment.users -= 1
-            if segment.is_closing:
-                segment.close()
-            if self._loads is None:
-                return
-            if is_stale:
-                self.forget(name)
-            for one, batch in zip(wanted, batches, strict=False):
-                key = (name, sign * one.position)
-                if not isinstance(batch, Exception):
-                    if is_wanted and one is entry:
-                        self._fresh[key] = batch
-                    else:
-                        self._keep(key, batch)
-                elif is_wanted:
-                    self._failed[key] = batch
-            while len(self._fresh) > _FRESH_MAX:
-                key = next(iter(self._fresh))
-                self._keep(key, self._fresh.pop(key))
-
-        return self._loads.begin([keys[0], *fresh], read, then)
-
-    async def settled(self) -> bool:
-        """Wait until nothing is being read; whether there was anything."""
-        was_reading = bool(self._loads)
-        if self._loads is not None:
-            await self._loads.wait()
-        return was_reading
-
-    def forget(self, name: str) -> None:
-        """Close a segment that is about to be removed."""
-        segment = self._segments.pop(name, None)
-        if segment is not None:
-            segment.close()
-        for key in [key for key in self._batches if key[0] == name]:
-            self._bytes -= self._batches.pop(key).byte_length
-        for held in (self._fresh, self._failed, self._marks):
-            for key in [key for key in held if key[0] == name]:
-                del held[key]
-
-    def close(self) -> None:
-        """No thread reads any more."""
-        self._loads = None
-        for segment in self._segments.values():
-            segment.users = 0
-            segment.close()
-        for held in (self._segments, self._batches, self._fresh, self._failed, self._marks):
-            held.clear()
-        self._bytes = 0
-
-
-def _twice(read: Callable[[], T], between: Callable[[], None] = lambda: None) -> T:
-    """What cannot be read is tried once more: a disk may fail once, and a file be replaced."""
-    try:
-        return read()
-    except FlintError as error:
-        if not is_damage(error):
-            raise
-    between()
-    return read()
-
-
-def _outcome(read: Callable[[], T]) -> T | Exception:
-    try:
-        return _twice(read)
-    except Exception as error:
-        return error
-
-
-def _read_aside(
-    filesystem: FileSystem, segment: Segment, entries: list[BatchEntry], is_control: bool
-) -> tuple[bool, list[RecordBatch | Exception]]:
-    """In a thread: the batches, up to the first that cannot be read. What became of the first is
-    told, by reading it twice, the second time from the file opened anew. True if only that could
-    read it: what is open is not the file any more."""
-
-    def read(segment: Segment, entry: BatchEntry) -> RecordBatch:
-        batch = segment.read_control(entry) if is_control else segment.read(entry)
-        assert batch is not None, "the index says which batches have control columns"
-        return batch
-
-    batches: list[RecordBatch | Exception] = []
-    is_stale = False
-    for entry in entries:
-        try:
-            batches.append(read(segment, entry))
-        except Exception as error:
-            if batches:
-                break  # who comes to it hears of it
-            if not (isinstance(error, FlintError) and is_damage(error)):
-                return False, [error]
-            is_stale = True
-            try:
-                anew = Segment(filesystem, segment.name)
-                try:
-                    batches.append(read(anew, entry))
-                finally:
-                    anew.close()
-            except Exception as second:
-                return False, [second]
-    return is_stale, batches
 
 
 def joined(batches: Iterable[RecordBatch], rows_max: int, bytes_max: int) -> Iterator[RecordBatch]:

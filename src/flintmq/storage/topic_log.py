@@ -14,16 +14,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, NoReturn
 
 from ..batch import DELIVER_AT, EXPIRY, NOT_PLAIN, TIMES, BatchBuilder, DecodeCache, RecordBatch
 from ..errors import Corrupt, FlintError
 from ..loop.disposal import let_go
 from .loading import ENOUGH_BATCHES, ENOUGH_BYTES, Load, NotLoaded
-from .segments import BatchEntry, Section, Segment, SegmentStore, is_damage
+from .segment_store import SegmentStore
+from .segments import BatchEntry, Section, Segment, is_damage
 from .sizes import Sizes
-
-T = TypeVar("T")
 
 _MEASURED_BYTES = 64 << 20
 
@@ -104,7 +103,7 @@ class TopicLog:
                     size_to = _evenly(entry.rows, entry.size)
                     if sizes.total < _MEASURED_BYTES and entry.next > self.first_offset:
                         with suppress(FlintError):
-                            size_to = self._sealed(entry.base).size
+                            size_to = self.locate(entry.base)[0].size
                     if section.base <= entry.base < section.next:
                         sizes.append(entry.rows, entry.size, size_to)
                         measured += entry.size
@@ -164,14 +163,11 @@ class TopicLog:
 
     def locate(self, offset: int) -> tuple[RecordBatch, int, int]:
         """The batch that holds `offset`, the row there, and the row behind the batch's last."""
-        if self.damaged and (known := self.damage_at(offset)) is not None:
-            raise self._corrupt(known)
-        if self._tail_bases and offset >= self._tail_bases[0]:
-            return self._in_tail(offset)
-        batch = self._sealed(offset)
-        return batch, offset - batch.base_offset, batch.row_count
+        return self.locate_nowait(offset, waits=True)
 
-    def locate_nowait(self, offset: int, ahead: int = 0) -> tuple[RecordBatch, int, int]:
+    def locate_nowait(
+        self, offset: int, ahead: int = 0, *, waits: bool = False
+    ) -> tuple[RecordBatch, int, int]:
         """As `locate`, but it does not wait for the disk. Raises NotLoaded where it would have to:
         then it is being read, with what lies behind it (`ahead` bytes, or what is likely needed).
         """
@@ -180,29 +176,37 @@ class TopicLog:
         if self._tail_bases and offset >= self._tail_bases[0]:
             return self._in_tail(offset)
         section = self._section(offset)
-        entry = self._index(section, self._store.segment_nowait).entry_at(self._topic, offset)
-        batch = self._tried(
-            lambda: self._store.read_nowait(section.file, entry, ahead=ahead),
-            *(entry.base, entry.next, section.file),
-        )
+        entry = self._index(section, waits).entry_at(self._topic, offset)
+        try:
+            batch = self._store.read(section.file, entry, waits, False, ahead)
+        except FlintError as error:
+            self._raise_damage(error, entry.base, entry.next, section.file)
         return batch, offset - batch.base_offset, batch.row_count
 
     def load(self, offset: int, *, is_further: bool = True) -> Load | None:
         """What has to be waited for before `locate` reads no disk, there and (`is_further`) a
-        little further; None if nothing. Raises what keeps it from being read for now; of damage
-        hears whoever reads."""
-        offset, size = max(offset, self.first_offset), 0
+        little further; None if nothing. Raises what keeps it from being read for now; damage is
+        left to the one who reads."""
+        offset, size, count = max(offset, self.first_offset), 0, 0
         try:
-            for _ in range(ENOUGH_BATCHES if is_further else 1):
-                if size >= ENOUGH_BYTES or offset >= self.next_offset or self._is_in_tail(offset):
+            while offset < self.next_offset and not self._is_in_tail(offset):
+                batch, _, _ = self.locate_nowait(offset)
+                if not is_further:
                     break
-                batch, row, stop = self.locate_nowait(offset)
-                offset, size = offset + stop - row, size + batch.byte_length
+                section = self._section(offset)
+                run = self._index(section, False).run(self._topic, batch.base_offset, ENOUGH_BYTES)
+                run = run[: ENOUGH_BATCHES - count]
+                if (lacking := self._store.first_missing(section.file, run)) is not None:
+                    self.locate_nowait(lacking.base)
+                offset, count = run[-1].next, count + len(run)
+                size += sum(entry.length for entry in run)
+                if offset < section.next or size >= ENOUGH_BYTES or count >= ENOUGH_BATCHES:
+                    break
         except NotLoaded as missing:
             return missing.load
         except FlintError as error:
-            if not size and not is_damage(error):
-                raise  # the store tells it once
+            if not count and not is_damage(error):
+                raise  # the store raises it once
         return None
 
     def at_once(self) -> AbstractContextManager[None]:
@@ -216,39 +220,24 @@ class TopicLog:
     def _section(self, offset: int) -> Section:
         return self.sections[bisect_right(self._section_bases, offset) - 1]
 
-    def _sealed(self, offset: int) -> RecordBatch:
-        """A batch of a segment. Raises Corrupt with the offsets if it is damaged."""
-        if self.damaged and (known := self.damage_at(offset)) is not None:
-            raise self._corrupt(known)
-        section = self._section(offset)
-        entry = self._index(section).entry_at(self._topic, offset)
-        return self._tried(
-            lambda: self._store.read(section.file, entry), entry.base, entry.next, section.file
-        )
-
-    def _index(self, section: Section, open: Callable[[str], Segment] | None = None) -> Segment:
+    def _index(self, section: Section, waits: bool = True) -> Segment:
         if section.file in self._without_index:
             known = self.damage_at(section.base)
             raise self._corrupt(known or Damage(*section[1:3], section.file, "its index is lost"))
         try:
-            return self._tried(
-                lambda: (open or self._store.segment)(section.file),
-                *(section.base, section.next, section.file),
-            )
-        except Corrupt:
-            self._without_index.add(section.file)
-            raise
-
-    def _tried(self, read: Callable[[], T], first: int, next: int, file: str) -> T:
-        """What is read; what cannot be read (the store tries twice) is damaged."""
-        try:
-            return read()
+            return self._store.segment(section.file, waits)
         except FlintError as error:
-            if not is_damage(error):
-                raise
-            cause = str(error).partition(";")[0]
-            is_proven = isinstance(error, Corrupt)
-            raise self._corrupt(self.note_damage(first, next, file, cause, is_proven)) from error
+            if is_damage(error):
+                self._without_index.add(section.file)
+            self._raise_damage(error, section.base, section.next, section.file)
+
+    def _raise_damage(self, error: FlintError, first: int, next: int, file: str) -> NoReturn:
+        """What the store could not read in two attempts is damaged."""
+        if not is_damage(error):
+            raise error
+        cause = str(error).partition(";")[0]
+        is_proven = isinstance(error, Corrupt)
+        raise self._corrupt(self.note_damage(first, next, file, cause, is_proven)) from error
 
     def note_damage(
         self, first: int, next: int, file: str, cause: str, is_proven: bool = True
@@ -309,18 +298,14 @@ class TopicLog:
     ) -> RecordBatch | None:
         """The control columns of a batch that has some; None where they are damaged in both of
         their places."""
-        store, locate = self._store, self.locate if waits else self.locate_nowait
         try:
-            if waits:
-                return store.read_control(section.file, entry)
-            return store.read_nowait(section.file, entry, is_control=True)
+            return self._store.read(section.file, entry, waits, is_control=True)
         except FlintError as error:
             if not is_damage(error):
                 raise
-        try:
-            return locate(entry.base)[0]
-        except Corrupt:
-            return None
+        with suppress(Corrupt):
+            return self.locate_nowait(entry.base, waits=waits)[0]
+        return None
 
     def control_at(self, offset: int, *, waits: bool = True) -> tuple[RecordBatch | None, int, int]:
         """What holds the control columns of `offset`, its row there, and the row behind the last;
@@ -332,8 +317,7 @@ class TopicLog:
         section = self._section(offset)
         if section.columns & NOT_PLAIN:
             with suppress(Corrupt):
-                open = self._store.segment if waits else self._store.segment_nowait
-                entry = self._index(section, open).entry_at(self._topic, offset)
+                entry = self._index(section, waits).entry_at(self._topic, offset)
                 has_some = entry.columns & NOT_PLAIN
                 control = self._control(section, entry, waits=waits) if has_some else None
                 return control, offset - entry.base, entry.rows
@@ -349,12 +333,11 @@ class TopicLog:
         base, next, time = section.base, section.next, section.last_time
         control: RecordBatch | None = None
         with suppress(FlintError):
-            open = self._store.segment if waits else self._store.segment_nowait
-            entry = self._index(section, open).entry_at(self._topic, offset)
+            entry = self._index(section, waits).entry_at(self._topic, offset)
             base, next, time = entry.base, entry.next, entry.last_time
             if entry.columns & TIMES:
                 with suppress(Corrupt):
-                    return self.locate(offset) if waits else self.locate_nowait(offset)
+                    return self.locate_nowait(offset, waits=waits)
             if entry.columns & NOT_PLAIN:
                 control = self._control(section, entry, waits=waits)
         if control is None or control.columns & TIMES:
@@ -418,7 +401,7 @@ class TopicLog:
         if at < len(self.sections):
             entry = self._index(self.sections[at]).entry_at_time(self._topic, time_ms)
             if entry is not None:
-                return self._sealed(entry.base)
+                return self.locate(entry.base)[0]
         at = bisect_left(self._tail, time_ms, key=lambda batch: batch.time(batch.row_count - 1))
         return self._tail[at] if at < len(self._tail) else None
 
