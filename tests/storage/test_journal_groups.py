@@ -13,9 +13,9 @@ from flintmq.errors import Corrupt, InvalidRequest
 from flintmq.fsync_policy import ALWAYS, NEVER, FsyncPolicy
 from flintmq.storage.frames import MEMBERSHIP, STATE, FileSeed, Record, State
 from flintmq.storage.group_commit import GroupCommit
-from flintmq.storage.inspect import scan_journal
 from flintmq.storage.journal import Journal
 from flintmq.storage.journal_files import HEADER_BYTES, encode_header
+from flintmq.storage.journal_scan import scan_journal
 from flintmq.testing import Crashed, SimulatedFileSystem
 from flintmq.testing.simulated_filesystem import Keep
 from tests.storage.journals import (
@@ -138,7 +138,7 @@ def test_a_file_of_version_1_is_read_and_written_on_but_has_no_states() -> None:
     again = reopened(disk)
     assert indexes(again) == [1, 2, 3]
     assert again.states() == {1: State(2, 1)}
-    assert scan_journal(disk).problems == []
+    assert scan_journal(disk, DIRECTORY).problems == []
 
 
 # --- power cuts

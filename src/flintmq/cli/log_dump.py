@@ -13,9 +13,11 @@ import click
 from ..batch import RecordBatch
 from ..engine.commands import Append, Move, Stage, decode_command
 from ..errors import FlintError
+from ..storage.backup import JOURNAL
 from ..storage.filesystem import FileSystem
 from ..storage.frames import STATE, Record, State
-from ..storage.inspect import frames_of, messages, scan_journal, topic_names
+from ..storage.inspect import messages, topic_names
+from ..storage.journal_scan import frames_of, scan_journal
 from .shared import DIRECTORY, output_option, print_json, stopped_directory
 
 
@@ -87,7 +89,7 @@ def _message(topic: str, batch: RecordBatch, row: int) -> dict[str, Any]:
 def _records(
     filesystem: FileSystem, names: dict[tuple[int, int], str], topic: str | None, start: int
 ) -> Iterator[dict[str, Any]]:
-    scan = scan_journal(filesystem)
+    scan = scan_journal(filesystem, JOURNAL)
     for file, frame in frames_of(filesystem, scan):
         for record in frame.records():
             if record.index < start:

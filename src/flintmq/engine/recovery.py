@@ -14,7 +14,8 @@ from ..observe.logs import event
 from ..storage.filesystem import FileSystem
 from ..storage.frames import HAS_LEFT, State
 from ..storage.group_files import files_of
-from ..storage.journal import TORN, Journal, TornTail
+from ..storage.journal import Journal, TornTail
+from ..storage.journal_scan import TORN
 from ..storage.manifest import Manifest, ManifestStore, check_not_lost
 from ..storage.segment_store import SegmentStore
 from .commands import decode_command

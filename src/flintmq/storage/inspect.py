@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -16,32 +15,10 @@ from ..errors import Corrupt, FlintError, UnsupportedFormat
 from ..groups.ranges import without
 from .backup import JOURNAL, SEGMENTS
 from .filesystem import FileSystem
-from .frames import HAS_LEFT, JournalFrame, State
 from .group_files import GROUPS, files_of, groups_in, path_in
-from .journal import TORN, FileReader
-from .journal_files import (
-    HEADER_BYTES,
-    NEWEST,
-    JournalFile,
-    newest_is_lost,
-    read_header,
-    read_newest,
-)
+from .journal_scan import JournalProblem, JournalScan, scan_journal
 from .manifest import COPY_NAME, NAME, Manifest, TopicRecord, read_manifest
 from .segments import HIDDEN_TOPIC, Segment
-
-
-class JournalProblem(msgspec.Struct, frozen=True):
-    """Something that is not as it should be. Without `is_damage` it is worth knowing, no more."""
-
-    file: str
-    offset: int | None
-    what: str
-    is_damage: bool = True
-
-    def __str__(self) -> str:
-        place = f" at byte {self.offset:,}" if self.offset is not None else ""
-        return f"{self.file}{place}: {self.what}"
 
 
 class GroupListing(msgspec.Struct, frozen=True):
@@ -93,36 +70,6 @@ class Listing(msgspec.Struct, frozen=True):
     """Where there are others than group 0, which is what the two above speak of."""
 
 
-@dataclass
-class JournalScan:
-    """The journal as far as it can be read, file by file."""
-
-    files: list[tuple[JournalFile, list[tuple[int, int]]]] = field(default_factory=list)
-    """Each with the byte and the record count of its frames."""
-    problems: list[JournalProblem] = field(default_factory=list)
-    cut_at: tuple[str, int] | None = None
-    """Where the damage begins, if there is any: file and byte. Nothing behind it is read."""
-    indexes: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """The first and the last index there is of each group."""
-    states: dict[int, State] = field(default_factory=dict)
-
-    def first(self, group: int) -> int | None:
-        return self.indexes[group][0] if group in self.indexes else None
-
-    def last(self, group: int) -> int:
-        """The last index that is known to have been written."""
-        known = self.indexes.get(group, (0, 0))[1]
-        return max(known, self.states[group].commit) if group in self.states else known
-
-    def term(self, group: int) -> int:
-        return self.states[group].term if group in self.states else 0
-
-    def groups(self) -> set[int]:
-        """Those that are on this node."""
-        left = {group for group, state in self.states.items() if state.flags & HAS_LEFT}
-        return (self.indexes.keys() | self.states.keys()) - left
-
-
 def names_in(filesystem: FileSystem, directory: str, prefix: str = "") -> list[str]:
     if not filesystem.exists(directory):
         return []
@@ -130,105 +77,11 @@ def names_in(filesystem: FileSystem, directory: str, prefix: str = "") -> list[s
     return [f"{directory}/{name}" for name in names if not name.endswith(".tmp")]
 
 
-def frames_of(filesystem: FileSystem, scan: JournalScan) -> Iterator[tuple[str, JournalFrame]]:
-    """Every good frame, as a scan found it."""
-    for file, frames in scan.files:
-        if frames:
-            last = file.first_frame + len(frames) - 1
-            reader = FileReader(filesystem, file)
-            for frame in reader.frames(HEADER_BYTES, file.first_frame, last):
-                yield file.name, frame
-
-
-def scan_journal(filesystem: FileSystem) -> JournalScan:
-    """Read every frame's checksum; what opening would say of it, without doing anything."""
-    scan = JournalScan()
-    names = names_in(filesystem, JOURNAL, "journal-")
-    due_frame: int | None = None
-    due_generation: int | None = None
-    for name in names:
-        is_last = name == names[-1]
-        try:
-            file = read_header(filesystem, name, name)
-        except UnsupportedFormat:
-            raise
-        except Corrupt as error:
-            _damage(scan, name, 0, str(error).partition(";")[0])
-            break
-        if due_generation is not None and file.place.generation != due_generation:
-            _damage(scan, name, 0, f"the file of generation {due_generation} before it is missing")
-            break
-        if due_frame is not None and file.first_frame != due_frame:
-            previous = scan.files[-1]
-            at = _end(previous)
-            _damage(scan, previous[0].name, at, f"frame {due_frame} is broken or missing")
-            break
-        frames, end = _scan_frames(filesystem, scan, file)
-        scan.files.append((file, frames))
-        due_generation, due_frame = file.place.generation + 1, file.first_frame + len(frames)
-        if is_last:
-            _look_behind(filesystem, scan, file, end, due_frame)
-    if scan.cut_at is None:
-        _look_for_newest(filesystem, scan)
-    return scan
-
-
 def note_missing_journal(scan: JournalScan, manifest: Manifest) -> None:
     """A checkpoint leaves a journal behind, if only an empty one."""
     if manifest.position and not scan.files and scan.cut_at is None:
         what = f"is missing; the checkpoint ends with index {manifest.checkpoint} of it"
-        scan.problems.append(JournalProblem(JOURNAL, None, what))
-        scan.cut_at = (JOURNAL, 0)
-
-
-def _look_for_newest(filesystem: FileSystem, scan: JournalScan) -> None:
-    """Whether the journal ends with the file that was its newest."""
-    noted = read_newest(filesystem, f"{JOURNAL}/{NEWEST}")
-    last = scan.files[-1] if scan.files else None
-    newest = last[0].place.generation if last is not None else 0
-    if noted > newest:
-        name, end = (last[0].name, _end(last)) if last is not None else (JOURNAL, 0)
-        scan.problems.append(JournalProblem(JOURNAL, None, newest_is_lost(noted, newest)))
-        scan.cut_at = (name, end)
-
-
-def _damage(scan: JournalScan, name: str, offset: int, what: str) -> None:
-    scan.problems.append(JournalProblem(name, offset, what))
-    scan.cut_at = (name, offset)
-
-
-def _end(scanned: tuple[JournalFile, list[tuple[int, int]]]) -> int:
-    return scanned[1][-1][0] if scanned[1] else HEADER_BYTES
-
-
-def _scan_frames(
-    filesystem: FileSystem, scan: JournalScan, file: JournalFile
-) -> tuple[list[tuple[int, int]], int]:
-    frames: list[tuple[int, int]] = []
-    end = HEADER_BYTES
-    for frame in FileReader(filesystem, file).frames(HEADER_BYTES, file.first_frame, None):
-        for run in frame.runs():
-            if run.state is not None:
-                scan.states[run.group] = run.state
-                continue
-            first, _ = scan.indexes.get(run.group, (run.index, 0))
-            scan.indexes[run.group] = (first, run.index + run.count - 1)
-        end = frame.end
-        frames.append((end, frame.count))
-    return frames, end
-
-
-def _look_behind(
-    filesystem: FileSystem, scan: JournalScan, file: JournalFile, end: int, number: int
-) -> None:
-    """Behind the last good frame of the last file: nothing, a torn write, or damage."""
-    torn, witness = FileReader(filesystem, file).torn_bytes(end, number)
-    if witness is not None:
-        where = f"frame {witness.number} at byte {witness.offset:,}"
-        _damage(scan, file.name, end, f"frame {number} is broken, but {where} is whole")
-    elif torn:
-        what = f"a last write of {torn:,} bytes is not whole, the next start cuts it off: {TORN}"
-        scan.problems.append(JournalProblem(file.name, end, what, is_damage=False))
+        scan.damaged(JournalProblem(JOURNAL, None, what))
 
 
 def list_directory(filesystem: FileSystem) -> Listing:
@@ -236,7 +89,7 @@ def list_directory(filesystem: FileSystem) -> Listing:
     topics: list[TopicListing] = []
     segments: list[SegmentListing] = []
     groups: list[GroupListing] = []
-    scan = scan_journal(filesystem)
+    scan = scan_journal(filesystem, JOURNAL)
     for group in groups_in(filesystem):
         files = files_of(filesystem, group)
         manifest = _manifest(files, group, problems)
@@ -260,7 +113,7 @@ def list_directory(filesystem: FileSystem) -> Listing:
             )
             for topic in manifest.topics
         ]
-        behind = max(0, scan.last(group) - manifest.checkpoint)
+        behind = max(0, scan.last_written(group) - manifest.checkpoint)
         term = max(scan.term(group), manifest.epoch)
         groups.append(GroupListing(group, term, manifest.checkpoint, behind))
     return Listing(
@@ -269,14 +122,14 @@ def list_directory(filesystem: FileSystem) -> Listing:
         segments,
         [
             JournalListing(
-                file.name,
-                filesystem.size_of(file.name),
-                file.place.generation,
-                file.first_frame,
-                len(frames),
-                sum(count for _, count in frames),
+                scanned.file.name,
+                filesystem.size_of(scanned.file.name),
+                scanned.file.place.generation,
+                scanned.file.first_frame,
+                scanned.frames,
+                scanned.records,
             )
-            for file, frames in scan.files
+            for scanned in scan.files
         ],
         groups[0].records_behind_checkpoint,
         [*problems, *_missing_groups(filesystem, scan), *scan.problems],
@@ -323,7 +176,7 @@ def verify(
     filesystem: FileSystem, tell: Callable[[str], object] = lambda _: None
 ) -> list[JournalProblem]:
     """Check every checksum, and that what refers to something finds it. All that is wrong."""
-    scan = scan_journal(filesystem)
+    scan = scan_journal(filesystem, JOURNAL)
     problems: list[JournalProblem] = []
     for group in groups_in(filesystem):
         problems += _verify_group(filesystem, group, scan, tell)
@@ -366,9 +219,9 @@ def _verify_group(
     is_told = not has_manifest and segments
     if first is not None and first > manifest.checkpoint + 1 and not is_told:
         what = f"begins with index {first}{of_group}; the checkpoint is {manifest.checkpoint}"
-        problems.append(JournalProblem(scan.files[0][0].name, None, what))
-    written, last = scan.last(group), scan.indexes.get(group, (0, 0))[1]
-    if written > max(last, manifest.checkpoint):
+        problems.append(JournalProblem(scan.files[0].file.name, None, what))
+    written = scan.last_written(group)
+    if written > max(scan.last(group), manifest.checkpoint):
         what = f"says that index {written}{of_group} was written; the checkpoint is "
         problems.append(
             JournalProblem(JOURNAL, None, f"{what}{manifest.checkpoint}, the rest is missing")

@@ -34,9 +34,9 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
+
+import msgspec
 
 from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
 from .filesystem import Buffer, File, FileSystem, directory_of, replace_file
@@ -46,34 +46,22 @@ from .frames import (
     STATE,
     U32_MAX,
     U64_MAX,
-    FileSeed,
     JournalFrame,
     Record,
     RecordLot,
     RecordRun,
     State,
-    begins_frame,
     bytes_of,
     encode,
-    frame_at,
     joined,
-    number_in,
-    salt_bytes,
     seal,
 )
-from .journal_files import HEADER_BYTES, REMEDY, JournalFile, JournalFiles
-from .journal_index import GroupIndex, GroupRange, RecordSpot
+from .journal_files import HEADER_BYTES, REMEDY, JournalFile, JournalFiles, file_names
+from .journal_index import GroupRange, JournalIndex, RecordSpot
+from .journal_scan import FileReader, JournalProblem, frame_damage, scan_journal
 
 FILE_BYTES = 64 << 20
 FIRST_FILE_BYTES = 1 << 20
-_READ_BYTES = 1 << 20
-
-
-TORN = (
-    "the broker died while it was writing, or the disk damaged it later, which looks the same; "
-    "only in the first case is nothing in it that was acknowledged as synced"
-)
-"""What is known of a last write that is not whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +101,8 @@ class Journal:
         # Shared between threads, under the lock:
         self._lock = threading.Lock()
         self._files: list[JournalFile] = []
-        self._groups: dict[int, GroupIndex] = {}
-        self._states: dict[int, State] = {}
+        self._index = JournalIndex()
         self._readers: dict[int, int] = {}
-        self._has_replaced = False
         self._number = 0
         # Of the proposer's thread:
         self._next_indexes: dict[int, int] = {}
@@ -262,7 +248,7 @@ class Journal:
         return self._end + FRAME_BYTES + body_bytes <= self._files[-1].bytes
 
     def _repeated_bytes(self) -> int:
-        return sum(state.record(0).size for state in self._states.values())
+        return sum(state.record(0).size for state in self._index.states.values())
 
     def _write_frame(
         self, buffers: Sequence[Buffer], runs: Sequence[RecordRun], body_bytes: int
@@ -275,8 +261,10 @@ class Journal:
             file, current = self._file, self._files[-1]
             assert file is not None
             number = self._number + 1
-            if self._end == HEADER_BYTES and self._states:
-                repeated = encode([state.record(group) for group, state in self._states.items()])
+            if self._end == HEADER_BYTES and self._index.states:
+                repeated = encode(
+                    [state.record(group) for group, state in self._index.states.items()]
+                )
                 buffers, runs = [*repeated.buffers, *buffers], [*repeated.runs, *runs]
                 body_bytes += repeated.bytes
             frame = seal(buffers, runs, current.place, number=number, durable=self._durable)
@@ -287,7 +275,7 @@ class Journal:
             self._failure = error
             raise
         with self._lock:
-            self._add_runs(runs, number, current.place.generation, self._end)
+            self._index.add(runs, number, current.place.generation, self._end)
             self._number = number
         self._end += FRAME_BYTES + body_bytes
         self._ends_with_mark = is_mark
@@ -307,23 +295,6 @@ class Journal:
         with self._lock:
             self._files.append(file)
 
-    def _add_runs(
-        self, runs: Sequence[RecordRun], number: int, generation: int, offset: int
-    ) -> None:
-        ordinal = 0
-        for run in runs:
-            if run.state is not None:
-                self._states[run.group] = run.state
-                ordinal += 1
-                continue
-            group = self._groups.get(run.group)
-            if group is None:
-                group = self._groups[run.group] = GroupIndex(run.index)
-            elif run.kind == RESTART or run.index < group.next_index:
-                self._has_replaced = True
-            group.add(run, RecordSpot(number, ordinal, generation, offset))
-            ordinal += run.count
-
     # --- reading
 
     def groups(self) -> dict[int, GroupRange]:
@@ -331,18 +302,18 @@ class Journal:
         with self._lock:
             return {
                 number: GroupRange(group.first_index, group.next_index, group.last_term)
-                for number, group in self._groups.items()
+                for number, group in self._index.groups.items()
             }
 
     def states(self) -> dict[int, State]:
         """The last hard state of each group that was written."""
         with self._lock:
-            return dict(self._states)
+            return dict(self._index.states)
 
     def term(self, group: int, index: int) -> int | None:
         """The term of a record; None where it is not there (any more)."""
         with self._lock:
-            known = self._groups.get(group)
+            known = self._index.groups.get(group)
             return None if known is None else known.term(index)
 
     def needed_from(self, checkpoints: Mapping[int, int]) -> int:
@@ -354,7 +325,7 @@ class Journal:
         """A position at or shortly before that of a record: the journal is still needed from there
         on by whoever needs the record. For an index that is not there yet, the next position."""
         with self._lock:
-            known = self._groups.get(group)
+            known = self._index.groups.get(group)
             found = known.find(index) if known is not None else None
             return found[0].frame if found is not None else self._number + 1
 
@@ -364,11 +335,11 @@ class Journal:
         Ends early, or at once, where the journal does not have that index (any more).
         """
         with self._lock:
-            last = self._groups[group].next_index - 1 if group in self._groups else 0
+            last = self._index.groups[group].next_index - 1 if group in self._index.groups else 0
         index = first_index
         while index <= last:
             with self._lock:
-                found = self._groups[group].find(index)
+                found = self._index.groups[group].find(index)
             if found is None:
                 return
             spot, behind = found
@@ -404,18 +375,10 @@ class Journal:
         for frame in self._frames(start):
             if frame.number < from_position:
                 continue
-            records = frame.records()
-            if self._has_replaced:
-                with self._lock:
-                    records = iter([r for at, r in enumerate(records) if self._holds(frame, at, r)])
+            with self._lock:
+                records = self._index.in_force(frame)
             for record in records:
-                if record.kind != STATE:
-                    yield frame.number, record
-
-    def _holds(self, frame: JournalFrame, ordinal: int, record: Record) -> bool:
-        return record.kind != STATE and self._groups[record.group].holds(
-            record.index, frame.number, ordinal
-        )
+                yield frame.number, record
 
     def _frames(self, start: RecordSpot) -> Iterator[JournalFrame]:
         """The frames from a spot up to the last one written before now."""
@@ -436,7 +399,7 @@ class Journal:
                     yield frame
                     number = frame.number + 1
                 if number <= last:
-                    raise self._damaged(file, offset, number)
+                    raise self._damaged(frame_damage(file.name, offset, number))
             finally:
                 with self._lock:
                     self._readers[generation] -= 1
@@ -455,14 +418,14 @@ class Journal:
             with self._lock:
                 if len(self._files) < 2 or self._files[1].first_frame > position:
                     return count
-                if self._states and self._files[1].first_frame > self._durable:
+                if self._index.states and self._files[1].first_frame > self._durable:
                     return count  # the states in it are not repeated on the disk yet
                 file = self._files[0]
                 if self._readers.get(file.place.generation):
                     return count
                 del self._files[0]
                 self._readers.pop(file.place.generation, None)
-                for group in self._groups.values():
+                for group in self._index.groups.values():
                     group.forget_before(self._files[0].first_frame)
             self._dir.recycle(file)
             count += 1
@@ -474,62 +437,37 @@ class Journal:
     # --- opening
 
     def _recover(self) -> None:
-        files = self._dir.scan()
-        if not files:
-            if self._dir.wants_spare():
-                self._dir.make_spare()
-            self._roll(0)
-            self.recovered = Recovered(0, 0, None)
-            return
-        self._files = files
-        number = files[0].first_frame
-        for file, behind in pairwise(files):
-            if behind.place.generation != file.place.generation + 1:
-                raise Corrupt(
-                    f"{self._filesystem.describe(self._dir.directory)} lacks the journal file of "
-                    f"generation {file.place.generation + 1}; {REMEDY}"
-                )
-            number = self._recover_frames(file, number)
-            if number != behind.first_frame:
-                raise self._damaged(file, self._end, number)
-        number, torn_tail = self._recover_last(files[-1], number)
-        self._number = self._durable = number - 1
-        self.recovered = Recovered(len(files), self._number + 1 - files[0].first_frame, torn_tail)
-        self._next_indexes = {group: known.next_index for group, known in self._groups.items()}
-
-    def _recover_frames(self, file: JournalFile, number: int) -> int:
-        """Index the good frames of a file; the number of the first that is not there, at `_end`."""
-        self._end = HEADER_BYTES
-        if file.first_frame != number:
-            raise self._damaged(file, 0, number)
-        for frame in FileReader(self._filesystem, file).frames(HEADER_BYTES, number, None):
-            try:
-                runs = frame.runs()
-                self._add_runs(runs, number, file.place.generation, frame.offset)
-            except Corrupt as error:
-                raise self._damaged(file, frame.offset, number, str(error)) from error
-            self._end = frame.end
-            self._ends_with_mark = not runs
-            number += 1
-        return number
-
-    def _recover_last(self, file: JournalFile, number: int) -> tuple[int, TornTail | None]:
-        opened = self._filesystem.open(file.name, writable=True)
-        self._file = opened
+        filesystem, directory = self._filesystem, self._dir.directory
+        names = file_names(filesystem, directory)
+        if names:
+            self._file = filesystem.open(self._dir.path(names[-1]), writable=True)
         try:
-            # What a killed process wrote may be in memory only; what a failed sync left there may
-            # not be on the disk. Both are settled before anything is believed.
-            opened.reread()
-            number = self._recover_frames(file, number)
-            torn, witness = FileReader(self._filesystem, file).torn_bytes(self._end, number)
-            if witness is not None:
-                why = f"frame {witness.number} at byte {witness.offset:,} is whole"
-                raise self._damaged(file, self._end, number, why)
-            torn_tail = self._cut(opened, file, self._end, torn) if torn else None
+            if self._file is not None:
+                # What a killed process wrote may be in memory only; what a failed sync left there
+                # may not be on the disk. Both are settled before anything is believed.
+                self._file.reread()
+            scan = scan_journal(filesystem, directory)
+            if scan.cut_at is not None:
+                raise self._damaged(scan.problems[-1])
+            self._files = [scanned.file for scanned in scan.files]
+            self._dir.take_up(self._files)
+            if self._file is None:
+                if self._dir.wants_spare():
+                    self._dir.make_spare()
+                self._roll(0)
+                return
+            last, torn = scan.files[-1], scan.torn_bytes
+            torn_tail = self._cut(self._file, last.file, last.end, torn) if torn else None
         except BaseException:
             self.abandon()
             raise
-        return number, torn_tail
+        self._index = scan.index
+        self._end, self._ends_with_mark = last.end, scan.ends_with_mark
+        self._number = self._durable = last.next_frame - 1
+        frames = sum(scanned.frames for scanned in scan.files)
+        self.recovered = Recovered(len(scan.files), frames, torn_tail)
+        groups = self._index.groups.items()
+        self._next_indexes = {group: known.next_index for group, known in groups}
 
     def _cut(self, opened: File, file: JournalFile, end: int, size: int) -> TornTail:
         size = min(size, opened.size() - end)
@@ -547,86 +485,6 @@ class Journal:
             self._filesystem.describe(saved_as) if saved_as else None,
         )
 
-    def _damaged(self, file: JournalFile, offset: int, number: int, why: str = "") -> Corrupt:
-        return Corrupt(
-            f"{self._filesystem.describe(file.name)} is damaged at byte {offset:,}, where frame "
-            f"{number} should be" + (f" ({why})" if why else "") + f"; {REMEDY}"
-        )
-
-
-class FileReader:
-    """Reads one file in large pieces."""
-
-    def __init__(self, filesystem: FileSystem, file: JournalFile) -> None:
-        self._filesystem = filesystem
-        self._file = file
-
-    def frames(self, offset: int, number: int, last: int | None) -> Iterator[JournalFrame]:
-        """The frames from one that begins at `offset`, while each has the number after the last."""
-        place = self._file.place
-        with closing(self._filesystem.open(self._file.name)) as opened:
-            start, data = offset, memoryview(b"")
-            while last is None or number <= last:
-                at = offset - start
-                size = begins_frame(data, at, place)
-                if at + (size or FRAME_BYTES) > len(data):
-                    wanted = min(max(size or 0, _READ_BYTES), self._file.bytes - offset)
-                    data, start, at = memoryview(opened.pread(wanted, offset)), offset, 0
-                    size = begins_frame(data, 0, place)
-                    if size is not None and size > len(data) and offset + size <= self._file.bytes:
-                        data = memoryview(opened.pread(size, offset))
-                frame = frame_at(data, at, place, offset)
-                if frame is None or frame.number != number:
-                    return
-                yield frame
-                offset, number = frame.end, number + 1
-
-    def torn_bytes(self, end: int, number: int) -> tuple[int, JournalFrame | None]:
-        """How many bytes behind the last frame belong to unfinished writes; and, where frame
-        `number` was good once and is damaged, a whole frame that says so."""
-        dirty = end + self._claimed_bytes(end, number)
-        for offset, size, frame in self._remains(end):
-            if frame is not None and (frame.durable >= number or frame.number <= number):
-                return 0, frame
-            dirty = max(dirty, offset + size)
-        return dirty - end, None
-
-    def _claimed_bytes(self, offset: int, number: int) -> int:
-        """How long the frame of that number says it is, whatever else is wrong with it; or 0.
-
-        What an earlier use of the file left has lower numbers.
-        """
-        with closing(self._filesystem.open(self._file.name)) as opened:
-            head = opened.pread(FRAME_BYTES, offset)
-            if len(head) < FRAME_BYTES or number_in(head) != number:
-                return 0
-            claimed = begins_frame(memoryview(head), 0, self._file.place)
-            room = opened.size() - offset
-            return claimed if claimed is not None and claimed <= room else room
-
-    def _remains(self, end: int) -> Iterator[tuple[int, int, JournalFrame | None]]:
-        """Where behind the last frame others seem to begin: place, size in the file, and the frame
-        if it is whole. They carry the salt of the file: what was in it before has another."""
-        place, salt = self._file.place, salt_bytes(self._file.place)
-        with closing(self._filesystem.open(self._file.name)) as opened:
-            size = opened.size()
-            start = end
-            while start < size:
-                data = opened.pread(_READ_BYTES + len(salt), start)
-                at = data.find(salt)
-                while 0 <= at < _READ_BYTES:
-                    offset = start + at
-                    if offset % 8 == 0:
-                        yield self._remain(opened, offset, size, place)
-                    at = data.find(salt, at + 1)
-                start += _READ_BYTES
-
-    @staticmethod
-    def _remain(
-        opened: File, offset: int, size: int, place: FileSeed
-    ) -> tuple[int, int, JournalFrame | None]:
-        claimed = begins_frame(memoryview(opened.pread(FRAME_BYTES, offset)), 0, place)
-        if claimed is None or offset + claimed > size:
-            return offset, size - offset, None
-        data = memoryview(opened.pread(claimed, offset))
-        return offset, claimed, frame_at(data, 0, place, offset)
+    def _damaged(self, problem: JournalProblem) -> Corrupt:
+        described = msgspec.structs.replace(problem, file=self._filesystem.describe(problem.file))
+        return Corrupt(f"{described}; {REMEDY}")

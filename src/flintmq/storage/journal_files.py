@@ -93,26 +93,23 @@ def encode_header(
     return packed(crc32c(packed(0)))
 
 
-def decode_header(data: bytes, name: str, described: str) -> JournalFile:
+def read_header(filesystem: FileSystem, name: str) -> JournalFile:
+    with closing(filesystem.open(name)) as file:
+        data = file.pread(HEADER_BYTES, 0)
     if len(data) < HEADER_BYTES:
-        raise Corrupt(f"{described} is too short for a journal file; {REMEDY}")
+        raise Corrupt("it is too short for a journal file")
     magic, version, checksum_id, _, checksum, _, generation, first_frame, salt, size = (
         HEADER.unpack_from(data)
     )
     blank = data[:8] + b"\0\0\0\0" + data[12:]
     if magic != MAGIC or crc32c(blank) != checksum:
-        raise Corrupt(f"{described} has a damaged header at byte 0; {REMEDY}")
+        raise Corrupt("its header is damaged")
     if version not in VERSIONS or checksum_id != CRC32C:
         raise UnsupportedFormat(
-            f"{described} is of version {version} with checksum {checksum_id}; "
+            f"{filesystem.describe(name)} is of version {version} with checksum {checksum_id}; "
             f"this FlintMQ reads version {VERSION} with checksum {CRC32C}: use a newer one"
         )
     return JournalFile(name, FileSeed(generation, salt), first_frame, size, version)
-
-
-def read_header(filesystem: FileSystem, name: str, described: str) -> JournalFile:
-    with closing(filesystem.open(name)) as file:
-        return decode_header(file.pread(HEADER_BYTES, 0), name, described)
 
 
 REMEDY = (
@@ -140,11 +137,14 @@ def read_newest(filesystem: FileSystem, path: str) -> int:
     return int(generation) if is_good else 0
 
 
-def newest_is_lost(noted: int, newest: int) -> str:
-    """What to say where the files end with an older generation than was noted."""
-    return f"lacks its newest file, generation {noted}" + (
-        f"; it ends with generation {newest}" if newest else ", and all others"
-    )
+def path_of(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
+
+
+def file_names(filesystem: FileSystem, directory: str) -> list[str]:
+    """The names of the files in use, oldest first."""
+    names = filesystem.list(directory) if filesystem.exists(directory) else []
+    return [name for name in names if _JOURNAL_NAME.fullmatch(name)]
 
 
 class JournalFiles:
@@ -171,43 +171,27 @@ class JournalFiles:
         self._spares: deque[tuple[str, int]] = deque()
         self._next_spare = 1
 
-    def scan(self) -> list[JournalFile]:
-        """The files in use, oldest first. What an unfinished preparation left is removed."""
+    def take_up(self, files: list[JournalFile]) -> None:
+        """These are in use. What an unfinished preparation left is removed."""
         filesystem = self._filesystem
-        files: list[JournalFile] = []
         for name in filesystem.list(self.directory):
             path = self.path(name)
-            if found := _JOURNAL_NAME.fullmatch(name):
-                file = read_header(filesystem, path, filesystem.describe(path))
-                if file.place.generation != int(found[1]):
-                    raise Corrupt(
-                        f"{filesystem.describe(path)} says of itself that it is generation "
-                        f"{file.place.generation}; {REMEDY}"
-                    )
-                if filesystem.size_of(path) < file.bytes:
-                    raise Corrupt(
-                        f"{filesystem.describe(path)} is {filesystem.size_of(path):,} bytes long, "
-                        f"and was made with {file.bytes:,}: it was cut short; {REMEDY}"
-                    )
-                files.append(file)
-            elif found := _SPARE_NAME.fullmatch(name):
+            if found := _SPARE_NAME.fullmatch(name):
                 self._next_spare = max(self._next_spare, int(found[1]) + 1)
                 self._spares.append((path, filesystem.size_of(path)))
             elif name.startswith("spare-"):
                 filesystem.remove(path)
         if files:
             self._next_bytes = min(max(files[-1].bytes * 2, self._next_bytes), self._file_bytes)
-        noted = read_newest(filesystem, self.path(NEWEST))
-        newest = files[-1].place.generation if files else 0
-        if noted > newest:
-            raise Corrupt(
-                f"{filesystem.describe(self.directory)} {newest_is_lost(noted, newest)}: what was "
-                f"acknowledged since is missing; {REMEDY}"
-            )
-        if noted < newest:
-            self._note(newest)
-        self._drop_spares_of_other_sizes()
-        return files
+            newest = files[-1].place.generation
+            if read_newest(filesystem, self.path(NEWEST)) < newest:
+                self._note(newest)
+        for _ in range(len(self._spares)):
+            path, size = self._spares.popleft()
+            if size == self._next_bytes and len(self._spares) < SPARES_MAX:
+                self._spares.append((path, size))
+            else:
+                filesystem.remove(path)
 
     def _note(self, generation: int) -> None:
         """Note the newest file, whose name is durable already. Nothing rests on it: where a full
@@ -224,16 +208,8 @@ class JournalFiles:
             if is_new:
                 filesystem.sync_directory(self.directory)
 
-    def _drop_spares_of_other_sizes(self) -> None:
-        for _ in range(len(self._spares)):
-            path, size = self._spares.popleft()
-            if size == self._next_bytes and len(self._spares) < SPARES_MAX:
-                self._spares.append((path, size))
-            else:
-                self._filesystem.remove(path)
-
     def path(self, name: str) -> str:
-        return f"{self.directory}/{name}" if self.directory else name
+        return path_of(self.directory, name)
 
     def begin(self, generation: int, first_frame: int, room: int) -> tuple[JournalFile, File]:
         """Put the next file into service, with room for at least so many bytes of frames.
@@ -289,9 +265,7 @@ class JournalFiles:
     def make_spare(self) -> None:
         """Write a file of zeros for later. Raises StorageFull, having taken back what it took."""
         filesystem, size = self._filesystem, self._bytes_to_make()
-        number, self._next_spare = self._next_spare, self._next_spare + 1
-        name = self.path(f"spare-{number:016d}")
-        making = name + ".tmp"
+        making = self.path(f"spare-{self._next_spare:016d}.tmp")
         file = filesystem.create(making)
         try:
             unsynced = 0
@@ -309,9 +283,7 @@ class JournalFiles:
             raise
         finally:
             file.close()
-        filesystem.rename(making, name)
-        filesystem.sync_directory(self.directory)
-        self._spares.append((name, size))
+        self._shelve(making, size)
 
     def recycle(self, file: JournalFile) -> None:
         """Take a file out of service: as a spare where it is of use, else it is removed.
@@ -322,11 +294,15 @@ class JournalFiles:
         filesystem = self._filesystem
         whole = filesystem.size_of(file.name) == file.bytes == self._file_bytes
         if whole and self._next_bytes == self._file_bytes and len(self._spares) < SPARES_MAX:
-            number, self._next_spare = self._next_spare, self._next_spare + 1
-            name = self.path(f"spare-{number:016d}")
-            filesystem.rename(file.name, name)
-            filesystem.sync_directory(self.directory)
-            self._spares.append((name, file.bytes))
+            self._shelve(file.name, file.bytes)
         else:
             filesystem.remove(file.name)
             filesystem.sync_directory(self.directory)
+
+    def _shelve(self, path: str, size: int) -> None:
+        """Make a file a spare."""
+        name = self.path(f"spare-{self._next_spare:016d}")
+        self._next_spare += 1
+        self._filesystem.rename(path, name)
+        self._filesystem.sync_directory(self.directory)
+        self._spares.append((name, size))

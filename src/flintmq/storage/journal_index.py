@@ -12,11 +12,12 @@ elections, not as there are records.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import Corrupt
-from .frames import RESTART, RecordRun
+from .frames import RESTART, STATE, JournalFrame, Record, RecordRun, State
 
 _STEP_BYTES = 64 * 1024
 
@@ -109,3 +110,40 @@ class GroupIndex:
         del self._indexes[:keep], self._spots[:keep]
         gone = max(0, bisect_right(self._term_starts, self.first_index) - 1)
         del self._term_starts[:gone], self._terms[:gone]
+
+
+class JournalIndex:
+    """All groups of a journal: where their records are, and the last hard state of each."""
+
+    def __init__(self) -> None:
+        self.groups: dict[int, GroupIndex] = {}
+        self.states: dict[int, State] = {}
+        self._has_replaced = False
+
+    def add(self, runs: Sequence[RecordRun], number: int, generation: int, offset: int) -> None:
+        """A frame was written or read. Raises Corrupt where there is a gap before it."""
+        ordinal = 0
+        for run in runs:
+            if run.state is not None:
+                self.states[run.group] = run.state
+                ordinal += 1
+                continue
+            group = self.groups.get(run.group)
+            if group is None:
+                group = self.groups[run.group] = GroupIndex(run.index)
+            elif run.kind == RESTART or run.index < group.next_index:
+                self._has_replaced = True
+            group.add(run, RecordSpot(number, ordinal, generation, offset))
+            ordinal += run.count
+
+    def in_force(self, frame: JournalFrame) -> list[Record]:
+        """The entries of a frame, without those that were replaced later."""
+        return [
+            record
+            for ordinal, record in enumerate(frame.records())
+            if record.kind != STATE
+            and (
+                not self._has_replaced
+                or self.groups[record.group].holds(record.index, frame.number, ordinal)
+            )
+        ]

@@ -30,14 +30,9 @@ from ..model import TopicOptions
 from .backup import JOURNAL, SEGMENTS
 from .filesystem import FileSystem, copy_file, replace_file
 from .group_files import GROUPS, Below, files_of, groups_in, path_in
-from .inspect import (
-    JournalScan,
-    names_in,
-    note_missing_journal,
-    scan_journal,
-    verify_segment,
-)
-from .journal_files import NEWEST
+from .inspect import names_in, note_missing_journal, verify_segment
+from .journal_files import NEWEST, read_header
+from .journal_scan import JournalScan, scan_journal
 from .manifest import (
     COPY_NAME,
     NAME,
@@ -77,7 +72,7 @@ class RepairPlan:
 
 def plan_repair(filesystem: FileSystem, *, cut_journal: bool) -> RepairPlan:
     plan = RepairPlan()
-    scan = scan_journal(filesystem)
+    scan = scan_journal(filesystem, JOURNAL)
     for group in groups_in(filesystem):
         files, found = files_of(filesystem, group), GroupPlan(group)
         plan.groups.append(found)
@@ -182,7 +177,7 @@ def _from_segments(filesystem: FileSystem, group: int, scan: JournalScan) -> Man
         )  # fmt: skip
     last_topic = max(found, default=0)
     # What the journal has of the group counts as being in the segments: it is not read again.
-    last, term = scan.last(group), scan.term(group)
+    last, term = scan.last_written(group), scan.term(group)
     return Manifest(
         last, 0, last_topic, last_file + 1, topics, epoch=term, term=max(1, term), group=group
     )
@@ -289,7 +284,7 @@ def _cut(filesystem: FileSystem, name: str, offset: int) -> None:
     _remove(filesystem, behind)
     if offset:
         with closing(filesystem.open(name, writable=True)) as file:
-            size = file.size()
+            size = read_header(filesystem, name).bytes  # also where the file was cut short
             file.truncate(offset)
             file.truncate(size)
             file.sync_all()

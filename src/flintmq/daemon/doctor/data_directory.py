@@ -19,7 +19,7 @@ from ...errors import FlintError
 from ...storage.backup import JOURNAL, LOCK, SEGMENTS
 from ...storage.filesystem import LocalFileSystem
 from ...storage.group_files import files_of, groups_in, path_in
-from ...storage.journal import TORN
+from ...storage.journal_scan import TORN
 from ...storage.manifest import NAME as MANIFEST
 from ...storage.manifest import Manifest, read_manifest
 from ...storage.topic_log import Damage
