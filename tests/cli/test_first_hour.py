@@ -17,11 +17,13 @@ from click.shell_completion import BashComplete
 
 import flintmq
 from flintmq.cli.command_group import SYNONYMS, nearest
-from flintmq.cli.root import COMMANDS, root, run
+from flintmq.cli.root import SECTIONS, root, run
 from tests.serving import serving
 
 from .conftest import Shell
 from .test_rough_edges import FLINTMQ, commands
+
+COMMANDS = [name for section in SECTIONS.values() for name in section]
 
 # --- names of commands
 
@@ -50,7 +52,7 @@ def test_a_command_that_is_none_is_answered_with_the_one_that_is_meant(
 
 
 def test_nothing_is_guessed_where_nothing_is_near() -> None:
-    assert nearest("xyzzy", list(COMMANDS)) is None
+    assert nearest("xyzzy", COMMANDS) is None
     assert SYNONYMS.keys() <= {name.split()[-1] for name in commands(root)} | set(COMMANDS)
 
 

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import click
 
 from ..errors import DataDirectoryInUse, InvalidRequest
-from .connecting import Target, run_async, server_options
+from .connecting import Target, server_options
 from .look import said
-from .shared import output_option, print_json, stopped_directory, tell_copied
+from .shared import output_option, show, stopped_directory, tell_copied
 
 
 @click.command("backup")
@@ -37,21 +37,18 @@ def command(target: Target, places: tuple[str, ...], output: str) -> int:
     """
     if len(places) > 2:
         raise click.UsageError("pass TARGET, or DATA_DIR and TARGET")
-    into = Path(places[-1])
-    if len(places) == 2:
-        source = str(Path(places[0]))
+    *directory, last = places
+    into = Path(last)
+    if directory:
+        source = str(Path(directory[0]))
         _copy(Path(source), into)
+        text = f"Copied {source} to {into}."
     else:
         source = target.url
-        into = _place(target.url, into)
-        run_async(_ask(target, into))
-    if output == "json":
-        print_json({"directory": source, "target": str(into)})
-    elif len(places) == 2:
-        click.echo(f"Copied {source} to {into}.")
-    else:
-        click.echo(f"The broker at {source} wrote a backup to {into}.")
-    return 0
+        into = _place(source, into)
+        target.ask(lambda mq: mq.backup(into))
+        text = f"The broker at {source} wrote a backup to {into}."
+    return show(output, {"directory": source, "target": str(into)}, text)
 
 
 def _copy(directory: Path, into: Path) -> None:
@@ -83,8 +80,3 @@ def _place(url: str, into: Path) -> Path:
     if not into.is_absolute():
         raise click.UsageError(f"{into} must be an absolute path on the machine of {url}")
     return into
-
-
-async def _ask(target: Target, into: Path) -> None:
-    async with target.connect() as mq:
-        await mq.backup(into)

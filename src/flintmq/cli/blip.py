@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import socket
@@ -27,6 +26,7 @@ from ..frontends.blip.flat_codec import (
     decode_answer,
     encode_command,
 )
+from .envelope import readable
 
 CONNECT_SECONDS = 10.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -171,10 +171,7 @@ def _as_text(message: FlatMessage) -> str:
 
 
 def _as_json(message: FlatMessage) -> str:
-    try:
-        payload = {"payload": message.payload.decode()}
-    except UnicodeDecodeError:
-        payload = {"payload_base64": base64.b64encode(message.payload).decode()}
+    payload = readable("payload", message.payload)
     times = {"timestamp": message.timestamp_ms, "ttl_ms": message.ttl_ms}
     return json.dumps({"id": message.id, **payload, **times})
 

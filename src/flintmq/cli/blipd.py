@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import click
 
-from ..config.settings import Resolved
 from ..config.table import BY_NAME
 from ..frontends.blip.settings import DEFAULTS, resolve_blip
-from .config_options import GroupedCommand, config_options_of, configured, tell_problems
-from .serve import serve
+from .config_options import GroupedCommand, config_options
+from .serve import serve_from
 
 SHOWN = {name: BY_NAME[name].kind.to_text(value) for name, value in DEFAULTS.items()}
 
 
 @click.command("blipd", cls=GroupedCommand)
-@config_options_of("BLIPMQ_CONFIG", SHOWN)
+@config_options("BLIPMQ_CONFIG", SHOWN)
 def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     """Run a broker with BlipMQ's configuration, for BlipMQ's clients.
 
@@ -35,14 +33,4 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
       BLIPMQ_ALLOWED_API_KEYS=dev-key BLIPMQ_PORT=5555 flintmq blipd
       flintmq blipd --data-dir /var/lib/blip --fsync interval:10
     """
-    reread: Callable[[], Resolved] = partial(
-        resolve_blip, file=config_file, environment=os.environ, flags=flags
-    )
-    resolved = reread()
-    config = configured(resolved)
-    if config.data_dir.is_file():
-        tell_problems([f"data_dir {config.data_dir} is a file, not a directory"])
-        return 2
-    for doubt in resolved.doubts:
-        click.echo(f"flintmq: warning: {doubt}", err=True)
-    return serve(config, lambda: reread().config())
+    return serve_from(partial(resolve_blip, file=config_file, environment=os.environ, flags=flags))

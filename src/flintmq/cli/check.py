@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from time import monotonic
 
 import click
@@ -10,11 +10,11 @@ import click
 from ..amounts import age, precise
 from ..client.client import Client
 from ..errors import FlintError
-from .connecting import Target, run_async, server_options
+from .connecting import Target, server_options
 from .durations import Duration
 from .names import GROUP, TOPIC
 from .remedies import told
-from .shared import output_option, print_json
+from .shared import output_option, show
 
 OK, WARN, BAD = "ok", "warning", "critical"
 CODES = {OK: 0, WARN: 1, BAD: 2}
@@ -79,16 +79,16 @@ def command(
     if group is None and any(limit is not None for limit in limits):
         raise click.UsageError("limits apply to a group: pass TOPIC and GROUP")
 
-    async def work() -> list[CheckResult]:
-        began = monotonic()
-        async with target.connect(timeout=timeout) as mq:
-            await mq.topics("flint.check")  # any request will do
-            found = [CheckResult(OK, f"the broker answered in {precise(monotonic() - began)}")]
-            if topic is not None:
-                stats = await mq.topic_stats(topic)
-                found.append(CheckResult(OK, f"{topic} has {stats.message_count:,} messages"))
-            if topic is not None and group is not None:
-                found += await _group(mq, topic, group)
+    began = monotonic()
+
+    async def work(mq: Client) -> list[CheckResult]:
+        await mq.topics("flint.check")  # any request will do
+        found = [CheckResult(OK, f"the broker answered in {precise(monotonic() - began)}")]
+        if topic is not None:
+            stats = await mq.topic_stats(topic)
+            found.append(CheckResult(OK, f"{topic} has {stats.message_count:,} messages"))
+        if topic is not None and group is not None:
+            found += await _group(mq, topic, group)
         return found
 
     async def _group(mq: Client, topic: str, group: str) -> list[CheckResult]:
@@ -108,14 +108,13 @@ def command(
         ]
 
     try:
-        found = run_async(work())
+        found = target.ask(work, timeout=timeout)
     except FlintError as error:
         found = [CheckResult(BAD, told(error))]
     worst = max((finding.verdict for finding in found), key=CODES.__getitem__)
-    if output == "json":
-        findings = [{"verdict": one.verdict, "text": one.text} for one in found]
-        print_json({"verdict": worst, "findings": findings})
-    else:
-        for finding in found:
-            click.echo(f"{finding.verdict.upper()}: {finding.text}")
+    show(
+        output,
+        {"verdict": worst, "findings": [asdict(finding) for finding in found]},
+        "\n".join(f"{finding.verdict.upper()}: {finding.text}" for finding in found),
+    )
     return CODES[worst]

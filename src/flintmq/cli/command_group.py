@@ -1,6 +1,10 @@
-"""Command groups that suggest a command when a name is unknown."""
+"""Command groups: they suggest a command when a name is unknown, and load one when it is called."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
 
 import click
 
@@ -34,6 +38,36 @@ class CommandGroup(click.Group):
             if not ctx.resilient_parsing:
                 ctx.fail(f"unknown command `{ctx.command_path} {typed}`{remedy}")
         return super().resolve_command(ctx, args)
+
+
+class LazyGroup(CommandGroup):
+    """Imports the module of a command when it is called: help stays fast.
+
+    `sections` has the commands by heading, each with its line of help. The module of a command is
+    `prefix` and its name.
+    """
+
+    def __init__(
+        self, sections: Mapping[str, Mapping[str, str]], *, prefix: str = "", **keywords: Any
+    ) -> None:
+        super().__init__(**keywords)
+        self._sections, self._prefix = sections, prefix
+        self._names = [name for section in sections.values() for name in section]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return self._names
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._names:
+            return None
+        found: click.Command = import_module(f".{self._prefix}{cmd_name}", __package__).command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self._names))
+        for heading, section in self._sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), text) for name, text in section.items()])
 
 
 def nearest(typed: str, known: list[str]) -> str | None:

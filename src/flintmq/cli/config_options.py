@@ -12,8 +12,7 @@ import click
 from ..config.kinds import Boolean
 from ..config.settings import FILE_VARIABLE, ConfigInvalid, Resolved
 from ..config.table import BY_NAME, SETTINGS, Config, Setting
-
-Command = Callable[..., int]
+from .shared import Command, with_options
 
 
 class GroupedCommand(click.Command):
@@ -31,16 +30,15 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(records)
 
 
-def config_options(command: Command) -> Command:
+def config_options(
+    variable: str = FILE_VARIABLE, defaults: Mapping[str, str] | None = None
+) -> Callable[[Command], Command]:
     """Adds `--config` and an option for every setting that is not secret. The command receives the
-    given ones as `flags`, unparsed: they are checked together with file and environment."""
-    return _with_options(command, FILE_VARIABLE, {})
+    given ones as `flags`, unparsed: they are checked together with file and environment.
 
-
-def config_options_of(variable: str, defaults: Mapping[str, str]) -> Callable[[Command], Command]:
-    """The same for a command with another variable for its file and other defaults, given as they
-    are shown."""
-    return lambda command: _with_options(command, variable, defaults)
+    `variable` names the file, too. `defaults` are those that differ, as they are shown.
+    """
+    return lambda command: _with_options(command, variable, defaults or {})
 
 
 def _with_options(command: Command, variable: str, defaults: Mapping[str, str]) -> Command:
@@ -50,22 +48,22 @@ def _with_options(command: Command, variable: str, defaults: Mapping[str, str]) 
         rest = {name: value for name, value in given.items() if name not in BY_NAME}
         return command(config_file=config_file, flags=flags, **rest)
 
-    decorated: Any = called
-    for setting in reversed(SETTINGS):
-        if not setting.secret:  # arguments are in the process list, for all to read
-            decorated = _option(setting, defaults.get(setting.name))(decorated)
-    decorated = click.option(
+    file = click.option(
         "--config",
         "config_file",
         type=click.Path(path_type=Path),
         metavar="FILE",
         help=f"A TOML or YAML file with settings.  [{variable}]",
-    )(decorated)
-    made: Command = decorated
-    return made
+    )
+    options = [
+        _option(setting, defaults.get(setting.name))
+        for setting in SETTINGS
+        if not setting.secret  # arguments are in the process list, for all to read
+    ]
+    return with_options(file, *options)(called)
 
 
-def _option(setting: Setting, otherwise: str | None) -> Callable[[Any], Any]:
+def _option(setting: Setting, otherwise: str | None) -> Callable[[Command], Command]:
     is_switch = isinstance(setting.kind, Boolean)
     flag = f"{setting.flag}/--no-{setting.flag[2:]}" if is_switch else setting.flag
     default = otherwise or setting.default_shown
@@ -90,3 +88,8 @@ def configured(resolved: Resolved) -> Config:
 def tell_problems(problems: list[str]) -> None:
     for problem in problems:
         click.echo(f"flintmq: {problem}", err=True)
+
+
+def tell_doubts(resolved: Resolved) -> None:
+    for doubt in resolved.doubts:
+        click.echo(f"flintmq: warning: {doubt}", err=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -14,15 +14,17 @@ import click
 
 from ..api import connect
 from ..client.client import Client
-from ..errors import InvalidRequest
+from ..errors import GroupNotFound, InvalidRequest, TopicNotFound
+from ..group_model import GroupStats
 from ..loop.event_loop import loop_factory
 from .contexts import Context, chosen, path_of_contexts, read_contexts
 from .exit_codes import Terminated
+from .shared import Command, file_option, with_options
 
 HERE = "flint://127.0.0.1:7600"
+AT_ONCE = 32
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Target(NamedTuple):
@@ -38,8 +40,30 @@ class Target(NamedTuple):
             raise InvalidRequest(f"directory {path} does not exist; `flintmq pub` creates one")
         return connect(self.url, **self.keywords, **more)
 
+    def ask(self, work: Callable[[Client], Awaitable[T]], **more: Any) -> T:
+        """Connect, and return what `work` does with the client."""
 
-def server_options(command: F) -> F:
+        async def connected() -> T:
+            async with self.connect(**more) as mq:
+                return await work(mq)
+
+        return run_async(connected())
+
+
+def access_options(
+    *, key_variable: str | None = "FLINTMQ_API_KEY_FILE", **more: Any
+) -> Callable[[Command], Command]:
+    """The API key and the certificates, as options."""
+    key = "File with the API key. Or set FLINTMQ_API_KEY."
+    return with_options(
+        file_option("--api-key-file", key, envvar=key_variable, **more),
+        file_option("--tls-ca", "CA file used to verify the broker.", **more),
+        file_option("--tls-cert", "Client certificate, if the broker requires one.", **more),
+        file_option("--tls-key", "Private key of the client certificate.", **more),
+    )
+
+
+def server_options(command: Command) -> Command:
     """`--server`, `--context` and the rest; the command gets them as one `target`."""
 
     @click.option(
@@ -51,71 +75,33 @@ def server_options(command: F) -> F:
     @click.option(
         "--context", "name", envvar="FLINTMQ_CONTEXT", help="Use the broker saved under this name."
     )
-    @click.option(
-        "--api-key-file",
-        type=click.Path(dir_okay=False),
-        envvar="FLINTMQ_API_KEY_FILE",
-        metavar="FILE",
-        help="File with the API key. Or set FLINTMQ_API_KEY.",
-    )
-    @click.option(
-        "--tls-ca",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="CA file used to verify the broker.",
-    )
-    @click.option(
-        "--tls-cert",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="Client certificate, if the broker requires one.",
-    )
-    @click.option(
-        "--tls-key",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="Private key of the client certificate.",
-    )
+    @access_options()
     @functools.wraps(command)
-    def with_target(
-        *,
-        server: str | None,
-        name: str | None,
-        api_key_file: str | None,
-        tls_ca: str | None,
-        tls_cert: str | None,
-        tls_key: str | None,
-        **rest: Any,
-    ) -> Any:
-        target = target_of(server, name, api_key_file, tls_ca, tls_cert, tls_key)
-        return command(target=target, **rest)
+    def with_target(**given: Any) -> int:
+        where = {name: given.pop(name) for name in WHERE}
+        return command(target=target_of(**where), **given)
 
-    return with_target  # type: ignore[return-value]
+    return with_target
 
 
-def target_of(
-    server: str | None,
-    name: str | None,
-    api_key_file: str | None = None,
-    tls_ca: str | None = None,
-    tls_cert: str | None = None,
-    tls_key: str | None = None,
-) -> Target:
-    """Command-line options take precedence over the context."""
+ACCESS = ("api_key_file", "tls_ca", "tls_cert", "tls_key")
+WHERE = ("server", "name", *ACCESS)
+"""The parameters of a command with `server_options`, as `target_of` takes them."""
+
+
+def target_of(server: str | None, name: str | None = None, **access: Path | None) -> Target:
+    """The broker that options name, and how to log in there: `access` is by the names in `ACCESS`.
+
+    Options take precedence over the context.
+    """
     known = None
     if name is not None or server is None:
         known = chosen(read_contexts(path_of_contexts()), name)
     context = known or Context(HERE)
-    keywords: dict[str, Any] = {}
-    if (file := api_key_file or context.api_key_file) is not None:
+    files = {one: access.get(one) or getattr(context, one) for one in ACCESS}
+    keywords: dict[str, Any] = {one: str(file) for one, file in files.items() if file is not None}
+    if (file := keywords.pop("api_key_file", None)) is not None:
         keywords["api_key"] = _secret(Path(file))
-    for option, value in (
-        ("tls_ca", tls_ca or context.tls_ca),
-        ("tls_cert", tls_cert or context.tls_cert),
-        ("tls_key", tls_key or context.tls_key),
-    ):
-        if value is not None:
-            keywords[option] = value
     url = server or context.server
     return Target(url if "://" in url else f"flint://{url}", keywords)
 
@@ -132,6 +118,19 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     SIGTERM, as sent by `timeout` or a supervisor."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_until_terminated(work))
+
+
+async def stats_of_groups(mq: Client, topics: Sequence[str]) -> list[GroupStats]:
+    """The statistics of every group of these topics, in their order; a few topics at a time."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def of_topic(name: str) -> list[GroupStats]:
+        async with room:
+            with suppress(TopicNotFound, GroupNotFound):  # deleted meanwhile
+                return [await mq.group_stats(name, group.name) for group in await mq.groups(name)]
+        return []
+
+    return [one for found in await asyncio.gather(*map(of_topic, topics)) for one in found]
 
 
 async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import click
 
 from .command_group import CommandGroup
+from .connecting import access_options
 from .contexts import Context, Contexts, chosen, path_of_contexts, read_contexts, write_contexts
 from .look import print_table
-from .shared import output_option, print_json
-from .showing import plain
+from .shared import output_option, plain, show
 
 
 @click.group("context", cls=CommandGroup)
@@ -28,39 +31,36 @@ def command() -> None:
 @click.option(
     "--server", required=True, metavar="URL", help="Broker URL: flint://host:port or flints://..."
 )
-@click.option("--api-key-file", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
-@click.option("--tls-ca", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
-@click.option("--tls-cert", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
-@click.option("--tls-key", type=click.Path(dir_okay=False, resolve_path=True), metavar="FILE")
+@access_options(key_variable=None, resolve_path=True)
 @click.option("--use", is_flag=True, help="Make it the default.")
 @output_option
-def add(name: str, use: bool, output: str, **facts: str | None) -> int:
+def add(name: str, server: str, use: bool, output: str, **access: Path | None) -> int:
     """Save a broker under a name. Replaces an existing context of that name.
 
     \b
     Examples:
       flintmq context add here --server flint://127.0.0.1:7600 --use
     """
+
+    def save(contexts: Contexts) -> str:
+        files = {option: str(file) for option, file in access.items() if file is not None}
+        contexts.contexts[name] = Context(server, **files)
+        if use or len(contexts.contexts) == 1:
+            contexts.current = name
+        if contexts.current == name:
+            return f"Saved context {name} (current)"
+        return f"Saved context {name}; select it with `flintmq context use {name}`"
+
+    return _change(save, name, output)
+
+
+def _change(change: Callable[[Contexts], str], name: str, output: str) -> int:
+    """Change the saved contexts, and print what `change` returns."""
     path = path_of_contexts()
     contexts = read_contexts(path)
-    contexts.contexts[name] = Context(**facts)  # type: ignore[arg-type]
-    if use or len(contexts.contexts) == 1:
-        contexts.current = name
+    text = change(contexts)
     write_contexts(path, contexts)
-    used = (
-        " (current)"
-        if contexts.current == name
-        else f"; select it with `flintmq context use {name}`"
-    )
-    return _done(contexts, name, f"Saved context {name}{used}", output)
-
-
-def _done(contexts: Contexts, name: str, text: str, output: str) -> int:
-    if output == "json":
-        print_json({"context": name, "current": contexts.current})
-    else:
-        click.echo(text)
-    return 0
+    return show(output, {"context": name, "current": contexts.current}, text)
 
 
 @command.command("use")
@@ -73,12 +73,13 @@ def use(name: str, output: str) -> int:
     Examples:
       flintmq context use prod
     """
-    path = path_of_contexts()
-    contexts = read_contexts(path)
-    chosen(contexts, name)
-    contexts.current = name
-    write_contexts(path, contexts)
-    return _done(contexts, name, f"Current context: {name}", output)
+
+    def select(contexts: Contexts) -> str:
+        chosen(contexts, name)
+        contexts.current = name
+        return f"Current context: {name}"
+
+    return _change(select, name, output)
 
 
 @command.command("rm")
@@ -91,14 +92,15 @@ def rm(name: str, output: str) -> int:
     Examples:
       flintmq context rm old
     """
-    path = path_of_contexts()
-    contexts = read_contexts(path)
-    chosen(contexts, name)
-    del contexts.contexts[name]
-    if contexts.current == name:
-        contexts.current = None
-    write_contexts(path, contexts)
-    return _done(contexts, name, f"Deleted context {name}.", output)
+
+    def delete(contexts: Contexts) -> str:
+        chosen(contexts, name)
+        del contexts.contexts[name]
+        if contexts.current == name:
+            contexts.current = None
+        return f"Deleted context {name}."
+
+    return _change(delete, name, output)
 
 
 @command.command("ls")
@@ -111,14 +113,10 @@ def ls(output: str) -> int:
       flintmq context ls
     """
     contexts = read_contexts(path_of_contexts())
-    if output == "json":
-        print_json(plain(contexts))
-    else:
-        print_table(
-            ["", "CONTEXT", "SERVER", "KEY"],
-            [
-                ("*" if name == contexts.current else "", name, one.server, one.api_key_file or "")
-                for name, one in contexts.contexts.items()
-            ],
-        )
-    return 0
+    rows = [
+        ("*" if name == contexts.current else "", name, one.server, one.api_key_file or "")
+        for name, one in contexts.contexts.items()
+    ]
+    return show(
+        output, plain(contexts), lambda: print_table(["", "CONTEXT", "SERVER", "KEY"], rows)
+    )

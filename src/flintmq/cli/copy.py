@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -38,7 +39,7 @@ from .durations import Position
 from .look import ProgressBar
 from .names import TOPIC
 from .outlet import Outlet
-from .shared import output_option
+from .shared import file_option, output_option
 
 BATCH = 1000
 IN_FLIGHT = 8
@@ -104,8 +105,8 @@ class CopyJob:
 @click.argument("destination", type=TOPIC)
 @click.option("--to-server", metavar="URL", help="Destination broker, if it is another one.")
 @click.option("--to-context", metavar="NAME", help="Destination broker by its context name.")
-@click.option("--to-api-key-file", type=click.Path(dir_okay=False), metavar="FILE")
-@click.option("--to-tls-ca", type=click.Path(dir_okay=False), metavar="FILE")
+@file_option("--to-api-key-file", "File with the API key of the destination broker.")
+@file_option("--to-tls-ca", "CA file used to verify the destination broker.")
 @click.option(
     "--from", "start", type=Position(), help="earliest (default), an offset, a time, -5m."
 )
@@ -133,8 +134,8 @@ def command(
     destination: str,
     to_server: str | None,
     to_context: str | None,
-    to_api_key_file: str | None,
-    to_tls_ca: str | None,
+    to_api_key_file: Path | None,
+    to_tls_ca: Path | None,
     resume: bool,
     resume_name: str | None,
     overwrite: bool,
@@ -163,7 +164,11 @@ def command(
     from_file = not topics and is_file(source)
     to_file = not topics and is_file(destination)
     same_broker = not (to_server or to_context)
-    to = target if same_broker else target_of(to_server, to_context, to_api_key_file, to_tls_ca)
+    to = (
+        target
+        if same_broker
+        else target_of(to_server, to_context, api_key_file=to_api_key_file, tls_ca=to_tls_ca)
+    )
     if from_file and to_file:
         raise click.UsageError("one of the two must be a topic; use cp to copy files")
     if from_file and (resume or any(keywords[one] for one in ("start", "filter", "follow"))):

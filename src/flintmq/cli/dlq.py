@@ -14,14 +14,14 @@ import click
 from ..amounts import many
 from ..client.client import Client
 from ..client.dead_letters import DeadLetter
+from ..group_model import GroupStats
 from .command_group import CommandGroup
-from .connecting import Target, run_async, server_options
+from .connecting import Target, server_options, stats_of_groups
 from .envelope import envelope
 from .exit_codes import FAILED
 from .look import print_table
 from .names import GROUP, TOPIC
-from .shared import hint, output_option, print_json
-from .showing import confirm, yes_option
+from .shared import confirm, hint, output_option, show, yes_option
 from .sub import shown
 from .values import for_people
 
@@ -71,23 +71,18 @@ def ls(target: Target, topic: str, output: str) -> int:
       flintmq dlq ls 'orders.>'
     """
 
-    async def work() -> list[tuple[str, str, int]]:
-        async with target.connect() as mq:
-            return [
-                (name, group.name, count)
-                for name in await mq.topics(topic)
-                for group in await mq.groups(name)
-                if (count := (await mq.group_stats(name, group.name)).dead_letters)
-            ]
+    async def work(mq: Client) -> list[GroupStats]:
+        return await stats_of_groups(mq, await mq.topics(topic))
 
-    found = run_async(work())
+    found = [one for one in target.ask(work) if one.dead_letters]
     if not found and output != "json":
         hint("no dead letters")
-    if output == "json":
-        print_json([{"topic": t, "group": g, "dead_letters": count} for t, g, count in found])
-    else:
-        print_table(["TOPIC", "GROUP", "DEAD LETTERS"], found)
-    return 0
+    rows = [(one.topic, one.name, one.dead_letters) for one in found]
+    return show(
+        output,
+        [{"topic": t, "group": g, "dead_letters": count} for t, g, count in rows],
+        lambda: print_table(["TOPIC", "GROUP", "DEAD LETTERS"], rows),
+    )
 
 
 @command.command("show")
@@ -97,7 +92,9 @@ def ls(target: Target, topic: str, output: str) -> int:
 @click.option("--first", type=click.IntRange(min=0), default=0, help="Start at this id.")
 @output_option
 @server_options
-def show(target: Target, topic: str, group: str, count: int, first: int, output: str) -> int:
+def show_letters(
+    target: Target, topic: str, group: str, count: int, first: int, output: str
+) -> int:
     """Show dead letters with reason and delivery count.
 
     \b
@@ -106,34 +103,28 @@ def show(target: Target, topic: str, group: str, count: int, first: int, output:
       flintmq dlq show orders billing --count 100 --output json
     """
 
-    async def work() -> list[DeadLetter]:
-        async with target.connect() as mq:
-            await mq.group_stats(topic, group)  # so that a name that is wrong is told
-            return await mq.dead_letters(topic, group, count, first=first)
+    async def work(mq: Client) -> list[DeadLetter]:
+        await mq.group_stats(topic, group)  # raises if one of the two names is wrong
+        return await mq.dead_letters(topic, group, count, first=first)
 
-    found = run_async(work())
-    if output == "json":
-        print_json([_as_json(letter) for letter in found])
-    else:
-        if not found:
-            hint("no dead letters")
-        # On a terminal a line each; the reason tells more than the value.
-        room = shutil.get_terminal_size().columns - 48 if sys.stdout.isatty() else 120
-        print_table(
-            ["ID", "DIED", "OFFSET", "DELIVERIES", "REASON", "VALUE"],
-            [
-                (
-                    letter.id,
-                    _when(letter.time),
-                    f"{letter.partition}/{letter.offset}" if letter.partition else letter.offset,
-                    letter.delivery_count,
-                    shown(letter.reason)[: max(20, room // 2)],
-                    shown(for_people(letter.message))[: max(12, room // 2)],
-                )
-                for letter in found
-            ],
+    found = target.ask(work)
+    if not found and output != "json":
+        hint("no dead letters")
+    # One line each on a terminal; in a pipe nothing is cut off.
+    room = max(40, shutil.get_terminal_size().columns - 48) // 2 if sys.stdout.isatty() else None
+    rows = [
+        (
+            letter.id,
+            _when(letter.time),
+            f"{letter.partition}/{letter.offset}" if letter.partition else letter.offset,
+            letter.delivery_count,
+            shown(letter.reason)[:room],
+            shown(for_people(letter.message))[:room],
         )
-    return 0
+        for letter in found
+    ]
+    headings = ["ID", "DIED", "OFFSET", "DELIVERIES", "REASON", "VALUE"]
+    return show(output, [_as_json(letter) for letter in found], lambda: print_table(headings, rows))
 
 
 Act = Callable[[Client, str, str, Sequence[int] | None, str | None], Awaitable[int]]
@@ -173,16 +164,9 @@ def _settling(name: str, act: Act, done: str) -> Callable[[Callable[[], None]], 
             confirm(
                 f"{name.capitalize()} {which} dead letters (topic {topic}, group {group})?", yes
             )
-
-            async def work() -> int:
-                async with target.connect() as mq:
-                    return await act(mq, topic, group, chosen, filter)
-
-            count = run_async(work())
-            if output == "json":
-                print_json({"topic": topic, "group": group, "count": count})
-            else:
-                click.echo(f"{done} {many(count, 'dead letter')} (topic {topic}, group {group}).")
+            count = target.ask(lambda mq: act(mq, topic, group, chosen, filter))
+            text = f"{done} {many(count, 'dead letter')} (topic {topic}, group {group})."
+            show(output, {"topic": topic, "group": group, "count": count}, text)
             if chosen and count < len(chosen):
                 missing = f"{len(chosen) - count:,} of these ids do not exist"
                 click.echo(f"flintmq: {missing}; {_SHOW} lists the dead letters", err=True)

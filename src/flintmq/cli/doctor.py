@@ -26,8 +26,8 @@ from ..daemon.doctor import (
     write_bundle,
 )
 from ..daemon.doctor.bundle import without_userinfo
-from .connecting import run_async, target_of
-from .shared import output_option, print_json
+from .connecting import access_options, run_async, target_of
+from .shared import file_option, output_option, show
 
 LOG_LINES = 200
 
@@ -39,67 +39,28 @@ LOG_LINES = 200
     metavar="DIR",
     help="Data directory to check; default: the one of the configuration.",
 )
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help=f"The broker's configuration file.  [{FILE_VARIABLE}]",
-)
+@file_option("--config", f"The broker's configuration file.  [{FILE_VARIABLE}]")
 @click.option(
     "--server", envvar="FLINTMQ_SERVER", metavar="URL", help="URL of a running broker to check."
 )
-@click.option(
-    "--api-key-file",
-    type=click.Path(dir_okay=False),
-    envvar="FLINTMQ_API_KEY_FILE",
-    metavar="FILE",
-    help="File with the API key.",
-)
-@click.option(
-    "--tls-ca",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="CA file used to verify the broker.",
-)
-@click.option(
-    "--tls-cert",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Client certificate, if the broker requires one.",
-)
-@click.option(
-    "--tls-key",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Private key of the client certificate.",
-)
-@click.option(
+@access_options()
+@file_option(
     "--log-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help=f"The broker's log file; its last {LOG_LINES} lines are added to the bundle.",
+    f"The broker's log file; its last {LOG_LINES} lines are added to the bundle.",
+    exists=True,
 )
-@click.option(
-    "--bundle",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.zip",
-    help="Write everything to a zip file for a bug report.",
-)
+@file_option("--bundle", "Write everything to a zip file for a bug report.", metavar="FILE.zip")
 @click.option("--redact", is_flag=True, help="Mask hosts, addresses and paths.")
 @output_option
 def command(
     data_dir: Path | None,
-    config_file: Path | None,
+    config: Path | None,
     server: str | None,
-    api_key_file: str | None,
-    tls_ca: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
     log_file: Path | None,
     bundle: Path | None,
     redact: bool,
     output: str,
+    **access: Path | None,
 ) -> int:
     """Check installation, machine, data directory, configuration and server.
 
@@ -117,9 +78,9 @@ def command(
       flintmq doctor --config /etc/flintmq.toml --bundle report.zip --redact
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    found = [*look_at_machine(), *_configured(config_file, data_dir)]
+    found = [*look_at_machine(), *_configured(config, data_dir)]
     if server is not None:
-        target = target_of(server, None, api_key_file, tls_ca, tls_cert, tls_key)
+        target = target_of(server, None, **access)
         found.append(run_async(look_at_server(target.url, target.connect)))
         if server.startswith("flints://"):
             found.append(run_async(look_at_certificate(server)))
@@ -131,12 +92,10 @@ def command(
         lines = None if lines is None else [redactor.text(line) for line in lines]
     if bundle is not None:
         write_bundle(bundle, report, lines)
-    if output == "json":
-        print_json(report)
-    else:
-        click.echo(report.text())
-        if bundle is not None:
-            click.echo(f"\n{bundle} contains all of this; review it before you send it")
+    text = report.text()
+    if bundle is not None:
+        text += f"\n\n{bundle} contains all of this; review it before you send it"
+    show(output, report, text)
     return report.exit_code
 
 

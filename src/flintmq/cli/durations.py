@@ -7,43 +7,55 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import click
-
+from ..config.kinds import Bytes, Seconds, UnfitValue
 from ..model import Start
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+from .shared import ParamType
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]
+class Duration(ParamType):
     """`30`, `500ms`, `30s`, `5m`, `2h`, `7d`: seconds."""
 
     name = "duration"
 
     def convert(self, value: Any, param: object, ctx: object) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        found = _DURATION.fullmatch(value.strip())
-        if found is None:
+        try:
+            return float(Seconds(0).from_value(value))
+        except UnfitValue:
             self.fail(f"{value!r} is not a duration; use for example 500ms, 30s, 5m, 2h or 7d")
-        return float(found[1]) * _UNITS[found[2]]
+
+
+class Lifetime(ParamType):
+    """`12h`, `30d`, `52w`: seconds. A number alone is refused: seconds are hardly ever meant."""
+
+    name = "lifetime"
+
+    def convert(self, value: Any, param: object, ctx: object) -> float:
+        try:
+            return Seconds(1, CENTURY_SECONDS).from_text("" if value.isdecimal() else value)
+        except UnfitValue:
+            self.fail(f"{value!r} is not a time such as 90m, 12h, 30d or 52w")
+
+
+CENTURY_SECONDS = 36_525 * 86_400
 
 
 def duration_text(seconds: float) -> str:
     """The shortest form one would type: `1h`, `7d`, `90m`, `2.5s`."""
     for unit in ("d", "h", "m", "s"):
-        if seconds >= _UNITS[unit] and seconds % _UNITS[unit] == 0:
-            return f"{seconds / _UNITS[unit]:.0f}{unit}"
+        if seconds >= Seconds.suffixes[unit] and seconds % Seconds.suffixes[unit] == 0:
+            return f"{seconds / Seconds.suffixes[unit]:.0f}{unit}"
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
 
 
-_SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZES |= {f"{unit}ib": size for unit, size in _SIZES.items() if unit in "kmgt" and unit}
-_SIZES |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_SIZES = {
+    **{name.lower(): count for name, count in Bytes.suffixes.items()},
+    **{name: Bytes.suffixes[f"{name.upper()}iB"] for name in "kmgt"},
+    "": 1,
+}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
-class Size(click.ParamType):  # type: ignore[type-arg]
+class Size(ParamType):
     """`1000`, `64KiB`, `10MB`, `2G`: bytes; a single letter is the power of two."""
 
     name = "size"
@@ -69,7 +81,7 @@ def position_text(place: Start) -> str:
     return str(place)
 
 
-class Moment(click.ParamType):  # type: ignore[type-arg]
+class Moment(ParamType):
     """`2026-11-15T08:00`, with an offset or in local time; or seconds since 1970."""
 
     name = "time"
@@ -93,7 +105,7 @@ class Last:
     count: int
 
 
-class Position(click.ParamType):  # type: ignore[type-arg]
+class Position(ParamType):
     """Where to start: earliest, latest, committed, an offset, a time, or `-5m` before now. If
     `counts`, `-3` means the last three messages."""
 

@@ -52,29 +52,28 @@ def envelope(message: Message, *, decode: bool = False) -> dict[str, Any]:
             name: value if isinstance(value, str) else {"base64": b64encode(value).decode()}
             for name, value in message.headers.items()
         }
-    if message.priority:
-        found["priority"] = message.priority
-    if message.expires_at is not None:
-        found["expires_at"] = message.expires_at
-    if message.deliver_at is not None:
-        found["deliver_at"] = message.deliver_at
     told = decoded(message) if decode else None
-    content_type = message.content_type if told is None else told.content_type
-    if content_type is not None:
-        found["content_type"] = content_type
+    more = {
+        "priority": message.priority or None,
+        "expires_at": message.expires_at,
+        "deliver_at": message.deliver_at,
+        "content_type": message.content_type if told is None else told.content_type,
+    }
+    found |= {name: value for name, value in more.items() if value is not None}
     if told is None or told.format is None:
-        return found | _value(message.value if told is None else told.value)
+        return found | readable("value", message.value if told is None else told.value)
     return found | {"format": told.format, "value": told.value}
 
 
-def _value(value: Any) -> dict[str, Any]:
+def readable(name: str, value: str | bytes | memoryview) -> dict[str, str]:
+    """UTF-8 as text under this name, other bytes as base64 under `name_base64`."""
     try:
-        return {"value": str(value, "utf-8")}
+        return {name: value if isinstance(value, str) else str(value, "utf-8")}
     except UnicodeDecodeError:
-        return _told("value", value)
+        return _told(name, value)
 
 
-def _told(name: str, value: str | bytes) -> dict[str, Any]:
+def _told(name: str, value: str | bytes | memoryview) -> dict[str, str]:
     if isinstance(value, str):
         return {name: value}
     return {f"{name}_base64": b64encode(value).decode()}

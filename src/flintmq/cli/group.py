@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -15,14 +15,19 @@ from ..errors import TopicNotFound
 from ..group_model import GroupStats
 from ..patterns import is_literal
 from .command_group import CommandGroup
-from .connecting import Target, run_async, server_options
+from .connecting import Target, server_options, stats_of_groups
 from .durations import Position, position_text
 from .look import print_facts, print_table
 from .names import GROUP, TOPIC
-from .shared import hint, output_option, print_json
-from .showing import confirm, plain, yes_option
+from .shared import confirm, hint, output_option, plain, show, with_options, yes_option
 
-F = TypeVar("F", bound=Callable[..., Any])
+COUNTS = {
+    "LAG": "lag",
+    "READY": "ready",
+    "IN FLIGHT": "in_flight",
+    "DELAYED": "delayed",
+    "DEAD": "dead_letters",
+}
 
 
 @click.group("group", cls=CommandGroup)
@@ -52,60 +57,34 @@ def ls(target: Target, topic: str, output: str) -> int:
       flintmq group ls orders --output json
     """
 
-    async def work() -> list[GroupStats]:
-        async with target.connect() as mq:
-            names = await mq.topics(topic)
-            if not names and is_literal(topic):
-                raise TopicNotFound(topic)
-            return [
-                await mq.group_stats(name, group.name)
-                for name in names
-                for group in await mq.groups(name)
-            ]
+    async def work(mq: Client) -> list[GroupStats]:
+        names = await mq.topics(topic)
+        if not names and is_literal(topic):
+            raise TopicNotFound(topic)
+        return await stats_of_groups(mq, names)
 
-    found = run_async(work())
-    if output == "json":
-        print_json([plain(one) for one in found])
-    else:
-        if not found:
-            hint("no groups; `flintmq sub TOPIC --group NAME` creates one")
-        print_table(
-            [
-                "TOPIC",
-                "GROUP",
-                "KIND",
-                "LAG",
-                "READY",
-                "IN FLIGHT",
-                "DELAYED",
-                "DEAD",
-                "OLDEST",
-                "",
-            ],
-            [
-                (
-                    one.topic,
-                    one.name,
-                    one.kind,
-                    f"{one.lag:,}",
-                    f"{one.ready:,}",
-                    f"{one.in_flight:,}",
-                    f"{one.delayed:,}",
-                    f"{one.dead_letters:,}",
-                    age(one.oldest_age),
-                    "paused" if one.paused else "",
-                )
-                for one in found
-            ],
+    found = target.ask(work)
+    if not found and output != "json":
+        hint("no groups; `flintmq sub TOPIC --group NAME` creates one")
+    rows = [
+        (
+            *(one.topic, one.name, one.kind),
+            *(f"{getattr(one, count):,}" for count in COUNTS.values()),
+            age(one.oldest_age),
+            "paused" if one.paused else "",
         )
-    return 0
+        for one in found
+    ]
+    headings = ["TOPIC", "GROUP", "KIND", *COUNTS, "OLDEST", ""]
+    return show(output, [plain(one) for one in found], lambda: print_table(headings, rows))
 
 
-def of_a_group(function: F) -> F:
-    """TOPIC, GROUP and the connection options of a command."""
-    return click.argument("topic", type=TOPIC)(
-        click.argument("group", type=GROUP)(output_option(server_options(function)))
-    )
+of_a_group = with_options(
+    click.argument("topic", type=TOPIC),
+    click.argument("group", type=GROUP),
+    output_option,
+    server_options,
+)
 
 
 @command.command("info")
@@ -117,27 +96,22 @@ def info(target: Target, topic: str, group: str, output: str) -> int:
     Examples:
       flintmq group info orders billing
     """
+    found = target.ask(lambda mq: mq.group_stats(topic, group))
+    return show(output, plain(found), lambda: _print(found))
 
-    async def work() -> GroupStats:
-        async with target.connect() as mq:
-            return await mq.group_stats(topic, group)
 
-    found = run_async(work())
-    if output == "json":
-        print_json(plain(found))
-    else:
-        facts = plain(found)
-        partitions = facts.pop("partitions")
-        facts["oldest_age"] = age(found.oldest_age)
-        facts["drops"] = ", ".join(f"{n} {c:,}" for n, c in found.drops.items() if c) or "none"
-        print_facts(facts)
-        if partitions:
-            click.echo()
-            print_table(
-                ["PARTITION", "POSITION", "LAG", "IN FLIGHT"],
-                [(n, p["position"], p["lag"], p["in_flight"]) for n, p in enumerate(partitions)],
-            )
-    return 0
+def _print(found: GroupStats) -> None:
+    facts = plain(found)
+    partitions = facts.pop("partitions")
+    facts["oldest_age"] = age(found.oldest_age)
+    facts["drops"] = ", ".join(f"{n} {c:,}" for n, c in found.drops.items() if c) or "none"
+    print_facts(facts)
+    if partitions:
+        click.echo()
+        print_table(
+            ["PARTITION", "POSITION", "LAG", "IN FLIGHT"],
+            [(n, p["position"], p["lag"], p["in_flight"]) for n, p in enumerate(partitions)],
+        )
 
 
 def _done(
@@ -149,16 +123,9 @@ def _done(
     text: str,
     **facts: str,
 ) -> int:
-    async def work() -> None:
-        async with target.connect() as mq:
-            await act(mq, topic, group)
-
-    run_async(work())
-    if output == "json":
-        print_json({"topic": topic, "group": group, **facts})
-    else:
-        click.echo(f"Group {group} of {topic} {text}.")
-    return 0
+    target.ask(lambda mq: act(mq, topic, group))
+    value = {"topic": topic, "group": group, **facts}
+    return show(output, value, f"Group {group} of {topic} {text}.")
 
 
 @command.command("pause")
@@ -234,27 +201,14 @@ def in_flight(target: Target, topic: str, group: str, count: int, output: str) -
     Examples:
       flintmq group in-flight orders billing
     """
-
-    async def work() -> list[Any]:
-        async with target.connect() as mq:
-            return await mq.in_flight(topic, group, count)
-
-    found = run_async(work())
-    if output == "json":
-        print_json([plain(one) for one in found])
-    else:
-        print_table(
-            ["PARTITION", "OFFSET", "HOLDER", "DELIVERY", "SINCE", "LEASE ENDS IN"],
-            [
-                (
-                    one.partition,
-                    one.offset,
-                    one.holder,
-                    one.delivery_count,
-                    age(one.age),
-                    f"{one.expires_in:.1f} s",
-                )
-                for one in found
-            ],
+    found = target.ask(lambda mq: mq.in_flight(topic, group, count))
+    rows = [
+        (
+            *(one.partition, one.offset, one.holder, one.delivery_count),
+            age(one.age),
+            f"{one.expires_in:.1f} s",
         )
-    return 0
+        for one in found
+    ]
+    headings = ["PARTITION", "OFFSET", "HOLDER", "DELIVERY", "SINCE", "LEASE ENDS IN"]
+    return show(output, [plain(one) for one in found], lambda: print_table(headings, rows))

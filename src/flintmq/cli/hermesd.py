@@ -10,10 +10,9 @@ from pathlib import Path
 import click
 
 from .. import __version__
-from ..config.settings import Resolved
 from ..frontends.hermes.settings import DEFAULTS, OURS, PREFIX, resolve_hermes
-from .config_options import GroupedCommand, config_options, configured, tell_problems
-from .serve import serve
+from .config_options import GroupedCommand, config_options
+from .serve import serve_from
 
 
 def _option(flag: str, help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -34,7 +33,7 @@ def _option(flag: str, help: str) -> Callable[[Callable[..., int]], Callable[...
 @_option("--peer-addr", "Accepted and ignored: a single node has no peers.")
 @_option("--metrics-addr", "HTTP address for /health, /ready, /metrics and FlintMQ's API.")
 @_option("--metrics-enabled", "Serve /metrics: true or false.")
-@config_options
+@config_options()
 @click.version_option(__version__, "--version", "-V", message="flintmq hermesd %(version)s")
 def command(config_file: Path | None, flags: dict[str, str | bool], **theirs: str | None) -> int:
     """Run a broker for HermesMQ clients, configured like hermesmqd.
@@ -50,17 +49,11 @@ def command(config_file: Path | None, flags: dict[str, str | bool], **theirs: st
       flintmq hermesd --node-id 1 --client-addr 127.0.0.1:7600 --metrics-addr 127.0.0.1:9600
       HERMESMQ_DATA_DIR=/var/lib/flint flintmq hermesd --fsync interval:10
     """
-    reread: Callable[[], Resolved] = partial(
-        resolve_hermes, file=config_file, environment=os.environ, flags=flags, theirs=theirs
+    return serve_from(
+        partial(
+            resolve_hermes, file=config_file, environment=os.environ, flags=flags, theirs=theirs
+        )
     )
-    resolved = reread()
-    config = configured(resolved)
-    if config.data_dir.is_file():
-        tell_problems([f"data_dir {config.data_dir} is a file, not a directory"])
-        return 2
-    for doubt in resolved.doubts:
-        click.echo(f"flintmq: warning: {doubt}", err=True)
-    return serve(config, lambda: reread().config())
 
 
 for _parameter in command.params:

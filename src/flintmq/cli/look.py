@@ -28,7 +28,12 @@ _NUMBER = re.compile(r"[-+]?[\d,.]+[kMG]?( ?([KMGT]?i?B|%|us|ms|s|min|h|d))?|-|n
 def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    width = None if (sys.stderr if stderr else sys.stdout).isatty() else PIPE_COLUMNS
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+
+
+PIPE_COLUMNS = 100_000
+"""In a pipe no line is folded: scripts read them one by one."""
 
 
 def new_table(headings: Sequence[str], rows: Sequence[Sequence[str]], **options: Any) -> Table:

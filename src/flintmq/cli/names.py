@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from .shared import ParamType
+
 if TYPE_CHECKING:
     from ..client.client import Client
 
@@ -15,7 +17,7 @@ PATIENCE_SECONDS = 2.0
 """How long completion waits for the broker."""
 
 
-class _NameArgument(click.ParamType):  # type: ignore[type-arg]
+class _NameArgument(ParamType):
     name = "text"
 
     def convert(self, value: Any, param: object, ctx: object) -> str:
@@ -24,9 +26,9 @@ class _NameArgument(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        from .connecting import run_async, target_of
+        from .connecting import WHERE, run_async, target_of
 
-        said = {name: ctx.params.get(name) for name in _WHERE}
+        said = {name: ctx.params.get(name) for name in WHERE}
 
         async def ask() -> list[str]:
             async with asyncio.timeout(PATIENCE_SECONDS), target_of(**said).connect() as mq:
@@ -40,9 +42,6 @@ class _NameArgument(click.ParamType):  # type: ignore[type-arg]
 
     async def known(self, mq: Client, ctx: click.Context) -> list[str]:
         raise NotImplementedError
-
-
-_WHERE = ("server", "name", "api_key_file", "tls_ca", "tls_cert", "tls_key")
 
 
 class TopicArgument(_NameArgument):

@@ -9,7 +9,7 @@ import click
 from ..pipeline.define.problems import PipelineInvalid
 from .look import said, say
 from .pipeline_shared import file_argument, read, refuse, set_option
-from .shared import output_option, print_json
+from .shared import output_option, show
 
 
 @click.command("export")
@@ -43,9 +43,5 @@ def command(file: Path, directory: Path, settings: tuple[str, ...], output: str)
         return refuse(error, file, output)
     except OSError as error:
         raise click.UsageError(f"cannot write {directory}: {error.strerror}") from None
-    if output == "json":
-        print_json({"name": pipeline.name, "files": [str(path) for path in written]})
-    else:
-        for path in written:
-            click.echo(path)
-    return 0
+    files = [str(path) for path in written]
+    return show(output, {"name": pipeline.name, "files": files}, "\n".join(files))

@@ -8,7 +8,7 @@ import click
 
 from ..pipeline.check.checking import FLOW_NAME
 from ..pipeline.define.samples import sample
-from .shared import output_option, print_json
+from .shared import output_option, show, write_new
 
 
 @click.command("new")
@@ -31,17 +31,9 @@ def command(name: str, is_yaml: bool, output: str) -> int:
         raise click.UsageError(
             f"{path.stem!r} is not a valid pipeline name; use letters, digits, _ and -"
         )
-    try:
-        with path.open("x") as file:
-            file.write(sample(path.stem, str(path), yaml=is_yaml))
-    except FileExistsError:
-        raise click.UsageError(
-            f"{path} already exists and is not overwritten; choose another name"
-        ) from None
-    except OSError as error:
-        raise click.UsageError(f"cannot write {path}: {error.strerror}") from None
-    if output == "json":
-        print_json({"file": str(path), "name": path.stem})
-    else:
-        click.echo(f"Wrote {path}. Run it: `flintmq pipeline run {path} --once`")
-    return 0
+    write_new(path, sample(path.stem, str(path), yaml=is_yaml))
+    return show(
+        output,
+        {"file": str(path), "name": path.stem},
+        f"Wrote {path}. Run it: `flintmq pipeline run {path} --once`",
+    )

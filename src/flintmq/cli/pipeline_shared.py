@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from ..pipeline.define.problems import Defect, PipelineInvalid
-from .connecting import Target, target_of
+from .connecting import WHERE, Target, target_of
 from .shared import print_json
 
 if TYPE_CHECKING:
@@ -76,10 +76,7 @@ def target_for(pipeline: Pipeline) -> Target:
     For a command with `server_options`.
     """
     context = click.get_current_context()
-    said: dict[str, Any] = {
-        name: context.params[name]
-        for name in ("server", "name", "api_key_file", "tls_ca", "tls_cert", "tls_key")
-    }
+    said: dict[str, Any] = {name: context.params[name] for name in WHERE}
     is_named = context.params["name"] is not None or (
         context.get_parameter_source("server") is ParameterSource.COMMANDLINE
     )

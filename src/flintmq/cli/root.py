@@ -5,179 +5,55 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 import click
 
 from .. import __version__
 from ..errors import FlintError
-from .command_group import CommandGroup
+from .command_group import LazyGroup
 from .exit_codes import FAILED, INTERRUPTED, MISUSED, TERMINATED, Terminated, code_of
 from .look import said
 from .streams import patient
 
-LOG_COMMANDS = {
-    "ls": ("log_ls", "List the contents of a data directory."),
-    "dump": ("log_dump", "Print messages of a topic, or journal records."),
-    "verify": ("log_verify", "Check all checksums."),
-    "repair": ("log_repair", "Repair a damaged data directory."),
-}
-KEY_COMMANDS = {
-    "add": ("key_add", "Create a key, and show it once."),
-    "ls": ("key_ls", "List keys, without their secrets."),
-    "rm": ("key_rm", "Revoke a key and disconnect its clients."),
-}
-CONFIG_COMMANDS = {
-    "check": ("config_check", "List all errors in a configuration file."),
-    "show": ("config_show", "Show every setting, and where it comes from."),
-    "init": ("config_init", "Write a sample file with every setting."),
-}
-PIPELINE_COMMANDS = {
-    "run": ("pipeline_run", "Run a pipeline, once or until stopped."),
-    "check": ("pipeline_check", "List all errors in a pipeline."),
-    "plan": ("pipeline_plan", "Draw a pipeline."),
-    "ls": ("pipeline_ls", "List the pipelines of a directory, with their lag."),
-    "new": ("pipeline_new", "Write a sample pipeline."),
-    "export": ("pipeline_export", "Export to Spark Declarative Pipelines."),
-}
 SECTIONS = {
     "Common commands": {
-        "serve": ("serve", "Run a broker."),
-        "pub": ("pub", "Publish messages."),
-        "sub": ("sub", "Read or follow the messages of a topic."),
-        "topic": ("topic", "List, inspect, create, change and delete topics."),
-        "group": ("group", "List, inspect, pause, reset and delete groups."),
-        "dlq": ("dlq", "List, redrive and discard dead letters."),
-        "top": ("top", "Live view of topics and groups in the terminal."),
-        "copy": ("copy", "Copy topics to topics, brokers and files, and back."),
+        "serve": "Run a broker.",
+        "pub": "Publish messages.",
+        "sub": "Read or follow the messages of a topic.",
+        "topic": "List, inspect, create, change and delete topics.",
+        "group": "List, inspect, pause, reset and delete groups.",
+        "dlq": "List, redrive and discard dead letters.",
+        "top": "Live view of topics and groups in the terminal.",
+        "copy": "Copy topics to topics, brokers and files, and back.",
     },
     "Operations": {
-        "check": ("check", "Health check with exit codes for monitoring."),
-        "backup": ("backup", "Back up a running broker, or copy a data directory."),
-        "restore": ("restore", "Restore a data directory from a backup."),
-        "config": ("config", "Check, show and create configuration files."),
-        "key": ("key", "Manage API keys and their permissions."),
-        "log": ("log", "Inspect, verify and repair a data directory."),
-        "doctor": ("doctor", "Find problems, and collect what a bug report needs."),
-        "bench": ("bench", "Measure throughput and latency of a broker."),
+        "check": "Health check with exit codes for monitoring.",
+        "backup": "Back up a running broker, or copy a data directory.",
+        "restore": "Restore a data directory from a backup.",
+        "config": "Check, show and create configuration files.",
+        "key": "Manage API keys and their permissions.",
+        "log": "Inspect, verify and repair a data directory.",
+        "doctor": "Find problems, and collect what a bug report needs.",
+        "bench": "Measure throughput and latency of a broker.",
     },
     "Spark": {
-        "pipeline": ("pipeline", "Process topics with Spark: run, check and draw pipelines."),
+        "pipeline": "Process topics with Spark: run, check and draw pipelines.",
     },
     "Command line setup": {
-        "context": ("context", "Save brokers under names."),
-        "completion": ("completion", "Completion for bash, zsh and fish."),
+        "context": "Save brokers under names.",
+        "completion": "Completion for bash, zsh and fish.",
     },
     "Compatibility": {
-        "hermesd": ("hermesd", "Run a broker like HermesMQ's daemon."),
-        "blipd": ("blipd", "Run a broker with BlipMQ's configuration."),
-        "blip": ("blip", "BlipMQ's commands: pub, pubfile, sub, unsub, connect."),
+        "hermesd": "Run a broker like HermesMQ's daemon.",
+        "blipd": "Run a broker with BlipMQ's configuration.",
+        "blip": "BlipMQ's commands: pub, pubfile, sub, unsub, connect.",
     },
 }
-COMMANDS = {name: entry for table in SECTIONS.values() for name, entry in table.items()}
-
-
-class LazyGroup(CommandGroup):
-    """Imports a command's module when it is called: help stays fast."""
-
-    def __init__(self, table: dict[str, tuple[str, str]], **keywords: object) -> None:
-        super().__init__(**keywords)  # type: ignore[arg-type]
-        self.table = table
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.table)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in self.table:
-            return None
-        if self is root and name in GROUPS:
-            return GROUPS[name]
-        found: click.Command = import_module(f".{self.table[name][0]}", __package__).command
-        return found
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        sections = SECTIONS if self.table is COMMANDS else {"Commands": self.table}
-        width = max(map(len, self.table))
-        for heading, table in sections.items():
-            with formatter.section(heading):
-                rows = [(name.ljust(width), text) for name, (_, text) in table.items()]
-                formatter.write_dl(rows)
-
-
-log = LazyGroup(
-    LOG_COMMANDS,
-    name="log",
-    help="""Inspect, verify and repair the data directory of a stopped broker.
-
-\b
-Examples:
-  flintmq log ls /var/lib/flint
-  flintmq log verify /var/lib/flint
-""",
-)
-
-key = LazyGroup(
-    KEY_COMMANDS,
-    name="key",
-    help="""Create, list and revoke API keys. The broker may be running or stopped.
-
-Creating the first key turns authentication on: from then on, every client needs a key.
-
-\b
-Examples:
-  flintmq key add billing --grant 'orders.>:consume' --data-dir /var/lib/flint
-  flintmq key ls --data-dir /var/lib/flint
-  flintmq key rm billing --data-dir /var/lib/flint --yes
-""",
-)
-
-config = LazyGroup(
-    CONFIG_COMMANDS,
-    name="config",
-    help="""Check, show and create the configuration of a broker.
-
-\b
-Examples:
-  flintmq config init /etc/flintmq.toml
-  flintmq config check /etc/flintmq.toml
-  flintmq config show --config /etc/flintmq.toml
-""",
-)
-
-pipeline = LazyGroup(
-    PIPELINE_COMMANDS,
-    name="pipeline",
-    help="""Process topics with Spark SQL queries that are defined in a file.
-
-\b
-Examples:
-  flintmq pipeline new totals
-  flintmq pipeline check orders.toml --quick
-  flintmq pipeline run orders.toml --once
-""",
-)
-GROUPS = {"log": log, "config": config, "key": key, "pipeline": pipeline}
-
-
-def _tell_version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
-        click.echo(f"flintmq {__version__}")
-        context.exit()
 
 
 root = LazyGroup(
-    COMMANDS,
+    SECTIONS,
     name="flintmq",
-    params=[
-        click.Option(
-            ["--version"],
-            is_flag=True,
-            expose_value=False,
-            is_eager=True,
-            callback=_tell_version,
-            help="Show the version and exit.",
-        )
-    ],
     help="""FlintMQ: a message broker.
 
 \b
@@ -191,6 +67,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 broker not reachable, 4 not autho
 130 Ctrl-C, 143 SIGTERM.
 """,
 )
+click.version_option(__version__, message="flintmq %(version)s")(root)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

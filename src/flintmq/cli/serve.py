@@ -18,12 +18,12 @@ from ..daemon.exposure import Exposed, check_exposure
 from ..daemon.process import run
 from ..errors import Disconnected
 from ..observe.logs import configure
-from .config_options import GroupedCommand, config_options, configured, tell_problems
+from .config_options import GroupedCommand, config_options, configured, tell_doubts, tell_problems
 from .exit_codes import NotStarted
 
 
 @click.command("serve", cls=GroupedCommand)
-@config_options
+@config_options()
 def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
     """Run a broker until SIGTERM or Ctrl-C.
 
@@ -44,22 +44,26 @@ def command(config_file: Path | None, flags: dict[str, str | bool]) -> int:
       flintmq serve --config /etc/flintmq.toml --http :7601
       FLINTMQ_DATA_DIR=/var/lib/flint flintmq serve
     """
-    reread: Callable[[], Resolved] = partial(
-        resolve, file=config_file, environment=os.environ, flags=flags
+    return serve_from(
+        partial(resolve, file=config_file, environment=os.environ, flags=flags),
+        tells_directory=True,
     )
+
+
+def serve_from(reread: Callable[[], Resolved], *, tells_directory: bool = False) -> int:
+    """Run a broker with the configuration that `reread` returns, now and on each SIGHUP."""
     resolved = reread()
     config = configured(resolved)
     if config.data_dir.is_file():
         tell_problems([f"data_dir {config.data_dir} is a file, not a directory"])
         return 2
-    for doubt in resolved.doubts:
-        click.echo(f"flintmq: warning: {doubt}", err=True)
-    if "data_dir" not in resolved.sources:
-        told = (
+    tell_doubts(resolved)
+    if tells_directory and "data_dir" not in resolved.sources:
+        click.echo(
             f"flintmq: storing data in ./{config.data_dir}; choose another directory with "
-            "--data-dir"
+            "--data-dir",
+            err=True,
         )
-        click.echo(told, err=True)
     return serve(config, lambda: reread().config())
 
 

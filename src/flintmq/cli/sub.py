@@ -23,7 +23,7 @@ from .envelope import line
 from .formatting import formatter
 from .names import GROUP, TOPIC
 from .outlet import Outlet, to_its_end
-from .showing import has_colour
+from .shared import has_colour
 from .sub_sources import BATCH_MAX, FIRST_BATCH, MessageSource, Wanted, opened
 from .values import as_bytes, for_people, published
 

@@ -6,29 +6,24 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from threading import Thread
 from time import monotonic
-from typing import TypeVar
 
 import click
 
 from ..client.client import Client
-from ..errors import Disconnected, GroupNotFound, OutcomeUnknown, TopicNotFound
-from ..group_model import GroupStats
-from .connecting import Target, run_async, server_options
+from ..errors import Disconnected, OutcomeUnknown
+from .connecting import Target, run_async, server_options, stats_of_groups
 from .durations import Duration
 from .look import console
 from .shared import output_option, print_json
 from .top_screen import TopSnapshot, group_lines, screen, topic_lines
 
-AT_ONCE = 32
 TOPICS_MAX = 500
 QUIT = (b"q", b"Q", b"\x03", b"\x1b")
-
-T = TypeVar("T")
 
 
 @click.command("top")
@@ -63,11 +58,7 @@ def command(target: Target, pattern: str, interval: float, once: bool, output: s
             run_async(_watch(target, pattern, interval))
         return 0
 
-    async def look_once() -> TopSnapshot:
-        async with target.connect() as mq:
-            return await look(mq, pattern)
-
-    found = run_async(look_once())
+    found = target.ask(lambda mq: look(mq, pattern))
     if output == "json":
         print_json(
             {
@@ -83,20 +74,6 @@ def command(target: Target, pattern: str, interval: float, once: bool, output: s
     return 0
 
 
-async def _each(work: Callable[[str], Awaitable[T]], names: Sequence[str]) -> list[T]:
-    """Ask for many topics, a few at a time; topics deleted meanwhile are left out."""
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def one(name: str) -> T | None:
-        async with room:
-            try:
-                return await work(name)
-            except (TopicNotFound, GroupNotFound):
-                return None
-
-    return [found for found in await asyncio.gather(*map(one, names)) if found is not None]
-
-
 async def look(
     mq: Client, pattern: str, before: TopSnapshot | None = None, most: int = 0
 ) -> TopSnapshot:
@@ -104,12 +81,7 @@ async def look(
     names = await mq.topics(pattern)
     wanted = names if not most or len(names) <= most else to_look_at(names, before, most)
     topics = await mq.stats_of(wanted)
-
-    async def groups_of(name: str) -> list[GroupStats]:
-        return [await mq.group_stats(name, group.name) for group in await mq.groups(name)]
-
-    with_groups = [one.name for one in topics if one.lag]
-    groups = [one for found in await _each(groups_of, with_groups) for one in found]
+    groups = await stats_of_groups(mq, [one.name for one in topics if one.lag])
     now = monotonic()
     if before is None or len(wanted) == len(names):
         return TopSnapshot(now, topics, groups, len(names))

@@ -130,7 +130,7 @@ def screen(
 
 
 TOPIC_HEADINGS = ("TOPIC", "MESSAGES", "SIZE", "IN/S", "OUT/S", "READERS")
-GROUP_HEADINGS = ("TOPIC GROUP", "LAG", "FLIGHT", "DELAYED", "DEAD", "DONE/S", "OLDEST")
+GROUP_HEADINGS = ("TOPIC", "GROUP", "LAG", "LEASED", "DELAYED", "DEAD", "RATE", "OLDEST")
 
 
 def _topic_row(one: TopicLine) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def _topic_row(one: TopicLine) -> tuple[str, ...]:
 
 def _group_row(one: GroupLine) -> tuple[str, ...]:
     figures = map(short, (one.lag, one.in_flight, one.delayed, one.dead, one.rate))
-    return (f"{one.topic} {one.name}", *figures, "paused" if one.paused else age(one.oldest_age))
+    return (one.topic, one.name, *figures, "paused" if one.paused else age(one.oldest_age))
 
 
 def _shares(height: int | None, topics: int, groups: int) -> tuple[int, int]:

@@ -11,13 +11,22 @@ from ..client.client import Client
 from ..model import Overflow, Storage, TopicInfo, TopicOptions, TopicStats
 from ..rows import Message
 from .command_group import CommandGroup
-from .connecting import Target, run_async, server_options
+from .connecting import Target, server_options
 from .durations import Duration, Position, Size, duration_text
 from .envelope import envelope
 from .look import print_facts, print_table
 from .names import GROUP, TOPIC
-from .shared import hint, output_option, print_json
-from .showing import confirm, has_colour, plain, yes_option
+from .shared import (
+    ParamType,
+    confirm,
+    has_colour,
+    hint,
+    output_option,
+    plain,
+    print_json,
+    show,
+    yes_option,
+)
 from .sub import pretty
 
 NONE = "none"
@@ -49,33 +58,27 @@ def ls(target: Target, pattern: str, output: str) -> int:
       flintmq topic ls 'orders.*' --output json
     """
 
-    async def work() -> list[TopicStats]:
-        async with target.connect() as mq:
-            return await mq.stats_of(await mq.topics(pattern))
+    async def work(mq: Client) -> list[TopicStats]:
+        return await mq.stats_of(await mq.topics(pattern))
 
-    found = run_async(work())
-    if output == "json":
-        print_json([plain(one) for one in found])
-    else:
-        if not found:
-            hint(f"no topic matches {pattern}; create one with `flintmq topic add NAME`")
-        print_table(
-            ["TOPIC", "MESSAGES", "SIZE", "FIRST", "NEXT", "IN/S", "OUT/S", "READERS"],
-            [
-                (
-                    one.name,
-                    f"{one.message_count:,}",
-                    size(one.byte_count),
-                    "" if one.partitions else one.first_offset,
-                    f"{len(one.partitions)} partitions" if one.partitions else one.next_offset,
-                    f"{one.rates.get('published', 0):,.0f}",
-                    f"{one.rates.get('delivered', 0):,.0f}",
-                    one.subscribers,
-                )
-                for one in found
-            ],
+    found = target.ask(work)
+    if not found and output != "json":
+        hint(f"no topic matches {pattern}; create one with `flintmq topic add NAME`")
+    rows = [
+        (
+            one.name,
+            f"{one.message_count:,}",
+            size(one.byte_count),
+            "" if one.partitions else one.first_offset,
+            f"{len(one.partitions)} partitions" if one.partitions else one.next_offset,
+            f"{one.rates.get('published', 0):,.0f}",
+            f"{one.rates.get('delivered', 0):,.0f}",
+            one.subscribers,
         )
-    return 0
+        for one in found
+    ]
+    headings = ["TOPIC", "MESSAGES", "SIZE", "FIRST", "NEXT", "IN/S", "OUT/S", "READERS"]
+    return show(output, [plain(one) for one in found], lambda: print_table(headings, rows))
 
 
 @command.command("info")
@@ -90,12 +93,11 @@ def info(target: Target, topic: str, output: str) -> int:
       flintmq topic info orders
     """
 
-    async def work() -> tuple[TopicInfo, TopicStats, list[Any]]:
-        async with target.connect() as mq:
-            found = await mq.topic_info(topic)
-            return found, await mq.topic_stats(topic), await mq.groups(topic)
+    async def work(mq: Client) -> tuple[TopicInfo, TopicStats, list[Any]]:
+        found = await mq.topic_info(topic)
+        return found, await mq.topic_stats(topic), await mq.groups(topic)
 
-    found, stats, groups = run_async(work())
+    found, stats, groups = target.ask(work)
     if output == "json":
         print_json({**plain(found), "stats": plain(stats), "groups": plain(groups)})
         return 0
@@ -138,7 +140,7 @@ def info(target: Target, topic: str, output: str) -> int:
 
 
 def _or_none(kind: Any) -> Any:
-    class OrNone(click.ParamType):  # type: ignore[type-arg]
+    class OrNone(ParamType):
         name = kind.name
 
         def convert(self, value: Any, param: Any, ctx: Any) -> Any:
@@ -200,17 +202,8 @@ def add(target: Target, topic: str, output: str, **options: Any) -> int:
       flintmq topic add orders
       flintmq topic add orders.eu --partitions 4 --retention-age 7d --max-deliveries 3
     """
-
-    async def work() -> TopicInfo:
-        async with target.connect(makes=True) as mq:
-            return await mq.create_topic(topic, **_said(options))
-
-    found = run_async(work())
-    if output == "json":
-        print_json(plain(found))
-    else:
-        click.echo(f"topic {found.name}, id {found.id}")
-    return 0
+    found = target.ask(lambda mq: mq.create_topic(topic, **_said(options)), makes=True)
+    return show(output, plain(found), f"topic {found.name}, id {found.id}")
 
 
 @command.command("edit")
@@ -230,17 +223,13 @@ def edit(target: Target, topic: str, output: str, **options: Any) -> int:
     if not changes:
         raise click.UsageError("pass an option to change, for example --retention-age 30d")
 
-    async def work() -> tuple[TopicInfo, TopicInfo]:
-        async with target.connect() as mq:
-            return await mq.topic_info(topic), await mq.configure_topic(topic, **changes)
+    async def work(mq: Client) -> tuple[TopicInfo, TopicInfo]:
+        return await mq.topic_info(topic), await mq.configure_topic(topic, **changes)
 
-    before, found = run_async(work())
-    if output == "json":
-        print_json(plain(found))
-    else:
-        old, new = plain(before.options), plain(found.options)
-        print_facts({n: f"{_shown(n, old[n])} -> {_shown(n, new[n])}" for n in changes})
-    return 0
+    before, found = target.ask(work)
+    old, new = plain(before.options), plain(found.options)
+    facts = {n: f"{_shown(n, old[n])} -> {_shown(n, new[n])}" for n in changes}
+    return show(output, plain(found), lambda: print_facts(facts))
 
 
 def _shown(name: str, value: Any) -> str:
@@ -265,23 +254,18 @@ def rm(target: Target, topics: tuple[str, ...], yes: bool, output: str) -> int:
       flintmq topic rm orders.old --yes
     """
 
-    async def count() -> int:
-        async with target.connect() as mq:
-            return sum(one.message_count for one in await mq.stats_of(topics))
+    async def count(mq: Client) -> int:
+        return sum(one.message_count for one in await mq.stats_of(topics))
 
-    async def work() -> None:
-        async with target.connect() as mq:
-            for name in topics:
-                await mq.delete_topic(name)
+    async def delete(mq: Client) -> None:
+        for name in topics:
+            await mq.delete_topic(name)
 
-    messages = run_async(count())
-    confirm(f"Delete {', '.join(topics)} with {many(messages, 'message')}?", yes)
-    run_async(work())
-    if output == "json":
-        print_json({"deleted": list(topics), "messages": messages})
-    else:
-        click.echo(f"deleted {', '.join(topics)} with {many(messages, 'message')}")
-    return 0
+    messages = target.ask(count)
+    what = f"{', '.join(topics)} with {many(messages, 'message')}"
+    confirm(f"Delete {what}?", yes)
+    target.ask(delete)
+    return show(output, {"deleted": list(topics), "messages": messages}, f"deleted {what}")
 
 
 @command.command("peek")
@@ -329,13 +313,12 @@ def peek(
             found += await read(mq, name, max(part.first_offset, part.next_offset - count))
         return sorted(found, key=lambda message: message.timestamp)[-count:]
 
-    async def work() -> list[Message]:
-        async with target.connect(auto_create=False) as mq:
-            if group is not None:
-                return list(await mq.peek(topic, group, count))
-            return await newest(mq) if last else await read(mq, topic, start or "earliest")
+    async def work(mq: Client) -> list[Message]:
+        if group is not None:
+            return list(await mq.peek(topic, group, count))
+        return await newest(mq) if last else await read(mq, topic, start or "earliest")
 
-    found = run_async(work())
+    found = target.ask(work, auto_create=False)
     if output == "json":
         print_json([envelope(message) for message in found])
     else:
@@ -360,17 +343,9 @@ def purge(target: Target, topic: str, before: int | None, yes: bool, output: str
     """
     what = "all messages" if before is None else f"the messages before offset {before:,}"
     confirm(f"Delete {what} of {topic}?", yes)
-
-    async def work() -> int:
-        async with target.connect() as mq:
-            return await mq.purge_topic(topic, before)
-
-    count = run_async(work())
-    if output == "json":
-        print_json({"topic": topic, "purged": count})
-    else:
-        click.echo(f"Deleted {many(count, 'message')} of {topic}.")
-    return 0
+    count = target.ask(lambda mq: mq.purge_topic(topic, before))
+    text = f"Deleted {many(count, 'message')} of {topic}."
+    return show(output, {"topic": topic, "purged": count}, text)
 
 
 def _damaged(stats: TopicStats) -> dict[str, str]:

@@ -197,7 +197,7 @@ class Seconds(Number):
     is_whole: ClassVar[bool] = False
     metavar: ClassVar[str] = "SECONDS"
     suffixes: ClassVar[Mapping[str, float]] = {
-        "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400,
+        "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800,
     }  # fmt: skip
 
     def show(self, number: Any) -> str:
