@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
-from flintmq.net.remote import link
+from flintmq.net.remote import dialing
 from flintmq.observe import logs
 from flintmq.testing import ManualClock
 
@@ -32,7 +32,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # A busy machine is not a broken promise: not in a property, nor in a connection that is made while
 # the same loop answers thousands of requests.
-link.CONNECT_SECONDS = 60.0
+dialing.CONNECT_SECONDS = 60.0
 settings.register_profile("flintmq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("flintmq")
 

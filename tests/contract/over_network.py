@@ -142,7 +142,7 @@ class Served:
     async def open(self) -> None:
         await self._broker.open()
         self._opened = True
-        self._far.link._addresses = [await self._server.start("127.0.0.1", 0)]
+        self._far.link.dialer.addresses = [await self._server.start("127.0.0.1", 0)]
         await self._open()
 
     async def close(self) -> None:

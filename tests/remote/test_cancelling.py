@@ -163,7 +163,7 @@ class World:
         await until(is_tidy, "something is left under way, or open")
         link = self.mq._broker.link  # type: ignore[attr-defined]
         assert link.reconnects == 0, "it is the same connection"
-        assert not [one for one in link._waiting.values() if not one.is_parked]
+        assert not [one for one in link._waiters.by_id.values() if not one.is_parked]
 
 
 async def _cancelled_after(call: Awaitable[object], turns: int) -> None:

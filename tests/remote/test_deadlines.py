@@ -226,7 +226,7 @@ async def test_closing_does_not_wait_for_a_broker_that_says_nothing(
     url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "CLOSE_SECONDS", 0.05)
-    monkeypatch.setattr("flintmq.net.remote.broker.CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr("flintmq.net.remote.requests.CLOSE_SECONDS", 0.05)
     monkeypatch.setattr("flintmq.client.intake.GIVE_BACK_SECONDS", 0.05)
     using = Using(await flintmq.connect(url, timeout=PATIENCE))
     await using.open()

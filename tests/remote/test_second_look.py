@@ -16,6 +16,7 @@ from flintmq.engine.host import durable_broker
 from flintmq.errors import MessageTooLarge
 from flintmq.net.remote.broker import RemoteBroker
 from flintmq.net.remote.link import Link
+from flintmq.net.remote.waiting import Waiters
 from flintmq.net.server.limits import Limits
 from flintmq.net.server.native import NativeServer
 from flintmq.net.wire.operations import Op, TakenReply, TakeRequest
@@ -120,7 +121,7 @@ async def test_what_was_too_much_for_a_reply_to_one_who_is_gone_is_read_by_other
         async with other.reader("orders", name="n") as rest:
             reader = await mq.reader("orders", name="n")
             stream = reader._api._number  # type: ignore[attr-defined]
-            taking = mq._broker.ask(Op.TAKE, TakeRequest(stream, 8, 0))  # type: ignore[attr-defined]
+            taking = mq._broker._requests.ask(Op.TAKE, TakeRequest(stream, 8, 0))  # type: ignore[attr-defined]
             frame = await taking
             assert len(msgspec.msgpack.decode(frame.control, type=TakenReply).runs) == 1
             next(s for s in server.sessions.values() if stream in s.streams).end()
@@ -159,21 +160,21 @@ async def test_a_reader_asked_twice_without_a_broker_says_so(
         assert await reader.read() is not None
         proxy.silent.add("down")
         link: Any = _link(mq)
-        take_up = link._take_up
+        take_up = link.dialer._take_up
 
         def taken_up(connection: object, opened: object) -> None:
             take_up(connection, opened)
             proxy.refusing = True
             proxy.cut()
 
-        link._take_up = taken_up
+        link.dialer._take_up = taken_up
         proxy.silent.clear()
         _forget(server)
         proxy.cut()
         await until(lambda: proxy.refusing, "not back")
         with pytest.raises((flintmq.Disconnected, flintmq.OutcomeUnknown)):
             await asyncio.wait_for(reader.commit(), 60)
-        link._take_up = take_up
+        link.dialer._take_up = take_up
         proxy.refusing = False
         await until(lambda: link.is_up, "not back")
         assert await asyncio.wait_for(reader.commit(), 60) == 1
@@ -309,19 +310,19 @@ async def test_the_cost_of_calls_without_a_connection_does_not_grow_with_their_n
     url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = 0
-    due = Link._due
+    due = Waiters._due
 
-    def counted(link: Link, id: int) -> float:
+    def counted(waiters: Waiters, id: int) -> float:
         nonlocal looked
         looked += 1
-        return due(link, id)
+        return due(waiters, id)
 
     async with flintmq.connect(url, timeout=0.5) as mq:
         await mq.publish("orders", b"0")
         proxy.refusing = True
         proxy.cut()
         await until(lambda: not _link(mq).is_up, "still up")
-        monkeypatch.setattr(Link, "_due", counted)
+        monkeypatch.setattr(Waiters, "_due", counted)
         calls = [asyncio.ensure_future(mq.topic_stats("orders")) for _ in range(3000)]
         await asyncio.wait(calls)
         assert all(isinstance(call.exception(), flintmq.Disconnected) for call in calls)

@@ -210,7 +210,7 @@ async def test_topics_and_what_changes_about_them_are_told_to_those_who_see_them
         await admin.create_topic("mine.a", partitions=3)
         await half.publish("mine.a", b"x")
         assert await half.topics() == ["mine.a"]
-        known = half._broker._known  # type: ignore[attr-defined]
+        known = half._broker._topics.by_name  # type: ignore[attr-defined]
         assert set(known) == {"mine.a"}
 
         keyed.regrant("half", publish="other.>")
@@ -218,7 +218,7 @@ async def test_topics_and_what_changes_about_them_are_told_to_those_who_see_them
         await half.publish("other.a", b"x")
         assert set(known) == {"other.a"}
     async with keyed.connect(key) as half:
-        assert set(half._broker._known) == {"other.a"}  # type: ignore[attr-defined]
+        assert set(half._broker._topics.by_name) == {"other.a"}  # type: ignore[attr-defined]
 
 
 async def test_who_may_only_consume_makes_no_topics(keyed: KeyedServer) -> None:

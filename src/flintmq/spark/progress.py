@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from ..errors import FlintError, GroupNotFound, PermissionDenied, TopicNotFound
-from ..net.remote.streams import RemoteReader
+from ..net.remote.reader import RemoteReader
 from .connecting import BrokerLine
 from .offsets import Positions, TopicPosition
 from .planning import Offsets, TopicExtents, each

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,48 +27,24 @@ from ..wire.operations import (
     TakeLeasedRequest,
 )
 from ..wire.runs import decode_runs
-from .link import SessionLost, error_in
-
-if TYPE_CHECKING:
-    from .broker import RemoteBroker
+from .link import SessionLost
+from .requests import Requests
+from .waiting import SentRequest
 
 _HELD_LOOK = 64
 """From how many grants on it is looked which of them have run out."""
-
-
-class _PendingTake:
-    """A take that is under way. What comes after nobody waits for it any more is given back."""
-
-    def __init__(
-        self, member: RemoteMember, asked: TakeLeasedRequest, deadline: float | None
-    ) -> None:
-        self._asked = asked
-        self.is_parked = deadline is None
-        self.deadline = deadline
-        self.future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-        self._member = member
-
-    def answer(self, frame: Frame) -> None:
-        if self.future.done():
-            self._member.give_back(frame, self._asked)
-        else:
-            self.future.set_result(frame)
-
-    def fail(self, error: Exception) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-
-    def expire(self, error: Exception) -> bool:
-        self.fail(error)
-        return True
 
 
 class RemoteMember:
     """What it holds is known here too: a broker that was restarted is told of it before anything
     else, and says what of it is another's by now."""
 
-    def __init__(self, broker: RemoteBroker, joining: JoinGroupRequest) -> None:
-        self._broker = broker
+    def __init__(
+        self, requests: Requests, joining: JoinGroupRequest, registry: set[RemoteMember]
+    ) -> None:
+        """Those that are open are in the `registry`."""
+        self._requests, self._registry = requests, registry
+        self._link, self._clock = requests.link, requests.link.clock
         self._joining = joining
         self._number: int | None = None
         self._info: GroupInfo | None = None
@@ -90,12 +66,12 @@ class RemoteMember:
         assert self._info is not None
         return self._info
 
-    async def open(self, until: float) -> None:
-        frame = await self._broker.ask_stream(Op.JOIN_GROUP, self._joining, until)
+    async def open(self) -> None:
+        frame = await self._requests.open_stream(Op.JOIN_GROUP, self._joining)
         joined = msgspec.msgpack.decode(frame.control, type=JoinedReply)
         self._number = joined.stream
         self._info = msgspec.convert(joined.info, GroupInfo)
-        self._broker.members.add(self)
+        self._registry.add(self)
 
     def is_ready(self) -> bool:
         return True
@@ -111,51 +87,38 @@ class RemoteMember:
     ) -> Grant | None:
         if auto_ack and self._settled:
             return self._settled.pop(0)
-        clock = self._broker.clock
         # Without a wait, to look what there is takes as long as any other question.
-        until = inf if wait is None else clock.monotonic() + wait if wait else self._broker.until()
+        now = self._clock.monotonic
+        until = inf if wait is None else now() + wait if wait else self._requests.until()
         while True:
             number = await self._joined(until)
-            left = wait and max(0.0, until - clock.monotonic())
+            left = wait and max(0.0, until - now())
             control = TakeLeasedRequest(number, max_rows, lease_seconds, left, auto_ack, in_turn)
+            sent = SentRequest(
+                None if until == inf else until,
+                is_parked=until == inf,
+                on_late=partial(self._give_back, control),
+            )
+            self._requests.before_asking()
             try:
-                frame = await self._taken(control, None if until == inf else until)
+                frame = await self._link.ask(
+                    Op.TAKE_LEASED, self._requests.encode(control), sent=sent
+                )
             except SessionLost:
                 continue
             return self._grant(frame, control)
-
-    async def _taken(self, control: TakeLeasedRequest, deadline: float | None) -> Frame:
-        taking = _PendingTake(self, control, deadline)
-        self._broker.before_asking()
-        link = self._broker.link
-        id = link.send(Op.TAKE_LEASED, self._broker.encode(control), (), taking)
-        try:
-            frame = await taking.future
-        except asyncio.CancelledError:
-            if taking.future.done() and not taking.future.cancelled():
-                # it came in the very same turn
-                self.give_back(taking.future.result(), control)
-            else:
-                link.cancel(id)
-            raise
-        except OutcomeUnknown:
-            link.cancel(id)
-            raise
-        if frame.op == Op.ERROR:
-            raise error_in(frame)
-        return frame
 
     def _grant(self, frame: Frame, asked: TakeLeasedRequest) -> Grant | None:
         granted = msgspec.msgpack.decode(frame.control, type=GrantedReply | None)
         if granted is None:
             return None
-        runs = decode_runs(granted.runs, frame.batches, self._broker.origin)
+        runs = decode_runs(granted.runs, frame.batches, self._requests.topics.origin)
         grant = Grant(granted.token, Rows(runs), granted.counts)
         if not asked.auto_ack:
             self._hold(grant, asked.lease_seconds)
         return grant
 
-    def give_back(self, frame: Frame, asked: TakeLeasedRequest) -> None:
+    def _give_back(self, asked: TakeLeasedRequest, frame: Frame) -> None:
         """What was granted to a take that nobody waits for goes back at once; what is settled
         already is for the next take."""
         if frame.op == Op.ERROR or self._ended is not None:
@@ -189,21 +152,20 @@ class RemoteMember:
         await self._settle("extend", leases, seconds)
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        link = self._broker.link
-        if link.is_silent and self._number is not None:  # it is told, and not waited for
+        if self._link.is_silent and self._number is not None:  # it is told, and not waited for
             control = SettleRequest(self._number, "release", list(leases))
-            link.send(Op.SETTLE, self._broker.encode(control))
+            self._link.send(Op.SETTLE, self._requests.encode(control))
             return
         await self._settle("release", leases)
 
     async def _settle(
         self, how: str, leases: Sequence[Lease], seconds: float = 0.0, reason: str = ""
     ) -> None:
-        until = self._broker.until()
+        until = self._requests.until()
         while True:
             number = await self._joined(until)
             try:
-                await self._broker.ask(
+                await self._requests.ask(
                     Op.SETTLE,
                     SettleRequest(number, how, list(leases), seconds, reason),
                     until=until,
@@ -226,7 +188,7 @@ class RemoteMember:
     # --- what is held
 
     def _hold(self, grant: Grant, seconds: float) -> None:
-        now, held = self._broker.clock.monotonic(), self._held
+        now, held = self._clock.monotonic(), self._held
         if len(held) >= self._look_at:  # leases that run out are nobody's to tell us of
             for token in [token for token, one in held.items() if one.deadline <= now]:
                 del held[token]
@@ -244,7 +206,7 @@ class RemoteMember:
                     del self._held[token]
 
     def _extended(self, leases: Sequence[Lease], seconds: float) -> None:
-        now = self._broker.clock.monotonic()
+        now = self._clock.monotonic()
         for token, _ in leases:
             lease = self._held.get(token)
             if lease is not None:
@@ -266,7 +228,7 @@ class RemoteMember:
 
     async def _reclaim(self, number: int) -> set[int]:
         """Have the broker confirm what is held; what is another's by now."""
-        now = self._broker.clock.monotonic()
+        now = self._clock.monotonic()
         newest = OffsetSet()
         by_seconds: dict[float, list[Lease]] = {}
         for lease in reversed(self._held.values()):
@@ -279,7 +241,9 @@ class RemoteMember:
         lost: set[int] = set()
         for seconds, leases in by_seconds.items():
             try:
-                await self._broker.ask(Op.SETTLE, SettleRequest(number, "extend", leases, seconds))
+                await self._requests.ask(
+                    Op.SETTLE, SettleRequest(number, "extend", leases, seconds)
+                )
             except LeaseLost as error:
                 lost.update(error.offsets)
             self._extended(leases, seconds)
@@ -293,8 +257,8 @@ class RemoteMember:
             if self._ended is not None:
                 raise self._ended
             assert self._rejoining is not None
-            if not await self._broker.link.done_by(self._rejoining, until):
-                raise self._broker.link.no_answer()
+            if not await self._link.done_by(self._rejoining, until):
+                raise self._link.no_answer()
             if self._trouble is not None:
                 trouble, self._trouble = self._trouble, None
                 self.reopen()
@@ -307,7 +271,7 @@ class RemoteMember:
 
     async def _rejoin(self) -> None:
         try:
-            frame = await self._broker.ask(Op.JOIN_GROUP, self._joining)
+            frame = await self._requests.ask(Op.JOIN_GROUP, self._joining)
             number = msgspec.msgpack.decode(frame.control, type=JoinedReply).stream
             lost = await self._reclaim(number)
             self._number = number
@@ -326,8 +290,8 @@ class RemoteMember:
         self.is_back({o for lease in held for o in offsets_in(lease.outstanding())})
 
     async def close(self) -> None:
-        self._broker.members.discard(self)
+        self._registry.discard(self)
         number, self._number = self._number, None
         self._ended = self._ended or Closed(f"the membership of {self._joining.group!r}")
         if number is not None:
-            await self._broker.ask_if_connected(Op.CLOSE_STREAM, CloseStreamRequest(number))
+            await self._requests.ask_if_connected(Op.CLOSE_STREAM, CloseStreamRequest(number))

@@ -16,7 +16,6 @@ import msgspec
 
 from ...batch import OBJECTS, PRODUCER, BatchBuilder, RecordBatch
 from ...batch.builder import producer_column
-from ...clock import Clock
 from ...errors import (
     Closed,
     Disconnected,
@@ -179,7 +178,6 @@ class Outbox:
         self,
         link: Link,
         producer: str,
-        clock: Clock,
         *,
         is_careful: Callable[[str], bool],
         bytes_max: int,
@@ -188,7 +186,7 @@ class Outbox:
         self.link = link
         self.again: list[OutgoingBatch] = []
         """Lots that have to be sent again once there is a session."""
-        self._producer, self._clock = producer, clock
+        self._producer, self._clock = producer, link.clock
         self._is_careful = is_careful
         self._bytes_max = self._wanted_bytes_max = bytes_max
         self._blocks = blocks

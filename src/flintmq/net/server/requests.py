@@ -520,7 +520,7 @@ _OWN: dict[Op, Handler] = {
     Op.SETTLE: settle,
 }
 HANDLERS: dict[int, tuple[Operation, Handler]] = {
-    op: (row, _OWN[op] if row.verb is None else _plain(row))
+    op: (row, _OWN[op] if op in _OWN else _plain(row))
     for op, row in OPERATIONS.items()
     if row.verb is not None or op in _OWN
 }

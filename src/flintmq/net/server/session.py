@@ -337,7 +337,7 @@ class Session:
             if isinstance(getattr(control, name, None), list | dict):
                 raise InvalidRequest(f"{name} must not be a list or a map")
         operation.rule.check(self, control)
-        waits = operation.may_wait
+        waits = operation.waits
         if waits:
             self._waits[frame.id] = (frame.op, control)
         self.run(frame.id, work(self, control, frame), waits=waits)

@@ -409,10 +409,12 @@ class Operation:
     rule: Rule
     verb: Callable[..., Any] | None = None
     """The verb of BrokerApi that takes the fields of the request, and whose value is the answer."""
-    may_repeat: bool = True
-    """Whether a client may ask again when it does not know if it was carried out."""
-    may_wait: bool = False
+    once: bool = False
+    """Whether a client must not ask again when it does not know if it was carried out."""
+    waits: bool = False
     """Whether it may wait for messages, for ever: draining does not wait for it."""
+    is_long: bool = False
+    """Whether it takes as long as it takes: the timeout of the client does not end it."""
 
     @property
     def arguments(self) -> list[str]:
@@ -435,21 +437,19 @@ OPERATIONS: dict[Op, Operation] = {
         Operation(Op.GOODBYE, Control, rules.ANYBODY),
         Operation(Op.PUBLISH, PublishRequest, rules.PUBLISH),
         Operation(Op.STAGE, StageRequest, rules.STAGE),
-        Operation(Op.COMMIT_STAGE, CommitStageRequest, rules.WRITER),
+        Operation(Op.COMMIT_STAGE, CommitStageRequest, rules.WRITER, BrokerApi.commit),
         Operation(Op.ABORT_STAGE, AbortStageRequest, rules.WRITER, BrokerApi.abort),
-        Operation(Op.CREATE_TOPIC, SetTopicRequest, rules.SETS),
-        Operation(Op.CONFIGURE_TOPIC, SetTopicRequest, rules.SETS),
-        Operation(
-            Op.DELETE_TOPIC, NameRequest, rules.NAMED, BrokerApi.delete_topic, may_repeat=False
-        ),
-        Operation(Op.TOPICS, NameRequest, rules.LIST),
+        Operation(Op.CREATE_TOPIC, SetTopicRequest, rules.SETS, BrokerApi.create_topic),
+        Operation(Op.CONFIGURE_TOPIC, SetTopicRequest, rules.SETS, BrokerApi.configure_topic),
+        Operation(Op.DELETE_TOPIC, NameRequest, rules.NAMED, BrokerApi.delete_topic, once=True),
+        Operation(Op.TOPICS, NameRequest, rules.LIST, BrokerApi.topics),
         Operation(Op.TOPIC_INFO, NameRequest, rules.SEE, BrokerApi.topic_info),
         Operation(Op.TOPIC_STATS, NameRequest, rules.SEE, BrokerApi.topic_stats),
         Operation(Op.STATS_OF, NamesRequest, rules.SEE_EACH, BrokerApi.stats_of),
-        Operation(Op.BACKUP, NameRequest, rules.EVERYTHING, may_repeat=False),
         Operation(
-            Op.PURGE_TOPIC, PurgeTopicRequest, rules.NAMED, BrokerApi.purge_topic, may_repeat=False
+            Op.BACKUP, NameRequest, rules.EVERYTHING, BrokerApi.backup, once=True, is_long=True
         ),
+        Operation(Op.PURGE_TOPIC, PurgeTopicRequest, rules.NAMED, BrokerApi.purge_topic, once=True),
         Operation(Op.OPEN_READER, OpenReaderRequest, rules.CONSUME),
         Operation(Op.OPEN_FEED, OpenFeedRequest, rules.FEED),
         Operation(Op.TAKE, TakeRequest, rules.STREAM),
@@ -458,52 +458,32 @@ OPERATIONS: dict[Op, Operation] = {
         Operation(Op.POSITION, StreamRequest, rules.STREAM),
         Operation(Op.LAG, StreamRequest, rules.STREAM),
         Operation(Op.CLOSE_STREAM, CloseStreamRequest, rules.ANYBODY),
-        Operation(Op.FETCH, FetchRequest, rules.CONSUME, may_wait=True),
+        Operation(Op.FETCH, FetchRequest, rules.CONSUME, waits=True),
         Operation(Op.FETCH_RANGE, FetchRangeRequest, rules.CONSUME),
         Operation(Op.PUT_BACK, CloseStreamRequest, rules.STREAM),
         Operation(Op.EXTENTS, ExtentsRequest, rules.EACH_TOPIC),
         Operation(
-            Op.WAIT_BEYOND,
-            WaitBeyondRequest,
-            rules.EACH_OFFSET,
-            BrokerApi.wait_beyond,
-            may_wait=True,
+            Op.WAIT_BEYOND, WaitBeyondRequest, rules.EACH_OFFSET, BrokerApi.wait_beyond, waits=True
         ),
         Operation(Op.JOIN_GROUP, JoinGroupRequest, rules.CONSUME),
-        Operation(Op.TAKE_LEASED, TakeLeasedRequest, rules.STREAM, may_wait=True),
+        Operation(Op.TAKE_LEASED, TakeLeasedRequest, rules.STREAM, waits=True),
         Operation(Op.SETTLE, SettleRequest, rules.STREAM),
         Operation(Op.GROUPS, GroupNameRequest, rules.LOOK, BrokerApi.groups),
         Operation(Op.GROUP_STATS, GroupNameRequest, rules.LOOK, BrokerApi.group_stats),
         Operation(Op.PAUSE_GROUP, PauseGroupRequest, rules.ADMINISTER, BrokerApi.pause_group),
         Operation(
-            Op.RESET_GROUP,
-            ResetGroupRequest,
-            rules.ADMINISTER,
-            BrokerApi.reset_group,
-            may_repeat=False,
+            Op.RESET_GROUP, ResetGroupRequest, rules.ADMINISTER, BrokerApi.reset_group, once=True
         ),
         Operation(
-            Op.DELETE_GROUP,
-            GroupNameRequest,
-            rules.ADMINISTER,
-            BrokerApi.delete_group,
-            may_repeat=False,
+            Op.DELETE_GROUP, GroupNameRequest, rules.ADMINISTER, BrokerApi.delete_group, once=True
         ),
         Operation(Op.PEEK, GroupNameRequest, rules.CONSUME, BrokerApi.peek),
         Operation(Op.IN_FLIGHT, GroupNameRequest, rules.LOOK, BrokerApi.in_flight),
         Operation(Op.DEAD_LETTERS, DeadLettersRequest, rules.CONSUME, BrokerApi.dead_letters),
+        Operation(Op.REDRIVE, RedriveRequest, rules.ADMINISTER, BrokerApi.redrive, once=True),
+        Operation(Op.DISCARD, RedriveRequest, rules.ADMINISTER, BrokerApi.discard, once=True),
         Operation(
-            Op.REDRIVE, RedriveRequest, rules.ADMINISTER, BrokerApi.redrive, may_repeat=False
-        ),
-        Operation(
-            Op.DISCARD, RedriveRequest, rules.ADMINISTER, BrokerApi.discard, may_repeat=False
-        ),
-        Operation(
-            Op.CANCEL_DELAYED,
-            CancelDelayedRequest,
-            rules.PUBLISH,
-            BrokerApi.cancel,
-            may_repeat=False,
+            Op.CANCEL_DELAYED, CancelDelayedRequest, rules.PUBLISH, BrokerApi.cancel, once=True
         ),
     )
 }

@@ -9,17 +9,15 @@ what comes all the same is there for the next.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from ...batch import EXPIRY
 from ...errors import (
     Closed,
-    Corrupt,
     Disconnected,
     FlintError,
     NotAuthenticated,
@@ -27,28 +25,21 @@ from ...errors import (
     PermissionDenied,
     TopicDeleted,
 )
-from ...model import Missed, Start
+from ...model import Missed
 from ...rows import Message, Rows, Run
 from ..wire.frames import Frame
 from ..wire.operations import (
     CloseStreamRequest,
-    CommitRequest,
     Control,
     Op,
     OpenFeedRequest,
-    OpenReaderRequest,
-    SeekRequest,
     StreamOpenedReply,
     TakenReply,
     TakeRequest,
 )
-from ..wire.operations import StreamRequest as StreamName
 from ..wire.runs import decode_runs
-from ..wire.values import start_fields
 from .link import SessionLost, again, error_in
-
-if TYPE_CHECKING:
-    from .broker import RemoteBroker
+from .requests import Requests
 
 AHEAD_MAX = 256
 """How many messages are asked for at once when they are read one by one."""
@@ -67,9 +58,17 @@ class RemoteStream:
     is_parked = True
     deadline: float | None = None
 
-    def __init__(self, broker: RemoteBroker, what: str, opening: Control, op: Op) -> None:
-        self._broker = broker
-        self._link = broker.link
+    def __init__(
+        self,
+        requests: Requests,
+        what: str,
+        opening: Control,
+        op: Op,
+        registry: set[RemoteStream],
+    ) -> None:
+        """Those that are open are in the `registry`."""
+        self._requests, self._registry = requests, registry
+        self._link, self._topics = requests.link, requests.topics
         self._what = what
         self._opening, self._op = opening, op
         self._number: int | None = None
@@ -94,12 +93,12 @@ class RemoteStream:
         self._behind: deque[tuple[Missed, list[Run]]] = deque()
         self._returning: asyncio.Task[None] | None = None
 
-    async def open(self, until: float) -> None:
-        frame = await self._broker.ask_stream(self._op, self._opening, until)
+    async def open(self) -> None:
+        frame = await self._requests.open_stream(self._op, self._opening)
         opened = msgspec.msgpack.decode(frame.control, type=StreamOpenedReply)
         self._number = opened.stream
         self._begins_at(opened)
-        self._broker.streams.add(self)
+        self._registry.add(self)
 
     def _begins_at(self, opened: StreamOpenedReply) -> None:
         self._count = opened.missed
@@ -121,7 +120,7 @@ class RemoteStream:
                 self._runs.popleft()
                 self._head = 0
             run = _only(run, rows)
-            alive = self._broker.alive(run)
+            alive = self._topics.alive(run)
             if alive is not None:
                 wanted += run.row_count - alive.row_count
                 if alive.row_count:
@@ -147,7 +146,7 @@ class RemoteStream:
             self._ask_soon(self._ahead())
             return None
         run = self._runs[0]
-        if run.source.columns & EXPIRY or self._broker.has_ttl:
+        if run.source.columns & EXPIRY or self._topics.has_ttl:
             rows = self.take(1)
             return rows[0] if rows else None
         row = run.start + self._head if run.picks is None else run.picks[self._head]
@@ -209,8 +208,8 @@ class RemoteStream:
         if self._returning is not None:
             return  # it asks again, once it is known what became of that
         self._asked_rows = self._wanted
-        self._broker.before_asking()
-        control = self._broker.encode(TakeRequest(self._number, self._wanted, timeout))
+        self._requests.before_asking()
+        control = self._requests.encode(TakeRequest(self._number, self._wanted, timeout))
         self._asking = self._link.send(Op.TAKE, control, (), self)
 
     def answer(self, frame: Frame) -> None:
@@ -230,14 +229,14 @@ class RemoteStream:
             if self._missing > 0 and self._number is not None and self._error is None:
                 # One reply could not carry all that was asked for: whoever waits gets it together.
                 self._asked_rows, self._missing = self._missing, 0
-                control = self._broker.encode(TakeRequest(self._number, self._asked_rows, 0))
+                control = self._requests.encode(TakeRequest(self._number, self._asked_rows, 0))
                 self._asking = self._link.send(Op.TAKE, control, (), self)
                 return
         self._heard(came or bool(self._runs))
 
     def _take_in(self, frame: Frame) -> bool:
         taken = msgspec.msgpack.decode(frame.control, type=TakenReply)
-        runs = decode_runs(taken.runs, frame.batches, self._broker.origin)
+        runs = decode_runs(taken.runs, frame.batches, self._topics.origin)
         self._count = taken.missed
         gap = None if taken.gap is None else Missed(*taken.gap)
         if not runs and taken.gap is None:
@@ -299,7 +298,7 @@ class RemoteStream:
         return True
 
     async def look(self) -> None:
-        until = self._broker.until()
+        until = self._requests.until()
         if self._returning is not None:
             await self._link.done_by(self._returning, until)
         if self._runs or self._behind or self._gap is not None or self._error or self._ended:
@@ -325,7 +324,7 @@ class RemoteStream:
         self._ask(None)
         timer = None
         if timeout is not None:
-            timer = self._broker.clock.call_later(timeout, lambda: _resolve(future, False))
+            timer = self._link.clock.call_later(timeout, lambda: _resolve(future, False))
         try:
             return await future
         finally:
@@ -357,13 +356,16 @@ class RemoteStream:
         self._count = 0
         while self._ended is None:
             try:
-                frame = await self._ask_again()
+                # Once in a session, however late the answer: two would both hold what is ours.
+                frame = await self._requests.ask(
+                    self._op, self._opening_again(), on_expired=self._not_open_yet
+                )
                 opened = msgspec.msgpack.decode(frame.control, type=StreamOpenedReply)
                 await self._go_on_from(opened)
             except SessionLost:
                 return  # lost once more; that opens it anew
             except (Disconnected, OutcomeUnknown) as error:
-                self.not_open_yet(error)
+                self._not_open_yet(error)
                 continue
             except FlintError as error:
                 self._ended = error
@@ -373,7 +375,7 @@ class RemoteStream:
             break
         if self._ended is not None:
             if self._number is not None:
-                await self._broker.ask_if_connected(
+                await self._requests.ask_if_connected(
                     Op.CLOSE_STREAM, CloseStreamRequest(self._number)
                 )
         elif self._runs:
@@ -381,17 +383,7 @@ class RemoteStream:
         elif self._parked or self._callbacks or self._lookers:
             self._ask(None if self._parked or self._callbacks else 0)
 
-    async def _ask_again(self) -> Frame:
-        opening = _Opening(self)
-        opening.deadline = self._link.deadline()
-        self._broker.before_asking()
-        self._link.send(self._op, self._broker.encode(self._opening_again()), (), opening)
-        frame = await opening.future
-        if frame.op == Op.ERROR:
-            raise error_in(frame)
-        return frame
-
-    def not_open_yet(self, error: Exception) -> None:
+    def _not_open_yet(self, error: Exception) -> None:
         """Whoever reads hears it; we go on trying."""
         self._error = error
         self._heard(True)
@@ -410,7 +402,7 @@ class RemoteStream:
         until: float | None = None,
     ) -> Any:
         """Ask something of the stream; anew if it had to be opened anew."""
-        until = self._broker.until() if until is None else until
+        until = self._requests.until() if until is None else until
         while True:
             if self._ended is not None:
                 raise again(self._ended)
@@ -421,11 +413,13 @@ class RemoteStream:
                     raise self._link.no_answer()
                 if self._number is None and self._ended is None:
                     await asyncio.sleep(0.01)
-                    if self._broker.clock.monotonic() > until:
+                    if self._link.clock.monotonic() > until:
                         raise self._link.no_answer()
                 continue
             try:
-                frame = await self._broker.ask(op, make(self._number), (), on_answer, until=until)
+                frame = await self._requests.ask(
+                    op, make(self._number), until=until, on_answer=on_answer
+                )
             except SessionLost:
                 continue
             return msgspec.msgpack.decode(frame.control)
@@ -435,7 +429,7 @@ class RemoteStream:
     async def close(self) -> None:
         if self._ended is None or self._number is not None:
             self._ended = self._ended or Closed(f"the {self._what}")
-            self._broker.streams.discard(self)
+            self._registry.discard(self)
             unread = self._unread()
             self._runs.clear()
             number, self._number = self._number, None
@@ -444,273 +438,20 @@ class RemoteStream:
             self._heard(True)
             if number is not None:
                 closing = CloseStreamRequest(number, unread)
-                await self._broker.ask_if_connected(Op.CLOSE_STREAM, closing)
+                await self._requests.ask_if_connected(Op.CLOSE_STREAM, closing)
 
     def _unread(self) -> list[tuple[int, int, int]]:
         return []
 
 
-class _Opening:
-    """Waits for a stream that is opened anew. It is asked for once in a session, however late the
-    answer: two streams would both hold what is ours."""
-
-    is_parked = False
-    deadline: float | None = None
-
-    def __init__(self, stream: RemoteStream) -> None:
-        self._stream = stream
-        self.future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-
-    def answer(self, frame: Frame) -> None:
-        if not self.future.done():
-            self.future.set_result(frame)
-
-    def fail(self, error: Exception) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-
-    def expire(self, error: Exception) -> bool:
-        self._stream.not_open_yet(error)
-        return True
-
-
-class RemoteReader(RemoteStream):
-    """One reader, of a topic or of a row of partitions. Implements ReaderApi."""
-
-    def __init__(self, broker: RemoteBroker, opening: OpenReaderRequest) -> None:
-        super().__init__(broker, f"reader of {opening.topic!r}", opening, Op.OPEN_READER)
-        self._name, self._is_whole = opening.name, opening.whole
-        self._topic = str(opening.topic)
-        self._topic_id = 0
-        self._next: dict[int, int] = {}
-        self._since: list[dict[int, int]] = []
-        self._held: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
-        """Of a name: what came and is not known to be committed, by partition."""
-        self._damage: Corrupt | None = None
-
-    def _begins_at(self, opened: StreamOpenedReply) -> None:
-        super()._begins_at(opened)
-        self._next = opened.positions
-        self._topic_id = opened.topic_id
-
-    def _ahead(self) -> int:
-        return 1 if self._is_whole else super()._ahead()
-
-    def _opening_again(self) -> Control:
-        if self._name is not None:
-            held = [(number, *one) for number, ranges in self._held.items() for one in ranges]
-            return msgspec.structs.replace(self._opening, held=held[-HELD_MAX:])
-        if self._is_whole:
-            return self._opening
-        return msgspec.structs.replace(self._opening, start=next(iter(self._next.values())))
-
-    async def _go_on_from(self, opened: StreamOpenedReply) -> None:
-        if opened.topic_id != self._topic_id:
-            await self._broker.ask(Op.CLOSE_STREAM, CloseStreamRequest(opened.stream))
-            raise TopicDeleted(self._topic.partition("/")[0])
-        # A name goes on behind what its readers claim: where we are, or others of it.
-        wrong = {
-            partition: position
-            for partition, position in self._next.items()
-            if opened.positions.get(partition, 0) != position
-        }
-        if wrong and self._name is None:
-            await self._broker.ask(Op.SEEK, SeekRequest(opened.stream, wrong))
-
-    def _came(self, runs: list[Run]) -> None:
-        unread = self._first_unread()
-        for run in runs:
-            rows, partition = run.rows(), run.origin.partition
-            if run.source.base_offset + rows[0] <= unread.get(partition, -1):
-                self._drop_again(run)
-            self._next[partition] = run.source.base_offset + rows[-1] + 1
-            if self._name is not None:
-                self._hold(partition, run.source.base_offset + rows[0], self._next[partition])
-            for since in self._since:
-                since.setdefault(partition, run.source.base_offset + rows[0])
-
-    def _hold(self, partition: int, first: int, end: int) -> None:
-        held = self._held[partition]
-        if held and held[-1][1] == first:
-            first = held.pop()[0]
-        held.append((first, end))
-        if len(held) > HELD_MAX:
-            held.popleft()
-
-    def _was_put_back(self, partition: int, first: int, end: int) -> None:
-        held = self._held[partition]
-        self._held[partition] = deque()
-        for start, stop in held:
-            for part in ((start, min(stop, first)), (max(start, end), stop)):
-                if part[0] < part[1]:
-                    self._hold(partition, *part)
-
-    def _was_committed(self, partition: int, offset: int) -> None:
-        held = self._held[partition]
-        while held and held[0][1] <= offset:
-            held.popleft()
-
-    def _drop_again(self, come: Run) -> None:
-        """The name was taken back: what comes again is not held twice."""
-        first, last = (
-            come.source.base_offset + come.rows()[0],
-            come.source.base_offset + come.rows()[-1],
-        )
-        kept: deque[Run] = deque()
-        head, self._head = self._head, 0
-        for run in self._runs:
-            rows, head = run.rows()[head:], 0
-            if run.origin.partition == come.origin.partition:
-                base = run.source.base_offset
-                rows = [row for row in rows if not first <= base + row <= last]
-            if rows:
-                kept.append(run._replace(start=rows[0], stop=rows[-1] + 1, picks=rows))
-        self._runs = kept
-
-    def _first_unread(self) -> dict[int, int]:
-        """The first that has come and was not taken, by partition."""
-        first: dict[int, int] = {}
-        head = self._head
-        for run in (*self._runs, *(run for _, runs in self._behind for run in runs)):
-            offset = run.source.base_offset + run.rows()[head]
-            first[run.origin.partition] = min(offset, first.get(run.origin.partition, offset))
-            head = 0
-        return first
-
-    def _raise_failed(self) -> None:
-        try:
-            super()._raise_failed()
-        except Corrupt as error:
-            self._damage = error
-            raise
-
-    def _unread(self) -> list[tuple[int, int, int]]:
-        """Of a name, what has come and was not taken: ranges that can be put back as they are."""
-        if self._name is None:
-            return []
-        unread = [
-            (partition, first, self._next[partition])
-            for partition, first in self._first_unread().items()
-        ]
-        if sum(behind - first for _, first, behind in unread) != self._unread_count():
-            return []  # others have what lies between
-        return unread
-
-    def _unread_count(self) -> int:
-        behind = sum(run.row_count for _, runs in self._behind for run in runs)
-        return behind + sum(run.row_count for run in self._runs) - self._head
-
-    def _put_back(self) -> None:
-        if self._name is None or self._number is None or self._returning or self._behind:
-            return  # nobody else would get it, or it is more than can be said in one
-        unread = self._unread()
-        if not unread:
-            return
-        held, self._runs = self._runs, deque()
-        head, self._head = self._head, 0
-        control = CloseStreamRequest(self._number, unread)
-        for partition, first, behind in unread:
-            self._was_put_back(partition, first, behind)
-
-        def answered(frame: Frame) -> None:
-            is_back = frame.op != Op.ERROR and msgspec.msgpack.decode(frame.control)
-            if is_back:
-                self._next.update({partition: first for partition, first, _ in unread})
-            else:
-                for partition, first, behind in unread:
-                    self._hold(partition, first, behind)
-                self._runs.extendleft(reversed(held))
-                self._head = head
-
-        self._returning = self._link.loop.create_task(self._return(control, answered))
-
-    async def _return(self, control: CloseStreamRequest, answered: Callable[[Frame], None]) -> None:
-        try:
-            await self._broker.ask(Op.PUT_BACK, control, (), answered)
-        except (SessionLost, FlintError):
-            pass  # in a new session they are not ours
-        finally:
-            self._returning = None
-            if self._runs:
-                self._heard(True)
-            elif self._parked:
-                self._ask(None)
-
-    @property
-    def missed(self) -> int:
-        return self._count_before + self._count
-
-    async def seek(self, to: Start | Mapping[int, int]) -> None:
-        fields = start_fields(to)
-        damage, self._damage = self._damage, None
-        passes_damage = damage is not None and to in (
-            damage.next_offset,
-            {damage.partition: damage.next_offset},
-        )
-        moved = partial(self._moved, passes_damage)
-        await self._on_stream(lambda number: SeekRequest(number, fields), Op.SEEK, moved)
-
-    def _moved(self, passes_damage: bool, frame: Frame) -> None:
-        """What came before this is behind us."""
-        if frame.op == Op.ERROR:
-            return
-        positions = msgspec.msgpack.decode(frame.control, type=dict[int, int])
-        self._next.update(positions)
-        if self._name is not None and not passes_damage:
-            self._held.clear()
-            for partition, position in positions.items():
-                self._hold(partition, 0, position)  # nobody is to read what was before
-        self._runs.clear()
-        self._behind.clear()
-        self._head = 0
-        self._gap = self._error = None
-
-    async def commit(
-        self, offset: int | None, partition: int | None = None, *, is_own: bool = False
-    ) -> int:
-        # The broker counts as read what it has sent, and what it sends while we ask.
-        if offset is None and (self._runs or self._behind or self._asking):
-            until = self._broker.until()
-            positions = await self.positions(until)
-            return sum(
-                [await self._commit(at, number, True, until) for number, at in positions.items()]
-            )
-        return await self._commit(offset, partition, is_own)
-
-    async def _commit(
-        self, offset: int | None, partition: int | None, is_own: bool, until: float | None = None
-    ) -> int:
-        committed: int = await self._on_stream(
-            lambda number: CommitRequest(number, offset, partition, is_own), Op.COMMIT, until=until
-        )
-        if partition is None and not self._is_whole:
-            partition = next(iter(self._next))
-        if partition is not None:
-            self._was_committed(partition, committed)
-        return committed
-
-    async def position(self) -> int:
-        return sum((await self.positions()).values())
-
-    async def positions(self, until: float | None = None) -> dict[int, int]:
-        unread = self._first_unread()
-        self._since.append(unread)  # what comes while we ask was not read when we were asked
-        try:
-            positions: dict[int, int] = await self._on_stream(StreamName, Op.POSITION, until=until)
-        finally:
-            self._since = [since for since in self._since if since is not unread]
-        return {**positions, **unread}
-
-    async def lag(self) -> int:
-        lag: int = await self._on_stream(StreamName, Op.LAG)
-        return lag + self._unread_count()
-
-
 class RemoteFeed(RemoteStream):
     """One live subscription. Implements FeedApi."""
 
-    def __init__(self, broker: RemoteBroker, opening: OpenFeedRequest) -> None:
-        super().__init__(broker, f"live feed {opening.pattern!r}", opening, Op.OPEN_FEED)
+    def __init__(
+        self, requests: Requests, opening: OpenFeedRequest, registry: set[RemoteStream]
+    ) -> None:
+        what = f"live feed {opening.pattern!r}"
+        super().__init__(requests, what, opening, Op.OPEN_FEED, registry)
 
     @property
     def dropped(self) -> int:
