@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import msgspec
+
 from .batch import BatchBuilder, RecordBatch, RowSource
 from .clock import Clock
 from .errors import Disconnected
@@ -56,23 +58,24 @@ class RowFilter(Protocol):
 Filter = Callable[[Message], bool] | RowFilter
 
 
-class FeedApi(Protocol):
-    """A live subscription's queue."""
+class StreamApi(Protocol):
+    """What a reader and a live subscription have in common."""
 
-    @property
-    def dropped(self) -> int: ...
     def is_ready(self) -> bool:
         """Whether there may be something to take right now."""
         ...
 
     def on_ready(self, callback: Callable[[], None]) -> None:
-        """Call back whenever there may be something new, until the feed is closed."""
+        """Call back whenever there may be something new, until this is closed."""
         ...
 
     def take(self, max_rows: int) -> Rows: ...
-    def take_one(self) -> Message | None: ...
+    def take_one(self) -> Message | None:
+        """None also while the disk is reading: wait for it."""
+        ...
+
     async def look(self) -> None:
-        """Find out what is there, where that takes a journey; then take has it."""
+        """Find out what is there, where that takes a request; then take has it."""
         ...
 
     async def wait(self, timeout: float | None) -> bool:
@@ -82,38 +85,25 @@ class FeedApi(Protocol):
     async def close(self) -> None: ...
 
 
-class ReaderApi(Protocol):
+class FeedApi(StreamApi, Protocol):
+    """A live subscription's queue."""
+
+    @property
+    def dropped(self) -> int: ...
+
+
+class ReaderApi(StreamApi, Protocol):
     """One reader's hold on a topic. Positions are always the next offset to read."""
 
     @property
     def missed(self) -> int: ...
-    def is_ready(self) -> bool:
-        """Whether there may be something to take right now."""
-        ...
-
-    def on_ready(self, callback: Callable[[], None]) -> None:
-        """Call back whenever there may be something new, until the reader is closed."""
-        ...
-
     def at_hand(self) -> bool:
-        """Whether `take` need not wait for a disk. If it must, reading begins, and who asked for
-        `on_ready` is called back once it need not."""
+        """Whether `take` need not wait for a disk. If it must, reading begins, and `on_ready` is
+        called back once it need not."""
         ...
 
     def take(self, max_rows: int, *, waits: bool = True) -> Rows:
         """What is there. Unless it `waits` for a disk, as far as that is at hand."""
-        ...
-
-    def take_one(self) -> Message | None:
-        """None also while the disk is reading: wait for it."""
-        ...
-
-    async def look(self) -> None:
-        """Find out what is there, where that takes a journey; then take has it."""
-        ...
-
-    async def wait(self, timeout: float | None) -> bool:
-        """Whether there is something to take; False when the time is up."""
         ...
 
     async def seek(self, to: Start | Mapping[int, int]) -> None: ...
@@ -127,7 +117,19 @@ class ReaderApi(Protocol):
     async def position(self) -> int: ...
     async def positions(self) -> dict[int, int]: ...
     async def lag(self) -> int: ...
-    async def close(self) -> None: ...
+
+
+class TakeMode(NamedTuple):
+    """How messages are taken from a queue."""
+
+    auto_ack: bool = False
+    """They are acknowledged before they are handed out, and nothing is leased."""
+    in_turn: bool = False
+    """The taker works on messages of one key one after the other, as they come: a queue by key may
+    hand out several of them at once."""
+
+
+LEASED = TakeMode()
 
 
 class Grant(NamedTuple):
@@ -149,6 +151,35 @@ class Fetched(NamedTuple):
     position: int
     next_offset: int
     """Where the topic ended when they were read."""
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """What to read of a plain topic by offset."""
+
+    topic: str
+    offset: int
+    end: int | None = None
+    """Nothing from this offset on; None: what there is."""
+    max_rows: int = 1_000_000
+    max_bytes: int = 1 << 20
+    filter: Filter | None = None
+    with_expired: bool = False
+    topic_id: int | None = None
+    """Of a remote broker: a topic made anew under the name has another, and is TopicReplaced."""
+
+
+class Joining(msgspec.Struct, frozen=True):
+    """Which queue group of a plain topic to join, and what it must be. What is None is the group's
+    own."""
+
+    topic: str
+    group: str
+    holder: str
+    """A label for whoever holds a lease."""
+    order: Order | None = None
+    filter: Filter | None = None
+    start: Start | None = None
+    auto_create: bool = True
 
 
 class LeaseWatcher(Protocol):
@@ -190,21 +221,12 @@ class MemberApi(Protocol):
         ...
 
     async def take(
-        self,
-        max_rows: int,
-        lease_seconds: float,
-        wait: float | None,
-        *,
-        auto_ack: bool = False,
-        in_turn: bool = False,
+        self, max_rows: int, lease_seconds: float, wait: float | None, mode: TakeMode = LEASED
     ) -> Grant | None:
         """Up to `max_rows` messages; waits for the first up to `wait` seconds (None: for ever),
         never for more. None once the time is up, or earlier where partitions were added, so
-        that they can be joined. Those who wait are served in their order.
-
-        With `auto_ack` they are settled before they are handed out, and nothing is leased.
-        With `in_turn` the taker works on messages of one key one after the other, as they come: in
-        a queue by key it may be given several of them at once. Cancelled, nothing was taken.
+        that they can be joined. Those who wait are served in their order. Cancelled, nothing was
+        taken.
         """
         ...
 
@@ -383,22 +405,12 @@ class BrokerApi(Protocol):
         auto_create: bool,
     ) -> ReaderApi: ...
 
-    async def fetch(
-        self,
-        topic: str,
-        offset: int,
-        *,
-        end: int | None,
-        max_rows: int,
-        max_bytes: int,
-        filter: Filter | None,
-        with_expired: bool,
-    ) -> Fetched:
+    async def fetch(self, wanted: Fetch) -> Fetched:
         """Read a plain topic by offset, up to before `end`, without a trace: nothing is committed,
         and no limit of the topic takes what was only fetched for read.
 
         Whole stored batches as they are, until there are `max_rows` or `max_bytes`; one at least.
-        With a filter, so many rows are looked at in one call; `position` says how far it got.
+        With a filter, a limited number of rows is looked at in one call; `position` says how far.
         """
         ...
 
@@ -417,21 +429,8 @@ class BrokerApi(Protocol):
 
     # --- groups; a topic here may be a whole row of partitions, but for join_group and cancel
 
-    async def join_group(
-        self,
-        topic: str,
-        group: str,
-        *,
-        order: Order | None,
-        filter: Filter | None,
-        start: Start | None,
-        holder: str,
-        auto_create: bool,
-    ) -> MemberApi:
-        """Become a member of a queue group of a plain topic, which is made if need be.
-
-        What is None is the group's own. `holder` is a label that tells who holds a lease.
-        """
+    async def join_group(self, joining: Joining) -> MemberApi:
+        """Become a member of a queue group, which is made if need be."""
         ...
 
     async def groups(self, topic: str) -> list[GroupInfo]: ...

@@ -10,13 +10,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import flintmq
-from flintmq.broker_api import BrokerApi, Filter, Grant, LeaseWatcher, MemberApi, ReaderApi
+from flintmq.broker_api import (
+    LEASED,
+    BrokerApi,
+    Grant,
+    Joining,
+    LeaseWatcher,
+    MemberApi,
+    ReaderApi,
+    TakeMode,
+)
 from flintmq.clock import Clock
 from flintmq.engine.broker import Broker
 from flintmq.errors import Closed, FlintError, GroupExists, LeaseLost, TopicDeleted
-from flintmq.group_model import GroupInfo, Lease, Order, Ranges
+from flintmq.group_model import GroupInfo, Lease, Ranges
 from flintmq.groups.ranges import sorted_ranges
-from flintmq.model import Start
 from flintmq.rows import Message, Rows, Run
 from flintmq.serde.codec import Codec
 from flintmq.testing import ManualClock
@@ -82,13 +90,7 @@ class FakeMember:
         return bool(self.group.ready)
 
     async def take(
-        self,
-        max_rows: int,
-        lease_seconds: float,
-        wait: float | None,
-        *,
-        auto_ack: bool = False,
-        in_turn: bool = False,
+        self, max_rows: int, lease_seconds: float, wait: float | None, mode: TakeMode = LEASED
     ) -> Grant | None:
         group, clock = self.group, self.group.clock
         self.broker.calls.append(("take", max_rows))
@@ -108,7 +110,7 @@ class FakeMember:
                     raise group.dead
                 group.look()
                 if group.ready:
-                    return self.grant(sorted(group.ready)[:max_rows], lease_seconds, auto_ack)
+                    return self.grant(sorted(group.ready)[:max_rows], lease_seconds, mode.auto_ack)
                 if wait == 0 or late:
                     return None
                 waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -220,22 +222,17 @@ class FakeBroker(Broker):
         self.calls: list[Call] = []
         self.join_group = self.join_naively  # type: ignore[assignment]
 
-    async def join_naively(
-        self,
-        topic: str,
-        group: str,
-        *,
-        order: Order | None,
-        filter: Filter | None,
-        start: Start | None,
-        holder: str,
-        auto_create: bool,
-    ) -> MemberApi:
+    async def join_naively(self, joining: Joining) -> MemberApi:
+        topic, group, order, start = joining.topic, joining.group, joining.order, joining.start
         self.calls.append(("join", topic))
         found = self.queues.get((topic, group))
         if found is None or found.dead is not None:
             reader = await self.open_reader(
-                topic, name=None, start=start or "earliest", filter=None, auto_create=auto_create
+                topic,
+                name=None,
+                start=start or "earliest",
+                filter=None,
+                auto_create=joining.auto_create,
             )
             info = GroupInfo(
                 name=group, topic=topic, kind="queue", order=order or "priority",
@@ -249,7 +246,7 @@ class FakeBroker(Broker):
             differing["start"] = (found.info.start, str(start))
         if differing:
             raise GroupExists(topic, group, differing)
-        member = FakeMember(self, found, holder)
+        member = FakeMember(self, found, joining.holder)
         self.members.append(member)
         return member
 

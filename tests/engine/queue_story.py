@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from flintmq.broker_api import Grant
+from flintmq.broker_api import Grant, Joining
 from flintmq.engine.dead_letters import REDRIVE, dead_letter_name
 from flintmq.engine.leading.member import GroupMember
 from flintmq.fsync_policy import ALWAYS, FsyncPolicy
@@ -66,7 +66,15 @@ class QueueStory(Story):
         told = self.groups.setdefault(name, GroupTold(topic, name, order))
         self._members[name] = await self.life.run(
             self.life.broker.join_group(
-                topic, name, order=order, filter=None, start=None, holder="me", auto_create=False
+                Joining(
+                    topic,
+                    name,
+                    order=order,
+                    filter=None,
+                    start=None,
+                    holder="me",
+                    auto_create=False,
+                )
             )
         )
         told.created = True

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flintmq.broker_api import Fetch
 from flintmq.client.client import Client
 from flintmq.engine import checkpoints
 from flintmq.engine.host import Host, durable_broker
@@ -232,13 +233,15 @@ async def test_a_fetch_gets_what_is_before_and_hears_of_it_at_its_offset(place: 
 
     def fetch(offset: int) -> Any:
         return place.broker.fetch(
-            "orders",
-            offset,
-            end=None,
-            max_rows=1000,
-            max_bytes=1 << 20,
-            filter=None,
-            with_expired=False,
+            Fetch(
+                "orders",
+                offset,
+                end=None,
+                max_rows=1000,
+                max_bytes=1 << 20,
+                filter=None,
+                with_expired=False,
+            )
         )
 
     assert (await fetch(0)).position == ROWS

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import flintmq
+from flintmq.broker_api import Fetch
 from flintmq.engine.host import Host
 from flintmq.spark.directory import SegmentDirectory
 from flintmq.spark.ranges import Range
@@ -36,13 +37,15 @@ async def _seen(mq: flintmq.Client) -> list[bytes]:
         read = (await reader.read_batch(10, timeout=0)).values
     for with_expired in (False, True):
         fetched = await mq._broker.fetch(
-            LETTERS,
-            0,
-            end=None,
-            max_rows=10,
-            max_bytes=1_000_000,
-            filter=None,
-            with_expired=with_expired,
+            Fetch(
+                LETTERS,
+                0,
+                end=None,
+                max_rows=10,
+                max_bytes=1_000_000,
+                filter=None,
+                with_expired=with_expired,
+            )
         )
         assert fetched.rows.values == read
     polled = await mq.poll(LETTERS, f"group-{len(await mq.groups(LETTERS))}", 10)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
+from flintmq.broker_api import Joining
 from flintmq.engine.broker import Broker
 from flintmq.engine.checkpoints import Checkpoints
 from flintmq.engine.host import durable_broker
@@ -64,7 +65,7 @@ def all_verbs(broker: Broker) -> list[Coroutine[Any, Any, Any]]:
         broker.topics("*"),
         broker.topic_stats("orders"),
         broker.open_reader("orders", **reader),
-        broker.join_group("orders", "g", **member),
+        broker.join_group(Joining("orders", "g", **member)),
         broker.stage("job", 1, "0", [("orders", rows)], auto_create=True),
         broker.extents("orders", None),
     ]
@@ -88,7 +89,15 @@ async def test_what_cannot_be_applied_stops_the_broker_and_everybody_hears_of_it
     )
     member = await life.run(
         life.broker.join_group(
-            "orders", "g", order=None, filter=None, start="latest", holder="me", auto_create=False
+            Joining(
+                "orders",
+                "g",
+                order=None,
+                filter=None,
+                start="latest",
+                holder="me",
+                auto_create=False,
+            )
         )
     )
     failing(TopicState, "append")
@@ -176,7 +185,9 @@ async def test_a_fault_in_a_timer_stops_the_broker(
     await run(broker.publish("orders", rows, qos=1, auto_create=True, timeout=None))
     member = await run(
         broker.join_group(
-            "orders", "g", order=None, filter=None, start=None, holder="me", auto_create=False
+            Joining(
+                "orders", "g", order=None, filter=None, start=None, holder="me", auto_create=False
+            )
         )
     )
     await run(member.take(1, 1.0, 0))

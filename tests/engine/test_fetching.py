@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.broker_api import Fetched
+from flintmq.broker_api import Fetch, Fetched
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.errors import InvalidRequest, TopicFull, TopicNotFound
@@ -30,7 +30,7 @@ class Desk:
             "end": None, "max_rows": 1000, "max_bytes": 1 << 20, "filter": None,
             "with_expired": False,
         }  # fmt: skip
-        return await self.broker.fetch("orders", offset, **{**defaults, **wanted})
+        return await self.broker.fetch(Fetch("orders", offset, **{**defaults, **wanted}))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
+from flintmq.broker_api import Fetch, Joining
 from flintmq.engine.commands import CreateGroup
 from flintmq.engine.leading.member import GroupMember
 from flintmq.engine.leading.readers import LeadingReader
@@ -44,7 +45,15 @@ async def lead_again(life: Life, reclaim_seconds: float = 0.0) -> None:
 async def joined(life: Life, topic: str = "orders") -> GroupMember:
     member = await life.run(
         life.broker.join_group(
-            topic, "g", order=None, filter=None, start="earliest", holder="me", auto_create=False
+            Joining(
+                topic,
+                "g",
+                order=None,
+                filter=None,
+                start="earliest",
+                holder="me",
+                auto_create=False,
+            )
         )
     )
     assert isinstance(member, GroupMember)
@@ -144,13 +153,15 @@ async def test_every_verb_is_refused_while_another_leads(life: Life) -> None:
         broker.topic_stats("orders"),
         broker.open_reader("orders", name="r", start=None, filter=None, auto_create=True),
         broker.fetch(
-            "orders", 0, end=None, max_rows=1, max_bytes=1, filter=None, with_expired=False
+            Fetch("orders", 0, end=None, max_rows=1, max_bytes=1, filter=None, with_expired=False)
         ),
         broker.extents("orders", None),
         broker.wait_beyond({"orders": 0}, 1),
         broker.open_feed("*", capacity=1, overflow="block", filter=None),
         broker.join_group(
-            "orders", "g", order=None, filter=None, start=None, holder="me", auto_create=True
+            Joining(
+                "orders", "g", order=None, filter=None, start=None, holder="me", auto_create=True
+            )
         ),
         broker.groups("orders"),
         broker.group_stats("orders", "g"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.broker_api import Grant
+from flintmq.broker_api import Grant, Joining, TakeMode
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
 from flintmq.engine.leading.member import GroupMember
@@ -71,7 +71,7 @@ class Desk:
     async def join(self, topic: str = "t", group: str = "g", **options: Any) -> GroupMember:
         keywords = {"order": None, "filter": None, "start": None, "auto_create": True, **options}
         keywords.setdefault("holder", "me")
-        member = await self.run(self.broker.join_group(topic, group, **keywords))
+        member = await self.run(self.broker.join_group(Joining(topic, group, **keywords)))
         assert isinstance(member, GroupMember)
         return member
 
@@ -175,7 +175,7 @@ async def test_a_take_that_is_cancelled_at_any_turn_loses_nothing(
     desk: Desk, turns: int, auto_ack: bool
 ) -> None:
     member = await desk.join()
-    taken = desk.later(member.take(10, 30.0, None, auto_ack=auto_ack))
+    taken = desk.later(member.take(10, 30.0, None, TakeMode(auto_ack=auto_ack)))
     await desk.clock.settle()
     rows = BatchBuilder()
     rows.append(b"0")
@@ -187,7 +187,7 @@ async def test_a_take_that_is_cancelled_at_any_turn_loses_nothing(
     await desk.clock.settle()
     await published
     if taken.cancelled():
-        grant = await desk.run(member.take(10, 30.0, 0, auto_ack=auto_ack))
+        grant = await desk.run(member.take(10, 30.0, 0, TakeMode(auto_ack=auto_ack)))
         assert grant is not None
         assert grant.counts == {}, "nobody has seen it before"
     else:
@@ -519,7 +519,7 @@ async def test_retention_drops_unsettled_messages_unless_the_topic_keeps_them(de
 async def test_auto_ack_settles_before_handing_out(desk: Desk) -> None:
     await desk.publish("t", b"0", b"1")
     member = await desk.join()
-    grant = await desk.run(member.take(1, 30.0, 0, auto_ack=True))
+    grant = await desk.run(member.take(1, 30.0, 0, TakeMode(auto_ack=True)))
 
     assert grant.rows.values == [b"0"]
     assert (await desk.run(desk.broker.group_stats("t", "g"))).lag == 1
@@ -761,7 +761,7 @@ async def test_a_name_that_is_becoming_a_group_is_no_readers(durable: Desk) -> N
     await durable.join(group="other")  # so that joining needs one step only
     joining = durable.later(
         durable.broker.join_group(
-            "t", "n", order=None, filter=None, start=None, holder="me", auto_create=True
+            Joining("t", "n", order=None, filter=None, start=None, holder="me", auto_create=True)
         )
     )
     reading = durable.later(
@@ -813,7 +813,7 @@ async def test_what_the_log_dropped_is_not_remembered_as_cancelled_or_due(desk: 
         await desk.publish("t", b"x", deliver_at=desk.clock.now_ms() + 100)
         await desk.run(desk.broker.cancel("t", [(offset, offset + 1)]))
         await desk.clock.advance(0.2)
-        await desk.run(member.take(10, 30.0, 0, auto_ack=True))
+        await desk.run(member.take(10, 30.0, 0, TakeMode(auto_ack=True)))
     assert len(topic.lanes.cancelled) <= 10
     assert sum(map(len, topic.queues["g"].queue.index._due.values())) <= 10
 
@@ -840,7 +840,7 @@ async def make(broker: Broker, what: str, number: int) -> None:
         await broker.open_reader("t", name=name, start=None, filter=None, auto_create=True)
     else:
         await broker.join_group(
-            "t", name, order=None, filter=None, start=None, holder="me", auto_create=True
+            Joining("t", name, order=None, filter=None, start=None, holder="me", auto_create=True)
         )
 
 

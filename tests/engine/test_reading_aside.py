@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 
 from flintmq import Message
+from flintmq.broker_api import Fetch, Joining
 from flintmq.client.client import Client
 from flintmq.engine.host import durable_broker
 from flintmq.engine.kept import KeptShard
@@ -80,7 +81,9 @@ class Place:
 
     async def join(self) -> GroupMember:
         return await self.broker.join_group(
-            *("t", "g"), order=None, filter=None, start=None, holder="me", auto_create=False
+            Joining(
+                *("t", "g"), order=None, filter=None, start=None, holder="me", auto_create=False
+            )
         )
 
     async def is_reading(self) -> None:
@@ -120,7 +123,7 @@ async def read_filtered(place: Place) -> list[bytes]:
 
 async def fetch(place: Place) -> list[bytes]:
     fetched = await place.broker.fetch(
-        "t", 0, end=None, max_rows=1000, max_bytes=1 << 20, filter=None, with_expired=False
+        Fetch("t", 0, end=None, max_rows=1000, max_bytes=1 << 20, filter=None, with_expired=False)
     )
     return list(fetched.rows.values)
 

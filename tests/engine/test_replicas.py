@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.broker_api import Grant
+from flintmq.broker_api import Grant, Joining, TakeMode
 from flintmq.engine.broker import Broker
 from flintmq.engine.commands import Command, decode_command, encode_command
 from flintmq.engine.host import durable_broker
@@ -190,13 +190,15 @@ class Verbs:
     async def join(self) -> None:
         self.members.append(
             await self.leader.join_group(
-                self.plain(),
-                self.random.choice(NAMES),
-                order=self.random.choice([None, "log", "key"]),
-                filter=None,
-                start=self.random.choice([None, "latest", 2]),
-                holder="me",
-                auto_create=True,
+                Joining(
+                    self.plain(),
+                    self.random.choice(NAMES),
+                    order=self.random.choice([None, "log", "key"]),
+                    filter=None,
+                    start=self.random.choice([None, "latest", 2]),
+                    holder="me",
+                    auto_create=True,
+                )
             )
         )
 
@@ -204,7 +206,9 @@ class Verbs:
         if self.members:
             member = self.random.choice(self.members)
             auto_ack = self.random.random() < 0.2
-            grant = await member.take(self.random.randint(1, 6), 30.0, 0, auto_ack=auto_ack)
+            grant = await member.take(
+                self.random.randint(1, 6), 30.0, 0, TakeMode(auto_ack=auto_ack)
+            )
             if grant is not None and not auto_ack:
                 self.held.append((member, grant))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.broker_api import Paced, SettlesBefore
+from flintmq.broker_api import Joining, Paced, SettlesBefore
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
 from flintmq.serde.codec import Codec
@@ -77,7 +77,9 @@ async def test_it_lasts(tmp_path: Path) -> None:
         broker = durable_broker(LocalFileSystem(tmp_path), decoder=Codec())
         await broker.open()
         member = await broker.join_group(
-            "orders", "g", order=None, filter=None, start=None, holder="a", auto_create=True
+            Joining(
+                "orders", "g", order=None, filter=None, start=None, holder="a", auto_create=True
+            )
         )
         if not number:
             for value in range(6):
@@ -98,7 +100,7 @@ async def test_a_member_says_when_the_rate_lets_one_more_go(clock: ManualClock) 
     broker = Broker(clock, Codec())
     await broker.create_topic("orders", {"rate_limit": 0.5, "rate_burst": 1})
     member = await broker.join_group(
-        "orders", "g", order=None, filter=None, start=None, holder="a", auto_create=False
+        Joining("orders", "g", order=None, filter=None, start=None, holder="a", auto_create=False)
     )
     assert isinstance(member, Paced)
     assert member.seconds_until_token() == 0

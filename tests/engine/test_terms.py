@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from flintmq.broker_api import Joining
 from flintmq.engine.commands import BeginEpoch, encode_command
 from flintmq.errors import Corrupt, NotLeader, StorageFailed
 from flintmq.fsync_policy import FsyncPolicy
@@ -35,7 +36,7 @@ async def token(life: Life, topic: str = "t") -> int:
         await life.run(life.broker.create_topic(topic, {}))
     await life.publish(topic, b"m")
     joining = life.broker.join_group(
-        topic, "g", order=None, filter=None, start=None, holder="me", auto_create=False
+        Joining(topic, "g", order=None, filter=None, start=None, holder="me", auto_create=False)
     )
     member = await life.run(joining)
     grant = await life.run(member.take(1, 30.0, 0.0))

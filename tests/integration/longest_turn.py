@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import flintmq
+from flintmq.broker_api import Fetch
 from tests.integration.served import Served
 
 DOCUMENT_BYTES = 80_000
@@ -196,12 +197,14 @@ class Broker:
                 position, end = 0, 1
                 while position < end:
                     got = await mq._broker.fetch(
-                        *(topic, position),
-                        end=None,
-                        max_rows=10_000,
-                        max_bytes=4 << 20,
-                        filter=None,
-                        with_expired=False,
+                        Fetch(
+                            *(topic, position),
+                            end=None,
+                            max_rows=10_000,
+                            max_bytes=4 << 20,
+                            filter=None,
+                            with_expired=False,
+                        )
                     )
                     position, end = got.position, got.next_offset
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from flintmq.broker_api import Fetch
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.errors import FlintError, TopicNotFound, TopicReplaced
@@ -54,13 +55,15 @@ async def all_of(far: Far, topic: str, **wanted: int) -> list[bytes]:
     position, values = 0, []
     while True:
         fetched = await far.broker.fetch(
-            topic,
-            position,
-            end=None,
-            max_rows=100_000,
-            max_bytes=wanted.get("max_bytes", 0),
-            filter=None,
-            with_expired=False,
+            Fetch(
+                topic,
+                position,
+                end=None,
+                max_rows=100_000,
+                max_bytes=wanted.get("max_bytes", 0),
+                filter=None,
+                with_expired=False,
+            )
         )
         values += fetched.rows.values
         position = fetched.position
@@ -91,10 +94,10 @@ async def test_a_topic_that_was_made_anew_is_told_apart(far: Far) -> None:
     await far.mq.publish("orders", b"new")
 
     with pytest.raises(TopicReplaced) as caught:
-        await far.broker.fetch(
+        await far.broker.fetch(Fetch(
             "orders", 0, end=1, max_rows=1, max_bytes=0, filter=None, with_expired=False,
             topic_id=extent.id,
-        )  # fmt: skip
+        ))  # fmt: skip
     assert caught.value.known_id == extent.id
 
 

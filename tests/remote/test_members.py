@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import flintmq
+from flintmq.broker_api import Joining
 from flintmq.net.server.native import NativeServer
 
 from ..patience import until
@@ -44,7 +45,15 @@ async def test_who_stays_away_longer_loses_its_leases(
         proxy.cut()
 
         other = await server.broker.join_group(
-            "jobs", "workers", order=None, filter=None, start=None, holder="o", auto_create=False
+            Joining(
+                "jobs",
+                "workers",
+                order=None,
+                filter=None,
+                start=None,
+                holder="o",
+                auto_create=False,
+            )
         )
         grant = await other.take(1, 60.0, 60.0)
         assert grant is not None

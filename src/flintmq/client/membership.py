@@ -6,7 +6,7 @@ import itertools
 import os
 import socket
 
-from ..broker_api import BrokerApi, Filter, MemberApi
+from ..broker_api import BrokerApi, Filter, Joining, MemberApi
 from ..errors import GroupExists, InvalidRequest
 from ..group_model import Order
 from ..model import Start
@@ -75,11 +75,13 @@ class GroupMembership:
 
     async def _join(self, topic: str, start: Start | None) -> MemberApi:
         return await self._broker.join_group(
-            topic,
-            self.group,
-            order=self._order,
-            filter=self._filter,
-            start=start,
-            holder=self._holder,
-            auto_create=self._auto_create,
+            Joining(
+                topic,
+                self.group,
+                self._holder,
+                self._order,
+                self._filter,
+                start,
+                self._auto_create,
+            )
         )

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from math import inf
 from typing import NamedTuple
 
-from ..broker_api import BrokerApi, Filter, Grant, MemberApi
+from ..broker_api import BrokerApi, Filter, Grant, MemberApi, TakeMode
 from ..clock import Clock, done_within
 from ..errors import (
     Closed,
@@ -33,6 +33,8 @@ from .delivery import Deliveries, Grip, acking, log, releasing, settle_lots
 from .in_time import ANSWER_SECONDS, in_time
 from .intake import GIVE_BACK_SECONDS
 from .membership import GroupMembership
+
+IN_TURN = TakeMode(in_turn=True)
 
 
 class Asked(NamedTuple):
@@ -170,7 +172,7 @@ class Poller:
         if len(members) > 1:
             return await self._poll_row(members, asked, wait, deadline)
         grant = await members[0].take(
-            asked.max_rows, asked.lease, wait, auto_ack=asked.auto, in_turn=True
+            asked.max_rows, asked.lease, wait, TakeMode(asked.auto, in_turn=True)
         )  # and no await until it is returned: nothing is lost on the way
         return self._deliveries(members[0], grant, asked.auto) if grant else Deliveries()
 
@@ -321,7 +323,7 @@ class Poller:
                 share = -(-left // (len(members) - number)) if left else 0
                 if not share:
                     break
-                grant = await member.take(share, asked.lease, 0.0, in_turn=True)
+                grant = await member.take(share, asked.lease, 0.0, IN_TURN)
                 if grant is None:
                     continue
                 taken += self._deliveries(member, grant, False).runs
@@ -336,7 +338,7 @@ class Poller:
         """Wait at all of them. Two may have something in the same moment: then it is more."""
 
         async def take_from(member: MemberApi) -> None:
-            grant = await member.take(asked.max_rows, asked.lease, wait, in_turn=True)
+            grant = await member.take(asked.max_rows, asked.lease, wait, IN_TURN)
             if grant is not None:
                 taken.extend(self._deliveries(member, grant, False).runs)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..batch import BatchBuilder, DecodeCache, RecordBatch
-from ..broker_api import Fetched, Filter
+from ..broker_api import Fetch, Fetched, Filter
 from ..clock import Clock, SteadyClock, SystemClock
 from ..errors import InvalidRequest
 from ..model import Extent, Overflow, Receipt, Start, TopicOptions
@@ -232,23 +232,13 @@ class Broker:
                 raise
         return reader
 
-    async def fetch(
-        self,
-        topic: str,
-        offset: int,
-        *,
-        end: int | None,
-        max_rows: int,
-        max_bytes: int,
-        filter: Filter | None,
-        with_expired: bool,
-    ) -> Fetched:
+    async def fetch(self, wanted: Fetch) -> Fetched:
         find = self._topic_verbs.find
 
         def attempt() -> Fetched:  # the topic may be gone meanwhile
-            return fetch(find(topic), offset, end, max_rows, max_bytes, filter, with_expired)
+            return fetch(find(wanted.topic), wanted)
 
-        return await when_loaded(attempt, find(topic).log.at_once)
+        return await when_loaded(attempt, find(wanted.topic).log.at_once)
 
     async def extents(self, topic: str, at: Start | None) -> list[Extent]:
         return [extent(one, at) for one in self._topic_verbs.existing_row(topic)]

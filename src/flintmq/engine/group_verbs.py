@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from ..broker_api import Filter
+from ..broker_api import Filter, Joining
 from ..errors import FlintError, GroupExists, GroupNotFound, InvalidRequest, TopicNotFound
-from ..group_model import GroupInfo, GroupStats, InFlight, Order, Ranges, start_text
+from ..group_model import GroupInfo, GroupStats, InFlight, Ranges, start_text
 from ..model import Start
 from ..patterns import check_name
 from ..rows import Rows, Run
@@ -42,43 +42,28 @@ class GroupVerbs:
 
     # --- joining
 
-    async def join_group(
-        self,
-        topic: str,
-        group: str,
-        *,
-        order: Order | None,
-        filter: Filter | None,
-        start: Start | None,
-        holder: str,
-        auto_create: bool,
-    ) -> GroupMember:
+    async def join_group(self, joining: Joining) -> GroupMember:
+        group, holder = joining.group, joining.holder
         check_name(group, "group")
-        if start == "committed":
+        if joining.start == "committed":
             raise InvalidRequest(
                 "start='committed' is what a known group does anyway; a new one begins at "
                 "'earliest', 'latest', an offset or a datetime"
             )
         term = await self._shard.wait_term()
-        found = await self._topics.obtain_for(group, topic, auto_create)
+        found = await self._topics.obtain_for(group, joining.topic, joining.auto_create)
         known = found.queues.get(group)
         if known is None:
-            known = await self._create_group(found, group, order, filter, start)
-        _check_same(found, known, order, filter, start)
+            known = await self._create_group(found, joining)
+        _check_same(found, known, joining)
         known.is_ending |= self._is_ending
         known.queue.begin_tokens(term << 40)
         self._holders += 1
         label = holder if holder not in known.members else f"{holder}#{self._holders}"
         return GroupMember(known, label)
 
-    async def _create_group(
-        self,
-        topic: LeadingTopic,
-        name: str,
-        order: Order | None,
-        filter: Filter | None,
-        start: Start | None,
-    ) -> QueueGroup:
+    async def _create_group(self, topic: LeadingTopic, joining: Joining) -> QueueGroup:
+        name, filter = joining.group, joining.filter
         if topic.cursors.has_name(name):
             raise GroupExists(topic.origin.topic, name, {"kind": ("cursor", "queue")})
         text = _text_of(filter)
@@ -89,12 +74,12 @@ class GroupVerbs:
             )
         if text == _FUNCTION and filter is not None:
             self._functions[topic.id, name] = filter
-        begin: Start = "earliest" if start is None else start
+        begin: Start = "earliest" if joining.start is None else joining.start
         floor = max(topic.log.first_offset, resolve_start(topic, begin))
         command = CreateGroup(
             topic.id,
             name,
-            order or "priority",
+            joining.order or "priority",
             text,
             start_text(begin),
             min(floor, topic.log.next_offset),
@@ -243,13 +228,8 @@ class GroupVerbs:
         return len(waiting)
 
 
-def _check_same(
-    topic: LeadingTopic,
-    group: QueueGroup,
-    order: Order | None,
-    filter: Filter | None,
-    start: Start | None,
-) -> None:
+def _check_same(topic: LeadingTopic, group: QueueGroup, joining: Joining) -> None:
+    order, filter, start = joining.order, joining.filter, joining.start
     differing: dict[str, tuple[Any, Any]] = {}
     if order is not None and order != group.order:
         differing["order"] = (group.order, order)

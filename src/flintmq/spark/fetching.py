@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..batch import RecordBatch
-from ..broker_api import Fetched, Filter
+from ..broker_api import Fetch, Fetched, Filter
 from ..errors import Disconnected, FlintError, InvalidRequest, MessagesLost, OutcomeUnknown
 from ..serde.filters import compile_filter
 from .columns import Columns
@@ -84,16 +84,17 @@ class Fetches:
             self._asked.append(self._fetch(replace(whole, end=border)))
 
     def _fetch(self, piece: Range) -> tuple[Range, Future[Fetched]]:
-        work = self._line.broker.fetch(
+        wanted = Fetch(
             piece.plain,
             piece.start,
-            end=piece.end,
-            max_rows=piece.rows,
-            max_bytes=2 * REPLY_BYTES,
-            filter=self._filter,
-            with_expired=self._with_expired,
-            topic_id=piece.id,
+            piece.end,
+            piece.rows,
+            2 * REPLY_BYTES,
+            self._filter,
+            self._with_expired,
+            piece.id,
         )
+        work = self._line.broker.fetch(wanted)
         return piece, self._line.begin(work)
 
     def _answer(self, piece: Range, future: Future[Fetched]) -> Fetched:

@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ..broker_api import Fetch
 from ..errors import FlintError, InvalidRequest, MessagesLost, TopicNotFound, TopicReplaced
 from ..model import Extent
 from .batch_reader import RangesPartition, planned, read_partition
@@ -294,18 +295,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if one.start < part.first_offset and one.rows and self._options.fail_on_loss:
             # What has expired is gone too, but nobody has missed it: the broker knows which.
-            fetched = self._line.run(
-                self._line.broker.fetch(
-                    one.plain,
-                    one.start,
-                    end=one.end,
-                    max_rows=1,
-                    max_bytes=1,
-                    filter=None,
-                    with_expired=True,
-                    topic_id=part.id,
-                )
-            )
+            wanted = Fetch(one.plain, one.start, one.end, 1, 1, None, True, part.id)
+            fetched = self._line.run(self._line.broker.fetch(wanted))
             if (gap := fetched.rows.gap) is not None:
                 raise MessagesLost(one.plain, gap.first, gap.next, gap.count, REMEDY)
 

@@ -10,6 +10,7 @@ import time
 import pytest
 
 import flintmq
+from flintmq.broker_api import Fetch
 from flintmq.engine.broker import Broker
 from flintmq.frontends.hermes.holds import Hold
 from flintmq.frontends.hermes.server import HermesLimits, HermesServer
@@ -47,7 +48,7 @@ async def test_w20_produces_of_one_connection_keep_their_order(
 
     assert [(await client.read_ok()).offset for _ in range(300)] == list(range(300))
     fetched = await broker.fetch(
-        "t", 0, end=None, max_rows=300, max_bytes=10**6, filter=None, with_expired=False
+        Fetch("t", 0, end=None, max_rows=300, max_bytes=10**6, filter=None, with_expired=False)
     )
     assert fetched.rows.values == [b"%d" % number for number in range(300)]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from flintmq.access import TopicGrant
 from flintmq.batch import BatchBuilder
+from flintmq.broker_api import Joining
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
@@ -56,7 +57,9 @@ async def test_the_page_of_a_busy_broker_is_as_prometheus_wants_it(start: Start)
         publish(running.broker, topic, 3)
         for group in ("workers", 'odd "\\ one'):
             member = await running.broker.join_group(
-                topic, group, order=None, filter=None, start=None, holder="me", auto_create=True
+                Joining(
+                    topic, group, order=None, filter=None, start=None, holder="me", auto_create=True
+                )
             )
             grant = await member.take(2, 30, 0)
             assert grant is not None
@@ -123,13 +126,15 @@ async def test_partitions_are_shown_as_one_topic(start: Start) -> None:
     for number in range(3):
         publish(running.broker, f"row/{number}", number + 1)
         await running.broker.join_group(
-            f"row/{number}",
-            "workers",
-            order=None,
-            filter=None,
-            start=None,
-            holder="me",
-            auto_create=True,
+            Joining(
+                f"row/{number}",
+                "workers",
+                order=None,
+                filter=None,
+                start=None,
+                holder="me",
+                auto_create=True,
+            )
         )
 
     page = await scraped(running)
@@ -163,13 +168,15 @@ async def test_many_groups_are_bounded_too(start: Start) -> None:
     publish(running.broker, "one", 3)
     for number in range(200):
         await running.broker.join_group(
-            "one",
-            f"group.{number}",
-            order=None,
-            filter=None,
-            start=None,
-            holder="me",
-            auto_create=True,
+            Joining(
+                "one",
+                f"group.{number}",
+                order=None,
+                filter=None,
+                start=None,
+                holder="me",
+                auto_create=True,
+            )
         )
 
     page = await scraped(running)

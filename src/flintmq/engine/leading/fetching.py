@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...batch import RecordBatch, RowSource
-from ...broker_api import Fetched, Filter
+from ...broker_api import Fetch, Fetched
 from ...clock import Clock
 from ...errors import FlintError, InvalidRequest
 from ...loop.pace import Allowance, pace
@@ -31,16 +31,10 @@ _ENOUGH_BYTES = 1 << 20
 """Of more than this, the disk is not waited for."""
 
 
-def fetch(
-    topic: LeadingTopic,
-    offset: int,
-    end: int | None,
-    max_rows: int,
-    max_bytes: int,
-    filter: Filter | None,
-    with_expired: bool,
-) -> Fetched:
+def fetch(topic: LeadingTopic, wanted: Fetch) -> Fetched:
     """Raises NotLoaded where the disk has to be waited for."""
+    offset, end, filter = wanted.offset, wanted.end, wanted.filter
+    max_rows, max_bytes = wanted.max_rows, wanted.max_bytes
     if type(offset) is not int or offset < 0 or max_rows < 1:
         raise InvalidRequest(f"fetch from offset {offset!r}, up to {max_rows!r} rows")
     log = topic.log
@@ -73,7 +67,7 @@ def fetch(
         if filter is not None:
             stop = min(stop, row + budget)
             budget -= stop - row
-        run, stop = _wanted(topic, source, row, stop, filter, with_expired, allowance)
+        run, stop = _wanted(topic, source, row, stop, wanted, allowance)
         if run is not None:
             runs.append(run)
             size += length
@@ -95,15 +89,14 @@ def _wanted(
     source: RowSource,
     start: int,
     stop: int,
-    filter: Filter | None,
-    with_expired: bool,
+    wanted: Fetch,
     allowance: Allowance,
 ) -> tuple[Run | None, int]:
     """What is wanted of these rows, and how far that goes."""
-    picks = topic.living(source, start, stop, with_expired=with_expired)
-    if filter is not None:
+    picks = topic.living(source, start, stop, with_expired=wanted.with_expired)
+    if wanted.filter is not None:
         asked = range(start, stop) if picks is None else picks
-        picks, looked = topic.sieve.look_through(filter, source, asked, None, allowance)
+        picks, looked = topic.sieve.look_through(wanted.filter, source, asked, None, allowance)
         if looked < len(asked):
             stop = asked[looked]
     if picks is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...broker_api import Grant, LeaseWatcher
+from ...broker_api import LEASED, Grant, LeaseWatcher, TakeMode
 from ...errors import Closed
 from ...group_model import GroupInfo, Lease
 from .queue_group import QueueGroup, Taker
@@ -33,17 +33,11 @@ class GroupMember:
         return self._group.seconds_until_token()
 
     async def take(
-        self,
-        max_rows: int,
-        lease_seconds: float,
-        wait: float | None,
-        *,
-        auto_ack: bool = False,
-        in_turn: bool = False,
+        self, max_rows: int, lease_seconds: float, wait: float | None, mode: TakeMode = LEASED
     ) -> Grant | None:
         self._check_open()
-        taker = Taker(self._holder, max_rows, lease_seconds, auto_ack, in_turn)
-        if auto_ack and self._settled:
+        taker = Taker(self._holder, max_rows, lease_seconds, *mode)
+        if mode.auto_ack and self._settled:
             taker = self._settled.pop(0)
             wait = 0
         try:

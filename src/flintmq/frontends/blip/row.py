@@ -11,7 +11,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from ...batch import key_hash
-from ...broker_api import BrokerApi, Grant, LeaseWatcher, MemberApi, ReaderApi
+from ...broker_api import (
+    LEASED,
+    BrokerApi,
+    Grant,
+    Joining,
+    LeaseWatcher,
+    MemberApi,
+    ReaderApi,
+    TakeMode,
+)
 from ...client.partitioned_reader import PartitionedReader
 from ...client.routing import partition_name
 from ...client.sending import partitions_of
@@ -70,16 +79,9 @@ async def join(
     this order and begins at `start`; what is known is as it is."""
 
     async def join_plain(name: str) -> MemberApi:
-        is_known = await _is_known(broker, name, group)
-        return await broker.join_group(
-            name,
-            group,
-            order=None if is_known else order,
-            filter=None,
-            start=None if is_known else start,
-            holder=holder,
-            auto_create=True,
-        )
+        if await _is_known(broker, name, group):
+            return await broker.join_group(Joining(name, group, holder))
+        return await broker.join_group(Joining(name, group, holder, order, start=start))
 
     count = partitions(broker, topic)
     if count is None:
@@ -176,16 +178,10 @@ class RowMember:
         )
 
     async def take(
-        self,
-        max_rows: int,
-        lease_seconds: float,
-        wait: float | None,
-        *,
-        auto_ack: bool = False,
-        in_turn: bool = False,
+        self, max_rows: int, lease_seconds: float, wait: float | None, mode: TakeMode = LEASED
     ) -> Grant | None:
         """From one partition after the other, so that none is starved."""
-        assert not auto_ack, "a grant may be set aside here, and be given back"
+        assert not mode.auto_ack, "a grant may be set aside here, and be given back"
         if len(self._members) < self._count():
             await self.grow()
         count = len(self._members)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...access import Access
-from ...broker_api import BrokerApi
+from ...broker_api import BrokerApi, Joining
 from ...clock import Timer
 from ...engine.figures import Measured
 from ...errors import Closed, FlintError, NotAuthenticated, TopicExists, TopicNotFound
@@ -249,15 +249,8 @@ class HermesServer(Listener[HermesConnection]):
 
     async def _join(self, topic: str, group: str) -> Hold:
         try:
-            member = await self.broker.join_group(
-                topic,
-                group,
-                order=None,
-                filter=None,
-                start=None,
-                holder="hermes",
-                auto_create=False,
-            )
+            joining = Joining(topic, group, "hermes", auto_create=False)
+            member = await self.broker.join_group(joining)
         except (TopicNotFound, Closed):
             self.topics.discard(topic)
             raise

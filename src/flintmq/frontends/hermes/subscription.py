@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ...access import Access
-from ...broker_api import MemberApi
+from ...broker_api import Joining, MemberApi
 from ...errors import Closed, FlintError, GroupNotFound, LeaseLost, TopicNotFound
 from ...groups.ranges import sorted_ranges
 from ...patterns import escape_name
@@ -120,15 +120,9 @@ class HermesSubscription:
         hold.users += 1
         member = None
         try:
-            member = await server.broker.join_group(
-                self._topic,
-                self._group,
-                order=None,
-                filter=None,
-                start=None,
-                holder=f"hermes {self._connection.peer}",
-                auto_create=False,
-            )
+            holder = f"hermes {self._connection.peer}"
+            joining = Joining(self._topic, self._group, holder, auto_create=False)
+            member = await server.broker.join_group(joining)
             while True:
                 await self._push(hold, member)
         except (TopicNotFound, GroupNotFound, Closed):

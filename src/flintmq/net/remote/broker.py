@@ -13,10 +13,9 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 import msgspec
 
 from ...batch import OBJECTS, BatchBuilder, RecordBatch
-from ...broker_api import BrokerApi, ConnectionChanged, Fetched, Filter
+from ...broker_api import BrokerApi, ConnectionChanged, Fetch, Fetched, Filter, Joining
 from ...clock import Clock, SystemClock
 from ...errors import Closed, Disconnected, FlintError, InvalidRequest
-from ...group_model import Order
 from ...model import Extent, Missed, Overflow, Receipt, Start, TopicOptions, changed_options
 from ...rows import Decoder, Rows
 from ..wire.faults import error_of
@@ -357,21 +356,17 @@ class RemoteBroker:
         await feed.open()
         return feed
 
-    async def fetch(
-        self,
-        topic: str,
-        offset: int,
-        *,
-        end: int | None,
-        max_rows: int,
-        max_bytes: int,
-        filter: Filter | None,
-        with_expired: bool,
-        topic_id: int | None = None,
-    ) -> Fetched:
-        """Read by offset. With `topic_id`, a topic made anew under the name is TopicReplaced."""
+    async def fetch(self, wanted: Fetch) -> Fetched:
+        w = wanted
         control = FetchRangeRequest(
-            topic, offset, end, max_rows, max_bytes, _filter_text(filter), with_expired, topic_id
+            w.topic,
+            w.offset,
+            w.end,
+            w.max_rows,
+            w.max_bytes,
+            _filter_text(w.filter),
+            w.with_expired,
+            w.topic_id,
         )
         frame = await self._requests.ask_again(Op.FETCH_RANGE, control)
         taken = msgspec.msgpack.decode(frame.control, type=FetchedRangeReply)
@@ -403,21 +398,13 @@ class RemoteBroker:
 
     # --- groups
 
-    async def join_group(
-        self,
-        topic: str,
-        group: str,
-        *,
-        order: Order | None,
-        filter: Filter | None,
-        start: Start | None,
-        holder: str,
-        auto_create: bool,
-    ) -> RemoteMember:
-        joining = JoinGroupRequest(
-            topic, group, order, _filter_text(filter), start_fields(start), holder, auto_create
+    async def join_group(self, joining: Joining) -> RemoteMember:
+        j = joining
+        start, filter = start_fields(j.start), _filter_text(j.filter)
+        request = JoinGroupRequest(
+            j.topic, j.group, j.order, filter, start, j.holder, j.auto_create
         )
-        member = RemoteMember(self._requests, joining, self._members)
+        member = RemoteMember(self._requests, request, self._members)
         await member.open()
         return member
 

@@ -9,7 +9,7 @@ from math import inf
 
 import msgspec
 
-from ...broker_api import Grant, LeaseWatcher
+from ...broker_api import LEASED, Grant, LeaseWatcher, TakeMode
 from ...errors import Closed, Disconnected, FlintError, LeaseLost, OutcomeUnknown
 from ...group_model import GroupInfo, Lease
 from ...groups.leases import Lease as Running
@@ -77,15 +77,9 @@ class RemoteMember:
         return True
 
     async def take(
-        self,
-        max_rows: int,
-        lease_seconds: float,
-        wait: float | None,
-        *,
-        auto_ack: bool = False,
-        in_turn: bool = False,
+        self, max_rows: int, lease_seconds: float, wait: float | None, mode: TakeMode = LEASED
     ) -> Grant | None:
-        if auto_ack and self._settled:
+        if mode.auto_ack and self._settled:
             return self._settled.pop(0)
         # Without a wait, to look what there is takes as long as any other question.
         now = self._clock.monotonic
@@ -93,7 +87,7 @@ class RemoteMember:
         while True:
             number = await self._joined(until)
             left = wait and max(0.0, until - now())
-            control = TakeLeasedRequest(number, max_rows, lease_seconds, left, auto_ack, in_turn)
+            control = TakeLeasedRequest(number, max_rows, lease_seconds, left, *mode)
             sent = SentRequest(
                 None if until == inf else until,
                 is_parked=until == inf,

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...batch import decode_all
-from ...broker_api import Fetched, Filter, ReaderApi
+from ...broker_api import Fetch, Fetched, Filter, Joining, ReaderApi, TakeMode
 from ...client.partitioned_reader import PartitionedReader
 from ...errors import FlintError, InvalidRequest, TopicReplaced
 from ...group_model import Lease
@@ -357,14 +357,10 @@ async def _fetched(session: Session, c: FetchRangeRequest) -> Fetched:
     await session.room()
     limits = session.server.limits
     most = limits.frame_bytes - FRAME_ROOM_BYTES
+    rows_max = min(c.max_rows, FETCH_ROWS_MAX)
+    bytes_max = min(c.max_bytes, most) if c.max_bytes > 0 else limits.delivery_bytes
     fetched = await session.server.broker.fetch(
-        c.topic,
-        c.offset,
-        end=c.end,
-        max_rows=min(c.max_rows, FETCH_ROWS_MAX),
-        max_bytes=min(c.max_bytes, most) if c.max_bytes > 0 else limits.delivery_bytes,
-        filter=filter,
-        with_expired=c.with_expired,
+        Fetch(c.topic, c.offset, c.end, rows_max, bytes_max, filter, c.with_expired)
     )
     runs = fetched.rows.runs
     if len(runs) == 1:  # one at least is fetched, however large
@@ -406,15 +402,16 @@ async def extents(session: Session, c: ExtentsRequest, frame: Frame) -> Any:
 
 async def join_group(session: Session, c: JoinGroupRequest, frame: Frame) -> JoinedReply:
     session.check_streams()
-    api = await session.server.broker.join_group(
+    joining = Joining(
         c.topic,
         c.group,
-        order=c.order,
-        filter=_filter(c.filter),
-        start=start_of(c.start),
-        holder=c.holder or session.client,
-        auto_create=c.auto_create and _may_create(session, c.topic),
+        c.holder or session.client,
+        c.order,
+        _filter(c.filter),
+        start_of(c.start),
+        c.auto_create and _may_create(session, c.topic),
     )
+    api = await session.server.broker.join_group(joining)
     member = OpenMembership(api, Need("consume", c.topic))
     return JoinedReply(session.add_stream(member), msgspec.to_builtins(api.info))
 
@@ -426,7 +423,7 @@ async def take_leased(session: Session, c: TakeLeasedRequest, frame: Frame) -> A
     while True:
         await session.room()
         grant = await member.api.take(
-            c.max_rows, c.lease_seconds, c.timeout, auto_ack=c.auto_ack, in_turn=c.in_turn
+            c.max_rows, c.lease_seconds, c.timeout, TakeMode(c.auto_ack, c.in_turn)
         )
         if grant is None:
             if session.server.is_draining:
