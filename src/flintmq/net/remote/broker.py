@@ -41,7 +41,7 @@ from .link import Link, again
 from .member import RemoteMember
 from .outbox import Outbox, PendingReceipt
 from .reader import RemoteReader
-from .requests import Requests
+from .requests import RemoteRequests
 from .stream import RemoteFeed, RemoteStream
 from .tls import ClientTls
 from .topics import KnownTopics
@@ -155,7 +155,7 @@ class RemoteBroker:
             bytes_max=send_bytes_max,
             blocks=on_full == "block",
         )
-        self._requests = Requests(self.link, self._outbox, self._topics)
+        self._requests = RemoteRequests(self.link, self._outbox, self._topics)
 
     # --- the connection
 

@@ -28,7 +28,7 @@ from ..wire.operations import (
 )
 from ..wire.runs import decode_runs
 from .link import SessionLost
-from .requests import Requests
+from .requests import RemoteRequests
 from .waiting import SentRequest
 
 _HELD_LOOK = 64
@@ -40,7 +40,7 @@ class RemoteMember:
     else, and says what of it is another's by now."""
 
     def __init__(
-        self, requests: Requests, joining: JoinGroupRequest, registry: set[RemoteMember]
+        self, requests: RemoteRequests, joining: JoinGroupRequest, registry: set[RemoteMember]
     ) -> None:
         """Those that are open are in the `registry`."""
         self._requests, self._registry = requests, registry

@@ -24,7 +24,7 @@ from ..wire.operations import (
 from ..wire.operations import StreamRequest as StreamName
 from ..wire.values import start_fields
 from .link import SessionLost
-from .requests import Requests
+from .requests import RemoteRequests
 from .stream import RemoteStream
 
 HELD_MAX = 10_000
@@ -36,7 +36,7 @@ class RemoteReader(RemoteStream):
     """One reader, of a topic or of a row of partitions. Implements ReaderApi."""
 
     def __init__(
-        self, requests: Requests, opening: OpenReaderRequest, registry: set[RemoteStream]
+        self, requests: RemoteRequests, opening: OpenReaderRequest, registry: set[RemoteStream]
     ) -> None:
         what = f"reader of {opening.topic!r}"
         super().__init__(requests, what, opening, Op.OPEN_READER, registry)

@@ -25,7 +25,7 @@ from .waiting import SentRequest
 T = TypeVar("T")
 
 
-class Requests:
+class RemoteRequests:
     def __init__(self, link: Link, outbox: Outbox, topics: KnownTopics) -> None:
         self.link, self.topics = link, topics
         self.before_asking = outbox.flush

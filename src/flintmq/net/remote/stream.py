@@ -39,7 +39,7 @@ from ..wire.operations import (
 )
 from ..wire.runs import decode_runs
 from .link import SessionLost, again, error_in
-from .requests import Requests
+from .requests import RemoteRequests
 
 AHEAD_MAX = 256
 """How many messages are asked for at once when they are read one by one."""
@@ -60,7 +60,7 @@ class RemoteStream:
 
     def __init__(
         self,
-        requests: Requests,
+        requests: RemoteRequests,
         what: str,
         opening: Control,
         op: Op,
@@ -448,7 +448,7 @@ class RemoteFeed(RemoteStream):
     """One live subscription. Implements FeedApi."""
 
     def __init__(
-        self, requests: Requests, opening: OpenFeedRequest, registry: set[RemoteStream]
+        self, requests: RemoteRequests, opening: OpenFeedRequest, registry: set[RemoteStream]
     ) -> None:
         what = f"live feed {opening.pattern!r}"
         super().__init__(requests, what, opening, Op.OPEN_FEED, registry)
