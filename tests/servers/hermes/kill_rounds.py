@@ -132,12 +132,11 @@ async def one_round(daemon: Hermesd, known: Known, number: int, seconds: float) 
         await daemon.kill()
 
 
-async def check(daemon: Hermesd, known: Known, number: int) -> int:
-    """Read everything by a new group; how much there is."""
+async def check(daemon: Hermesd, known: Known, group: str, found: dict[int, bytes]) -> int:
+    """Read what `group` has not seen yet, add it to `found`; how much there is."""
     await daemon.start()
-    found: dict[int, bytes] = {}
     async with await HermesClient.connect(daemon.address) as client:
-        while items := await client.poll(TOPIC, f"check {number}", max=1024, ack_mode="auto"):
+        while items := await client.poll(TOPIC, group, max=1024, ack_mode="auto"):
             for item in items:
                 assert item.offset not in found, f"offset {item.offset} came twice in auto mode"
                 found[item.offset] = item.payload
@@ -154,15 +153,17 @@ async def check(daemon: Hermesd, known: Known, number: int) -> int:
 
 async def rounds(directory: Path, count: int, seed: int) -> Known:
     chance, known = random.Random(seed), Known()
-    daemon = Hermesd(directory)
+    daemon, found = Hermesd(directory), dict[int, bytes]()
     try:
         for number in range(count):
             await one_round(daemon, known, number, chance.uniform(0.3, 0.9))
-            there = await check(daemon, known, number)
+            there = await check(daemon, known, "check", found)
             print(
                 f"round {number + 1}: {len(known.produced):,} answered Produced, all there; "
-                f"{there:,} stored; {len(known.acked):,} acks answered, none came again"
+                f"{there:,} stored; {len(known.acked):,} acks answered, none came again",
+                flush=True,
             )
+        await check(daemon, known, "everything from the beginning", {})
     except* Refused as errors:
         raise AssertionError(f"refused: {errors.exceptions}") from None
     finally:
