@@ -79,6 +79,11 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
+def processor_seconds(pids: list[int]) -> float:
+    """What processes have used of the processors so far, all together."""
+    return sum(map(_own_seconds, pids))
+
+
 def _own_seconds(pid: int, *, with_children: bool = False) -> float:
     """With those of children that have ended, on demand: so what a worker did is not forgotten."""
     fields = _stat(pid)

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from time import monotonic
 
+from ..meters import family, processor_seconds
 from .job import AHEAD_MAX, QUIET_SECONDS, Job, Progress
 
 Figures = dict[str, float]
@@ -29,6 +30,16 @@ class Driver(ABC):
     def __init__(self, job: Job) -> None:
         self.job = job
         self.value = job.value()
+        self._server = family(job.server) if job.server else []
+
+    def server_seconds(self) -> float:
+        """Of the processors, so far."""
+        return processor_seconds(self._server)
+
+    async def in_flight(self, tasks: int, call: Callable[[], Awaitable[int]]) -> Figures:
+        before = self.server_seconds()
+        figures = await in_flight(tasks, self.job.seconds, call)
+        return {**figures, "server s": self.server_seconds() - before}
 
     @abstractmethod
     async def publish(self) -> Figures:
@@ -41,6 +52,14 @@ class Driver(ABC):
     @abstractmethod
     async def consume(self) -> Figures:
         """Publish `count`, then take and acknowledge them all; only the second is timed."""
+
+    async def drain(self) -> Figures:
+        """The same with one loop, of messages of the job's variety."""
+        raise NotImplementedError
+
+    async def parked(self) -> Figures:
+        """Each message goes to every one of many groups, which all wait for it."""
+        raise NotImplementedError
 
     @abstractmethod
     async def latency(self) -> Figures:
@@ -154,6 +173,10 @@ async def execute(job: Job) -> Figures:
             return await driver.consume()
         case "latency":
             return await driver.latency()
+        case "drain":
+            return await driver.drain()
+        case "parked":
+            return await driver.parked()
         case "live publish":
             progress = Progress(job.progress)
             pace = Pace(job, progress)

@@ -9,7 +9,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-Role = Literal["publish", "batches", "consume", "latency", "live publish", "live listen", "echo"]
+Role = Literal[
+    "publish",
+    "batches",
+    "consume",
+    "drain",
+    "parked",
+    "latency",
+    "live publish",
+    "live listen",
+    "echo",
+]
 Shape = Literal["calls", "pipeline"]
 
 BATCH = 100
@@ -37,6 +47,11 @@ class Job:
     size: int = 100
     count: int = 0
     subscribers: int = 1
+    topics: int = 1
+    connections: int = 1
+    variety: str = ""
+    server: int = 0
+    """The server's process, whose processor time is part of the figure."""
     durability: str = "synced"
     shape: Shape = "calls"
     progress: str = ""

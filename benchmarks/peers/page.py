@@ -86,20 +86,26 @@ def _scenario(results: Results, scenario: Scenario) -> str:
     heading = ["broker", "durability", "how", unit]
     if scenario.is_latency:
         heading.append("p99 µs")
+    lines = list(results.lines(scenario))
+    has_server = any(line.server for line in lines)
+    if has_server:
+        heading.append("server µs each")
     heading += ["FlintMQ over it", ""]
     rows = [heading]
-    for line in results.lines(scenario):
-        rows.append(_cells(scenario, line))
+    for line in lines:
+        rows.append(_cells(scenario, line, has_server))
     remarks = _remarks(results, scenario)
     return _table(rows) + (f"\n\n{remarks}" if remarks else "")
 
 
-def _cells(scenario: Scenario, line: Line) -> list[str]:
+def _cells(scenario: Scenario, line: Line, has_server: bool) -> list[str]:
     durability = "at most once" if scenario.is_live else IN_WORDS[line.mode.durability]
     cells = [line.mode.title, durability, _how(scenario, line)]
     cells.append(f"failed: {line.error}" if line.spread is None else _shown(line.spread))
     if scenario.is_latency:
         cells.append("" if line.p99 is None else _shown(line.p99))
+    if has_server:
+        cells.append("" if line.server is None else f"{line.server.median:.1f}")
     if line.verdict is None:
         return [*cells, "", ""]
     return [*cells, f"{line.verdict.ratio:.2f}", line.verdict.words]

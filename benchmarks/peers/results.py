@@ -59,6 +59,8 @@ class Line:
     error: str = ""
     verdict: Verdict | None = None
     p99: Spread | None = None
+    server: Spread | None = None
+    """Microseconds of the server's processors for each message."""
 
 
 class Results:
@@ -121,7 +123,8 @@ class Results:
                 above, below = below, above
             verdict = Verdict(above / below, scenario.goal)
         p99 = self.spread(scenario.name, mode.key, shape, "p99")
-        return Line(mode, shape, spread, error, verdict, p99)
+        server = self.spread(scenario.name, mode.key, shape, "server us")
+        return Line(mode, shape, spread, error, verdict, p99, server)
 
     def worst(self, scenario: Scenario, peer: str) -> Verdict | None:
         """Of all durabilities of a peer, the one where we look worst."""

@@ -21,10 +21,14 @@ from .servers import ROOT, Running
 
 PATIENCE_SECONDS = 90.0
 SAMPLE_SECONDS = 0.1
+DRAIN_SHARES = {"each": 50}
+"""A drain with one loop is slower than one with many; the slowest waits for each message."""
 ROLES: Mapping[str, Role] = {
     "publish": "publish",
     "batches": "batches",
     "consume": "consume",
+    "drain": "drain",
+    "parked": "parked",
     "latency": "latency",
     "live latency": "latency",
 }
@@ -87,12 +91,16 @@ class Clients:
                 figures = self._result(self._start(job))
                 if "seconds" in figures:
                     figures["msgs/s"] = figures["count"] / figures["seconds"]
+                if "server s" in figures and figures["count"]:
+                    figures["server us"] = figures.pop("server s") * 1e6 / figures["count"]
         return {**figures, **watch.figures()}
 
     def _job(self, cell: Cell, server: Running) -> Job:
         self._number += 1
         scenario, mode = cell.scenario, cell.mode
         count = int(mode.backlog * self._effort.backlog_share)
+        if scenario.kind == "drain":
+            count //= DRAIN_SHARES.get(scenario.variety, 5)
         return Job(
             peer=mode.peer,
             mode=mode.name,
@@ -104,6 +112,10 @@ class Clients:
             size=scenario.size,
             count=self._effort.latencies if scenario.is_latency else count,
             subscribers=scenario.subscribers,
+            topics=scenario.topics,
+            connections=scenario.connections,
+            variety=scenario.variety,
+            server=server.pid,
             durability="live" if scenario.is_live else mode.durability,
             shape=cell.shape,
         )

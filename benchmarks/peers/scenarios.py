@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .job import Shape
-from .modes import Mode
+from .modes import US, Mode
 
-Kind = Literal["publish", "batches", "live", "consume", "latency", "live latency"]
+Kind = Literal[
+    "publish", "batches", "live", "consume", "drain", "parked", "latency", "live latency"
+]
 Goal = Literal["ahead", "within twice", "as it is"]
 
 
@@ -21,6 +23,12 @@ class Scenario:
     in_flight: int = 1
     size: int = 100
     subscribers: int = 1
+    topics: int = 1
+    connections: int = 1
+    variety: str = ""
+    """What the messages of a drain have, or how they are read."""
+    peers: tuple[str, ...] = ()
+    """Who is measured besides the bare loop; empty: all."""
 
     @property
     def is_latency(self) -> bool:
@@ -32,6 +40,8 @@ class Scenario:
 
     def takes(self, mode: Mode) -> bool:
         """Whether a mode is measured here at all; live paths have one line for each peer."""
+        if self.peers and mode.peer not in self.peers:
+            return False
         return mode.is_live if self.is_live else True
 
     def why_not(self, mode: Mode) -> str:
@@ -41,7 +51,14 @@ class Scenario:
     @property
     def has_two_shapes(self) -> bool:
         """Many publishes under way are calls that wait each, or a pipeline: we do both."""
-        return self.kind == "batches" or (self.kind == "publish" and self.in_flight > 1)
+        if self.kind == "publish":
+            return self.in_flight > 1 and not self.is_spread
+        return self.kind == "batches"
+
+    @property
+    def is_spread(self) -> bool:
+        """Over many topics or connections there is one shape: each publish waits for its own."""
+        return self.topics > 1 or self.connections > 1
 
     def shape_of(self, mode: Mode) -> Shape:
         """Which of the two a peer has. Only Kafka makes batches of single calls, as `send` does."""
@@ -50,15 +67,52 @@ class Scenario:
         return mode.shape
 
 
+THREE = (US, "redis", "nats")
+"""Those whose clients can spread what is in flight; the bare loop has one socket."""
+DRAINS = {
+    "plain": "256 at a time",
+    "each": "message by message, `async for` and `await ack()`",
+    "headers": "messages with two headers",
+    "ttl": "messages with a time to live",
+    "keys": "order by key, 1,000 keys",
+    "priority": "eight priorities, mixed",
+    "filter": "a filter that passes a tenth; the figure counts the messages looked at",
+}
+
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario("publish-1", "Publish, 1 in flight", "publish", "within twice"),
     Scenario("publish-64", "Publish, 64 in flight", "publish", "ahead", 64),
     Scenario("publish-512", "Publish, 512 in flight", "publish", "ahead", 512),
+    Scenario(
+        "topics-1000", "Publish, 64 in flight over 1,000 topics", "publish", "ahead", 64,
+        topics=1000, peers=THREE,
+    ),
+    Scenario(
+        "connections-64", "Publish, 64 connections, one in flight each", "publish", "ahead", 64,
+        connections=64, peers=THREE,
+    ),
+    Scenario(
+        "connections-100", "Publish, 64 in flight over 100 connections", "publish", "ahead", 64,
+        connections=100, peers=THREE,
+    ),
+    Scenario(
+        "connections-2000", "Publish, 64 in flight over 2,000 connections", "publish", "ahead", 64,
+        connections=2000, peers=THREE,
+    ),
     Scenario("batches", "Publish in batches of 100", "batches", "ahead"),
     Scenario("batches-1k", "Publish in batches of 100, 1 KiB each", "batches", "ahead", size=1024),
     Scenario("live-1", "Live, one subscriber", "live", "ahead"),
     Scenario("live-8", "Live, eight subscribers", "live", "ahead", subscribers=8),
     Scenario("consume", "Consume and acknowledge", "consume", "ahead"),
+    *(
+        Scenario(f"drain-{name}", f"Drain with one loop: {title}", "drain", "as it is",
+                 variety=name, peers=(US,))
+        for name, title in DRAINS.items()
+    ),
+    Scenario(
+        "parked", "Deliver to 1,000 parked groups", "parked", "as it is", subscribers=1000,
+        peers=(US,),
+    ),
     Scenario("latency", "Latency of a stored message", "latency", "as it is"),
     Scenario("latency-live", "Latency of a live message", "live latency", "as it is"),
-)
+)  # fmt: skip

@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from itertools import cycle
 from time import monotonic
 
 import flintmq
+from flintmq.client.keywords import BatchKeywords
+from flintmq.group_model import Order
 from flintmq.model import Storage
 
-from ..driving import LIVE_BURST, Driver, Ears, Figures, Pace, in_flight
+from ..driving import LIVE_BURST, Driver, Ears, Figures, Pace
 from ..job import BATCH, BATCHES_AT_ONCE, LOOPS, POLL, REST_SECONDS, check, latencies
 
 GROUP = "workers"
 FEED_MESSAGES = 16_384
 SENT_AT_ONCE = 1000
 UNDER_WAY_MAX = 60_000
+FILLED_AT_ONCE = 1000
+PARKED_MESSAGES = 10
+"""One after the other, when all groups have had the one before."""
+
+
+def _said(variety: str, numbers: range) -> BatchKeywords:
+    """What the messages of a drain have besides their value."""
+    match variety:
+        case "headers":
+            return {"headers": {"kind": "order", "trace": "4bf92f3577b34da6a3ce929d0e0e4736"}}
+        case "ttl":
+            return {"ttl": 3600}
+        case "keys":
+            return {"key": [f"key {number % 1000}" for number in numbers]}
+        case "priority":
+            return {"priority": [number * 3 % 8 for number in numbers]}
+        case "filter":
+            return {"headers": [{"kind": str(number % 10)} for number in numbers]}
+    return {}
 
 
 class FlintDriver(Driver):
@@ -22,9 +45,12 @@ class FlintDriver(Driver):
     def _url(self) -> str:
         return f"flint://{self.job.address}"
 
+    @property
+    def _storage(self) -> Storage:
+        return "memory" if self.job.durability == "none" else "durable"
+
     async def _topic(self, mq: flintmq.Client) -> str:
-        storage: Storage = "memory" if self.job.durability == "none" else "durable"
-        await mq.create_topic(self.job.topic, storage=storage)
+        await mq.create_topic(self.job.topic, storage=self._storage)
         return self.job.topic
 
     async def _finish(self, mq: flintmq.Client, figures: Figures) -> Figures:
@@ -35,6 +61,8 @@ class FlintDriver(Driver):
         return figures
 
     async def publish(self) -> Figures:
+        if self.job.topics > 1 or self.job.connections > 1:
+            return await self._spread()
         async with flintmq.connect(self._url) as mq:
             topic, value = await self._topic(mq), self.value
             if self.job.shape == "pipeline":
@@ -45,8 +73,33 @@ class FlintDriver(Driver):
                     await mq.publish(topic, value)
                     return 1
 
-                figures = await in_flight(self.job.in_flight, self.job.seconds, call)
+                figures = await self.in_flight(self.job.in_flight, call)
             return await self._finish(mq, figures)
+
+    async def _spread(self) -> Figures:
+        """Every publish goes to the next topic, over the next connection."""
+        async with AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(flintmq.connect(self._url))
+                for _ in range(self.job.connections)
+            ]
+            topics = [f"{self.job.topic}.{number}" for number in range(self.job.topics)]
+            for topic in topics:
+                await clients[0].create_topic(topic, storage=self._storage)
+            turns, value = zip(cycle(clients), cycle(topics), strict=False), self.value
+
+            async def call() -> int:
+                mq, topic = next(turns)
+                await mq.publish(topic, value)
+                return 1
+
+            figures = await self.in_flight(self.job.in_flight, call)
+            stored = 0
+            for topic in topics:
+                stored += (await clients[0].topic_stats(topic)).next_offset
+                await clients[0].delete_topic(topic)
+            check("stored", expected=int(figures["count"] + figures["warm"]), found=stored)
+            return figures
 
     async def _send(self, mq: flintmq.Client, topic: str) -> Figures:
         """So many sent, all of them acknowledged before the next."""
@@ -59,7 +112,7 @@ class FlintDriver(Driver):
                 await publisher.flush()
                 return depth
 
-            return await in_flight(1, self.job.seconds, call)
+            return await self.in_flight(1, call)
 
     async def batches(self) -> Figures:
         async with flintmq.connect(self._url) as mq:
@@ -70,7 +123,7 @@ class FlintDriver(Driver):
             async def call() -> int:
                 return (await mq.publish_batch(topic, values)).count
 
-            figures = await in_flight(BATCHES_AT_ONCE, self.job.seconds, call)
+            figures = await self.in_flight(BATCHES_AT_ONCE, call)
             return await self._finish(mq, figures)
 
     async def _stream(self, mq: flintmq.Client, topic: str) -> Figures:
@@ -102,13 +155,74 @@ class FlintDriver(Driver):
                     taken += sum(len(value) == self.job.size for value in found.values)
                     await mq.ack(found)
 
-            start = monotonic()
+            start, before = monotonic(), self.server_seconds()
             await asyncio.gather(*(work() for _ in range(LOOPS)))
-            seconds = monotonic() - start
+            seconds, spent = monotonic() - start, self.server_seconds() - before
             check("taken", expected=self.job.count, found=taken)
             check("left", expected=0, found=(await mq.group_stats(topic, GROUP)).lag)
             await mq.delete_topic(topic)
-            return {"count": float(taken), "seconds": seconds}
+            return {"count": float(taken), "seconds": seconds, "server s": spent}
+
+    async def drain(self) -> Figures:
+        variety = self.job.variety
+        order: Order = "key" if variety == "keys" else "priority"
+        passing = "headers.kind == '0'" if variety == "filter" else None
+        async with flintmq.connect(self._url) as mq:
+            topic = await self._topic(mq)
+            await mq.poll(topic, GROUP, 1, order=order, filter=passing)
+            for at in range(0, self.job.count, FILLED_AT_ONCE):
+                numbers = range(at, at + FILLED_AT_ONCE)
+                await mq.publish_batch(
+                    topic, [self.value] * len(numbers), **_said(variety, numbers)
+                )
+            taken = 0
+            start, before = monotonic(), self.server_seconds()
+            if variety == "each":
+                async with mq.subscribe(topic, GROUP) as arriving:
+                    async for message in arriving:
+                        await message.ack()
+                        taken += 1
+                        if taken == self.job.count:
+                            break
+            else:
+                while found := await mq.poll(topic, GROUP, POLL):
+                    taken += len(found)
+                    await mq.ack(found)
+            seconds, spent = monotonic() - start, self.server_seconds() - before
+            expected = self.job.count // 10 if passing else self.job.count
+            check("taken", expected=expected, found=taken)
+            await mq.delete_topic(topic)
+            return {"count": float(self.job.count), "seconds": seconds, "server s": spent}
+
+    async def parked(self) -> Figures:
+        async with flintmq.connect(self._url) as mq:
+            topic = await self._topic(mq)
+            groups = [f"{GROUP}{number}" for number in range(self.job.subscribers)]
+            for group in groups:
+                await mq.poll(topic, group, 1)
+            taken, count = 0, PARKED_MESSAGES * len(groups)
+            rested = asyncio.Event()
+
+            async def work(group: str) -> None:
+                nonlocal taken
+                for _ in range(PARKED_MESSAGES):
+                    found = await mq.poll(topic, group, 1, wait=60, ack="auto")
+                    taken += len(found)
+                    if not taken % len(groups):
+                        rested.set()
+
+            tasks = [asyncio.ensure_future(work(group)) for group in groups]
+            await asyncio.sleep(1)
+            start, before = monotonic(), self.server_seconds()
+            for _ in range(PARKED_MESSAGES):
+                rested.clear()
+                await mq.publish(topic, self.value)
+                await rested.wait()
+            seconds, spent = monotonic() - start, self.server_seconds() - before
+            await asyncio.gather(*tasks)
+            check("taken", expected=count, found=taken)
+            await mq.delete_topic(topic)
+            return {"count": float(count), "seconds": seconds, "server s": spent}
 
     async def latency(self) -> Figures:
         taken: list[float] = []

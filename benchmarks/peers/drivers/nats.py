@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import cycle
 from time import monotonic
 from typing import Any
 
@@ -16,7 +17,7 @@ from nats.js.api import (
     StreamConfig,
 )
 
-from ..driving import LIVE_BURST, Driver, Ears, Figures, Pace, in_flight
+from ..driving import LIVE_BURST, Driver, Ears, Figures, Pace
 from ..job import BATCH, BATCHES_AT_ONCE, LOOPS, POLL, REST_SECONDS, check, latencies
 
 FILL_BATCH = 500
@@ -57,17 +58,23 @@ class NatsDriver(Driver):
         return figures
 
     async def publish(self) -> Figures:
-        connection = await self._connect()
-        jetstream = await self._stream(connection)
-        subject, value = self._subject, self.value
+        """Many topics are subjects of one stream, as is its way."""
+        connections = [await self._connect() for _ in range(self.job.connections)]
+        jetstream = await self._stream(connections[0])
+        value = self.value
+        streams = [one.jetstream() for one in connections]
+        subjects = [f"{self._subject}.{number}" for number in range(self.job.topics)]
+        turns = zip(cycle(streams), cycle(subjects), strict=False)
 
         async def call() -> int:
-            await jetstream.publish(subject, value)
+            stream, subject = next(turns)
+            await stream.publish(subject, value)
             return 1
 
-        figures = await in_flight(self.job.in_flight, self.job.seconds, call)
+        figures = await self.in_flight(self.job.in_flight, call)
         await self._finish(jetstream, figures)
-        await connection.close()
+        for connection in connections:
+            await connection.close()
         return figures
 
     async def _atomic(self, connection: Any, count: int) -> int:
@@ -91,9 +98,7 @@ class NatsDriver(Driver):
     async def batches(self) -> Figures:
         connection = await self._connect()
         jetstream = await self._stream(connection)
-        figures = await in_flight(
-            BATCHES_AT_ONCE, self.job.seconds, lambda: self._atomic(connection, BATCH)
-        )
+        figures = await self.in_flight(BATCHES_AT_ONCE, lambda: self._atomic(connection, BATCH))
         await self._finish(jetstream, figures)
         await connection.close()
         return figures
@@ -127,7 +132,7 @@ class NatsDriver(Driver):
                     done.set()
 
         done = asyncio.Event()
-        start = monotonic()
+        start, before = monotonic(), self.server_seconds()
         tasks = [asyncio.ensure_future(work()) for _ in range(LOOPS)]
         await asyncio.wait_for(done.wait(), 60)
         last = monotonic()
@@ -137,14 +142,14 @@ class NatsDriver(Driver):
                 break
             if monotonic() > last + 10:
                 check("unacknowledged", expected=0, found=info.num_ack_pending)
-        seconds = monotonic() - start
+        seconds, spent = monotonic() - start, self.server_seconds() - before
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         check("taken", expected=self.job.count, found=taken)
         await jetstream.delete_stream(self.job.topic)
         await connection.close()
-        return {"count": float(taken), "seconds": seconds}
+        return {"count": float(taken), "seconds": seconds, "server s": spent}
 
     async def latency(self) -> Figures:
         connection, other = await self._connect(), await self._connect()

@@ -9,7 +9,7 @@ from typing import Any
 import aio_pika
 from aio_pika import DeliveryMode, ExchangeType, Message
 
-from ..driving import LIVE_BURST, Driver, Ears, Figures, Pace, in_flight
+from ..driving import LIVE_BURST, Driver, Ears, Figures, Pace
 from ..job import BATCH, BATCHES_AT_ONCE, POLL, REST_SECONDS, check, latencies
 
 ACK_EACH = 128
@@ -40,7 +40,7 @@ class RabbitDriver(Driver):
             await publish(self._message(), topic)
             return 1
 
-        figures = await in_flight(count, self.job.seconds, call)
+        figures = await self.in_flight(count, call)
         acknowledged = int(figures["count"] + figures["warm"])
         await self._check_stored(channel, acknowledged)
         await queue.delete(if_unused=False, if_empty=False)

@@ -140,9 +140,11 @@ async def check(daemon: Hermesd, known: Known, group: str, found: dict[int, byte
             for item in items:
                 assert item.offset not in found, f"offset {item.offset} came twice in auto mode"
                 found[item.offset] = item.payload
+        late = await client.poll(TOPIC, group, max=1024, ack_mode="auto", wait_ms=200)
+        assert not late, f"a poll was answered with nothing while offset {late[0].offset} was there"
     await daemon.kill()
-    lost = {offset: payload for offset, payload in known.produced.items() if offset not in found}
-    assert not lost, f"answered Produced, and lost: {lost}"
+    lost = sorted(offset for offset in known.produced if offset not in found)
+    assert not lost, f"{len(lost)} answered Produced, and lost: {lost[:3]} to {lost[-3:]}"
     assert all(found[offset] == payload for offset, payload in known.produced.items())
     assert sorted(found) == list(range(len(found))), "there are gaps"
     for producer in known.open:
