@@ -7,15 +7,15 @@ seconds, beside the messages. Nothing here is worked out that is not counted alr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
+
+import msgspec
 
 from ..group_model import Kind
 from ..observe.metrics import Histogram
 
 
-@dataclass(slots=True)
-class GroupFigures:
+class GroupFigures(msgspec.Struct):
     """A group of a topic. Counts are since the broker began."""
 
     name: str
@@ -34,27 +34,29 @@ class GroupFigures:
     nacked: int = 0
     leases_expired: int = 0
     dead_lettered: int = 0
-    drops: Mapping[str, int] = field(default_factory=dict)
+    drops: Mapping[str, int] = {}
 
     def add(self, other: GroupFigures) -> None:
         """Sum up: partitions of a topic, or groups that have no series of their own."""
-        for name in _GROUP_SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.lag += other.lag
+        self.ready += other.ready
+        self.in_flight += other.in_flight
+        self.delayed += other.delayed
+        self.delivered += other.delivered
+        self.redelivered += other.redelivered
+        self.acked += other.acked
+        self.nacked += other.nacked
+        self.leases_expired += other.leases_expired
+        self.dead_lettered += other.dead_lettered
         self.oldest_age = max(self.oldest_age, other.oldest_age)
         self.members = max(self.members, other.members)
         self.waiting = max(self.waiting, other.waiting)
         self.paused = max(self.paused, other.paused)
-        self.drops = _summed(self.drops, other.drops)
+        if other.drops:
+            self.drops = _summed(self.drops, other.drops)
 
 
-_GROUP_SUMS = (
-    "lag", "ready", "in_flight", "delayed", "delivered", "redelivered", "acked", "nacked",
-    "leases_expired", "dead_lettered",
-)  # fmt: skip
-
-
-@dataclass(slots=True)
-class TopicFigures:
+class TopicFigures(msgspec.Struct):
     """A topic; of one with partitions, sums. Counts are since the broker began."""
 
     name: str
@@ -67,35 +69,35 @@ class TopicFigures:
     published: int = 0
     published_bytes: int = 0
     delivered: int = 0
-    drops: Mapping[str, int] = field(default_factory=dict)
-    waits: Mapping[str, int] = field(default_factory=dict)
+    drops: Mapping[str, int] = {}
+    waits: Mapping[str, int] = {}
     publish_seconds: Histogram | None = None
-    groups: list[GroupFigures] = field(default_factory=list)
+    groups: list[GroupFigures] = []
     damaged: int = 0
 
     def add(self, other: TopicFigures) -> None:
         """Sum up, but for the groups: partitions of a topic, or topics without series."""
-        for name in _TOPIC_SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.messages += other.messages
+        self.bytes += other.bytes
+        self.first_offset += other.first_offset
+        self.next_offset += other.next_offset
+        self.publishers_waiting += other.publishers_waiting
+        self.published += other.published
+        self.published_bytes += other.published_bytes
+        self.delivered += other.delivered
+        self.damaged += other.damaged
         self.readers = max(self.readers, other.readers)
-        self.drops = _summed(self.drops, other.drops)
-        self.waits = _summed(self.waits, other.waits)
+        if other.drops:
+            self.drops = _summed(self.drops, other.drops)
+        if other.waits:
+            self.waits = _summed(self.waits, other.waits)
         if other.publish_seconds is not None:
-            both = Histogram(other.publish_seconds.bounds)
-            both.add(other.publish_seconds)
-            if self.publish_seconds is not None:
-                both.add(self.publish_seconds)
-            self.publish_seconds = both
+            if self.publish_seconds is None:
+                self.publish_seconds = Histogram(other.publish_seconds.bounds)
+            self.publish_seconds.add(other.publish_seconds)
 
 
-_TOPIC_SUMS = (
-    "messages", "bytes", "first_offset", "next_offset", "publishers_waiting", "published",
-    "published_bytes", "delivered", "damaged",
-)  # fmt: skip
-
-
-@dataclass(slots=True)
-class JournalFigures:
+class JournalFigures(msgspec.Struct):
     sync_seconds: Histogram
     written_bytes: int
     frames: int
@@ -132,6 +134,4 @@ class Measured(Protocol):
 
 
 def _summed(ours: Mapping[str, int], theirs: Mapping[str, int]) -> Mapping[str, int]:
-    if not theirs:
-        return ours
     return {key: ours.get(key, 0) + theirs.get(key, 0) for key in {**ours, **theirs}}

@@ -16,7 +16,6 @@ import pytest
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
 from flintmq.errors import StorageFull
-from flintmq.frontends.blip.metrics import BlipCollector
 from flintmq.frontends.blip.options import BlipOptions
 from flintmq.frontends.blip.server import BlipServer
 from flintmq.frontends.blip.settings import TOPIC_DEFAULTS
@@ -424,7 +423,7 @@ async def test_it_begins_without_a_topic_a_subscription_or_a_message(
     address: Address, server: BlipServer
 ) -> None:
     """There a test of its own takes the topic `test` and a record of the log (B30)."""
-    figures = figures_of(BlipCollector(server))
+    figures = figures_of(server)
     for name in ("topics", "subscribers", "wal_appends_total", "messages_published_total"):
         assert figures[name] == figures[f"blipmq_{name}"] == 0
     async with RawBlip(address) as client:
@@ -509,7 +508,7 @@ async def test_counters_never_go_back(address: Address, server: BlipServer, brok
         await flat.subscribe(b"demo")
         client.writer.write(frame(PUBLISH, 9, publish_payload("demo", b"", 0)) * 10)
         await client.ping()
-        before = figures_of(BlipCollector(server))["blipmq_push_dropped_total"]
+        before = figures_of(server)["blipmq_push_dropped_total"]
         assert before == 3 * 8
         await broker.delete_topic("demo")
         while await client.poll(polled):
@@ -517,7 +516,7 @@ async def test_counters_never_go_back(address: Address, server: BlipServer, brok
     while server.connections:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     await asyncio.sleep(0.01)
-    assert figures_of(BlipCollector(server))["blipmq_push_dropped_total"] == before
+    assert figures_of(server)["blipmq_push_dropped_total"] == before
 
 
 async def test_a_refused_publish_names_its_cause_even_for_the_longest_names(

@@ -8,7 +8,6 @@ import pytest
 
 from flintmq.batch import key_hash
 from flintmq.engine.broker import Broker
-from flintmq.frontends.blip.metrics import BlipCollector
 from flintmq.frontends.blip.options import PUSH_LEASE_SECONDS
 from flintmq.frontends.blip.row import PARTITION_BITS
 from flintmq.frontends.blip.server import BlipServer
@@ -280,7 +279,7 @@ async def test_it_counts_as_one_topic(address: Address, server: BlipServer) -> N
     async with RawBlip(address) as client:
         await client.login(1)
         await client.ping()
-        assert figures_of(BlipCollector(server))["blipmq_topics"] == 1
+        assert figures_of(server)["blipmq_topics"] == 1
 
 
 async def test_all_of_it_survives_a_restart(restarted: Restarted) -> None:

@@ -16,7 +16,6 @@ from flintmq.errors import (
     StorageFull,
     TopicFull,
 )
-from flintmq.frontends.blip.metrics import BlipCollector
 from flintmq.frontends.blip.options import BlipOptions
 from flintmq.frontends.blip.refusals import ShuttingDown, publish_refusal
 from flintmq.frontends.blip.server import BlipServer
@@ -242,8 +241,7 @@ async def test_every_counter_counts(address: Address, server: BlipServer) -> Non
             await pushed.delivery()
         await client.refused(3, b"")
 
-        collector = BlipCollector(server)
-        figures = figures_of(collector)
+        figures = figures_of(server)
     assert figures["topics"] == figures["blipmq_topics"] == 1
     assert figures["subscribers"] == 3
     assert figures["messages_published_total"] == figures["blipmq_published"] == 3
@@ -281,15 +279,15 @@ NAMES = {
 async def test_its_metrics_have_their_names(
     address: Address, server: BlipServer, generation: str
 ) -> None:
-    assert set(NAMES[generation]) <= figures_of(BlipCollector(server)).keys()
+    assert set(NAMES[generation]) <= figures_of(server).keys()
 
 
-def figures_of(collector: BlipCollector) -> dict[str, float]:
-    from flintmq.frontends.http.collectors import ConnectionCollector
-
-    page = Page([*ConnectionCollector.families, *collector.families])
-    for _ in collector.collect(page):
-        pass
+def figures_of(server: BlipServer) -> dict[str, float]:
+    collectors = server.collectors()
+    page = Page(family for collector in collectors for family in collector.families)
+    for collector in collectors:
+        for _ in collector.collect(page):
+            pass
     lines = b"".join(page.chunks(is_open=False)).decode().splitlines()
     return {
         name: float(value)

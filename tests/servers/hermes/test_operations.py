@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from flintmq.engine.broker import Broker
@@ -510,7 +512,7 @@ async def test_stats_count_topics_messages_and_leases(client: HermesClient) -> N
 async def test_stats_of_very_many_topics_are_kept_for_a_second(
     client: HermesClient, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flintmq.frontends.hermes.server.TOPICS_SUMMED", 1)
+    monkeypatch.setattr("flintmq.frontends.hermes.node.TOPICS_SUMMED", 1)
     await client.produce("a", b"x")
     await client.produce("b", b"x")
     assert (await client.call("stats")).messages == 2
@@ -519,6 +521,24 @@ async def test_stats_of_very_many_topics_are_kept_for_a_second(
     await clock.advance(1)
 
     assert (await client.call("stats")).messages == 3
+
+
+async def test_stats_of_very_many_topics_are_summed_up_in_many_turns_of_the_loop(
+    client: HermesClient, server: HermesServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flintmq.frontends.hermes.node.TOPICS_SUMMED", 1)
+    monkeypatch.setattr("flintmq.frontends.hermes.node.STEP_TOPICS", 1)
+    for number in range(20):
+        await client.produce(f"topic-{number}", b"x")
+
+    asked = [server.node.stats(), server.node.stats()]
+    turns = 0
+    while not all(isinstance(one, asyncio.Future) and one.done() for one in asked):
+        turns += 1
+        await asyncio.sleep(0)
+
+    assert turns >= 20
+    assert server.node.figures.messages == 20
 
 
 async def test_a_draining_node_sends_its_clients_elsewhere(

@@ -31,7 +31,7 @@ def test_a_page_reads_as_it_was_written() -> None:
     for topic in ("one", "two"):
         page.add(SIZE, 42, label("topic", topic))
         page.add(SEEN, 2**60, label("topic", topic))
-        page.add_histogram(TOOK, histogram, label("topic", topic))
+        page.add(TOOK, histogram, label("topic", topic))
 
     for is_open in (False, True):
         read = read_page(page_text(page, is_open=is_open), is_open=is_open)
@@ -124,27 +124,41 @@ def test_the_reader_of_these_tests_takes_nothing_on_trust(page: str) -> None:
 
 TABLE = families(
     ("topic",),
-    ("count", "seen_total", "What was seen."),
-    ("is_full", "full", "1 where it is full."),
-    ("age", "age_seconds", "How old it is."),
-    ("took", "took_seconds", "How long it took.", "histogram"),
-)
+    ("seen_total", "What was seen.", "count"),
+    ("full", "1 where it is full.", lambda facts: facts.is_full),
+    ("age_seconds", "How old it is.", "age"),
+    ("took_seconds", "How long it took.", "times.took", "histogram"),
+) + families(
+    ("topic", "reason"),
+    ("lost_total", "What was lost.", "lost"),
+) + families(
+    ("topic", "page", "code"),
+    ("asked_total", "What was asked.", "asked"),
+)  # fmt: skip
 
 
-def test_a_table_is_read_from_attributes_or_names_and_says_its_kinds() -> None:
+def test_a_table_is_read_by_attributes_or_functions_and_says_its_kinds() -> None:
     took = Histogram((1.0,))
     took.observe(0.5)
-    facts = {"count": 3, "is_full": True, "age": None, "took": took}
-    pages = [Page(list(TABLE.values())) for _ in range(2)]
+    facts = SimpleNamespace(
+        count=3,
+        is_full=True,
+        age=None,
+        times=SimpleNamespace(took=took),
+        lost={"age": 1, 'odd "one"': 0},
+        asked={("health", 200): 2},
+    )
+    page = Page(TABLE)
 
-    pages[0].add_table(TABLE, facts, label("topic", "t"))
-    pages[1].add_table(TABLE, SimpleNamespace(**facts), label("topic", "t"))
+    page.add_table(TABLE, facts, label("topic", "t"))
 
-    texts = [page_text(page) for page in pages]
-    assert texts[0] == texts[1]
-    assert 'seen_total{topic="t"} 3\n' in texts[0]
-    assert 'full{topic="t"} 1\n' in texts[0]
-    assert 'took_seconds_count{topic="t"} 1\n' in texts[0]
-    assert "age_seconds" not in texts[0]
-    kinds = [family.kind for family in TABLE.values()]
-    assert kinds == ["counter", "gauge", "gauge", "histogram"]
+    text = page_text(page)
+    assert 'seen_total{topic="t"} 3\n' in text
+    assert 'full{topic="t"} 1\n' in text
+    assert 'took_seconds_count{topic="t"} 1\n' in text
+    assert "age_seconds" not in text
+    assert 'lost_total{topic="t",reason="age"} 1\n' in text
+    assert 'lost_total{topic="t",reason="odd \\"one\\""} 0\n' in text
+    assert 'asked_total{topic="t",page="health",code="200"} 2\n' in text
+    kinds = [family.kind for family in TABLE]
+    assert kinds == ["counter", "gauge", "gauge", "histogram", "counter", "counter"]

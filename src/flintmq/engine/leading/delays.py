@@ -57,7 +57,7 @@ class Delays:
     def count_from(self, offset: int) -> int:
         """How many of the stored ones wait from an offset on."""
         offsets = self._all_offsets()
-        return len(offsets) - offsets.count_before(offset)
+        return len(offsets) - offsets.count_before(offset) if offsets else 0
 
     def discard(self, offsets: Sequence[int]) -> None:
         """Take back offsets that wait here."""

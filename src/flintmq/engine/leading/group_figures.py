@@ -82,31 +82,32 @@ def in_flight(group: QueueGroup, max_rows: int) -> list[InFlight]:
 
 
 def figures_of(group: QueueGroup) -> GroupFigures:
-    topic, queue, counter = group.topic, group.queue, group.counter
+    topic, places, count = group.topic, group.queue.places, group.counter.get
     lag = group.unsettled()
-    delayed = len(queue.places.delayed) + topic.delaying.delays.count_from(queue.floor)
+    floor, leased = places.floor, len(places.leased)
+    delayed = len(places.delayed) + topic.delaying.delays.count_from(floor)
     oldest = 0.0
-    if lag and queue.floor >= topic.log.first_offset:
-        if group.oldest[0] != queue.floor:  # it may have to be read from the disk
-            group.oldest = (queue.floor, topic.log.time_of(queue.floor))
+    if lag and floor >= topic.log.first_offset:
+        if group.oldest[0] != floor:  # it may have to be read from the disk
+            group.oldest = (floor, topic.log.time_of(floor))
         oldest = max(0.0, (topic.clock.now_ms() - group.oldest[1]) / 1000)
     return GroupFigures(
         name=group.name,
         kind="queue",
         lag=lag,
         members=len(group.members),
-        ready=max(0, lag - len(queue.places.leased) - delayed),
-        in_flight=len(queue.places.leased),
+        ready=max(0, lag - leased - delayed),
+        in_flight=leased,
         delayed=delayed,
         waiting=len(group.takers),
         paused=int(group.state.paused),
         oldest_age=oldest,
-        delivered=counter["delivered"],
-        redelivered=counter["redelivered"],
-        acked=counter["acked"],
-        nacked=counter["nacked"],
-        leases_expired=counter["leases_expired"],
-        dead_lettered=counter["dead_lettered"],
+        delivered=count("delivered", 0),
+        redelivered=count("redelivered", 0),
+        acked=count("acked", 0),
+        nacked=count("nacked", 0),
+        leases_expired=count("leases_expired", 0),
+        dead_lettered=count("dead_lettered", 0),
         drops=group.drops,
     )
 

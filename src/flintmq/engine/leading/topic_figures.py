@@ -33,11 +33,8 @@ def figures_of(topic: LeadingTopic) -> TopicFigures:
         drops=topic.drops,
         waits=topic.line.waits,
         publish_seconds=topic.intake.seconds,
-        groups=[
-            *topic.cursors.figures(),
-            *(figures_of_group(group) for group in topic.queues.values()),
-        ],
-        damaged=count_in(damaged_ranges(topic)),
+        groups=topic.cursors.figures() + [figures_of_group(one) for one in topic.queues.values()],
+        damaged=count_in(damaged_ranges(topic)) if log.damaged else 0,
     )
 
 

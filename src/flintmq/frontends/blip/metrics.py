@@ -2,128 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...engine.figures import Measured
-from ..http.collectors import add_connections
-from ..http.exposition import Family, Page, families, label
+from ..http.collectors import Collector, TableCollector, connections_of
+from ..http.exposition import families
 
 if TYPE_CHECKING:
     from .server import BlipServer
 
 
-_CLIENTS = Family(
-    "flintmq_blip_connections",
-    "gauge",
-    "BlipMQ clients by protocol version; 0 is the first.",
-    ("version",),
-)
-_REFUSALS = Family(
-    "flintmq_blip_refusals_total", "counter", "NACKs sent to BlipMQ clients.", ("code",)
-)
-# fmt: off
-_OURS = families(
-    (),
-    ("malformed", "flintmq_blip_malformed_total",
-     "BlipMQ connections closed because of what they sent."),
-    ("subscriptions_dropped", "flintmq_blip_subscriptions_dropped_total",
-     "Polled subscriptions deleted because they were not polled any more."),
-    ("dropped", "flintmq_blip_publishes_dropped_total",
-     "QoS 0 publishes that the broker rejected."),
-)
-_PLAIN = families(
-    (),
-    ("topics", "topics", "BlipMQ: topics."),
-    ("subscribers", "subscribers", "BlipMQ: subscriptions."),
-    ("published", "messages_published_total", "BlipMQ: messages published by its clients."),
-    ("delivered", "messages_delivered_total", "BlipMQ: messages sent to its clients."),
-    ("in_flight", "messages_inflight", "BlipMQ: messages sent and not acknowledged."),
-    ("nothing", "subscriber_expiration_heap_size",
-     "BlipMQ: always 0; expiry needs no heap here."),
-    ("retrying", "subscriber_retry_heap_size", "BlipMQ: messages that may be sent again."),
-    ("stored", "wal_appends_total", "BlipMQ: QoS 1 messages stored."),
-    ("stored_bytes", "wal_bytes_total", "BlipMQ: bytes of QoS 1 messages stored."),
-)
-_PREFIXED = {
-    name: Family(f"blipmq_{family.name}", family.kind, family.help)
-    for name, family in _PLAIN.items()
-}
-_PUSHED = families(
-    (),
-    ("live_dropped", "blipmq_push_dropped_total",
-     "BlipMQ: messages dropped by full live queues."),
-)
-# Those of the first generation are counters by what they count and gauges by their names.
-_FIRST = families(
-    (),
-    ("published", "blipmq_published", "BlipMQ 1: messages published."),
-    ("delivered", "blipmq_enqueued", "BlipMQ 1: messages sent."),
-    ("live_dropped", "blipmq_dropped_sub_queue_full",
-     "BlipMQ 1: messages dropped by full live queues."),
-    ("nothing", "blipmq_dropped_ttl",
-     "BlipMQ 1: always 0 here; see flintmq_topic_dropped_messages_total for expired messages."),
-    ("sent_bytes", "blipmq_flush_bytes", "BlipMQ 1: bytes sent to its clients."),
-    ("writes", "blipmq_flush_batches", "BlipMQ 1: writes to its clients."),
-)
-# fmt: on
-_BY_NAME = (_PLAIN, _PREFIXED, _PUSHED, _FIRST)
+def _by_version(server: BlipServer) -> dict[str, int]:
+    sessions = [connection.session for connection in server.connections]
+    count = Counter(session.protocol[-1] for session in sessions if session is not None)
+    return {version: count[version] for version in "012"}
 
 
-class BlipCollector:
-    families = (
-        _CLIENTS,
-        _REFUSALS,
-        *_OURS.values(),
-        *(family for table in _BY_NAME for family in table.values()),
+def _topics(server: BlipServer) -> int:
+    broker = server.broker
+    names = broker.plain_topics() if isinstance(broker, Measured) else ()
+    return len({name.partition("/")[0] for name in names})
+
+
+def _subscribers(server: BlipServer) -> int:
+    return len(server.polled) + len(server.pushed) + len(server.flat_feeds)
+
+
+def _in_flight(server: BlipServer) -> int:
+    leases = [one.leases for one in server.polled.all()] + [one.leases for one in server.pushed]
+    return sum(len(one) for one in leases if one is not None)
+
+
+def _live_dropped(server: BlipServer) -> int:
+    return (
+        server.counters.live_dropped
+        + sum(one.feed.dropped for one in server.polled.all())
+        + sum(one.live_dropped for one in server.pushed)
+        + sum(feed.dropped for feed in server.flat_feeds)
+        + sum(shared.dropped for shared in server.shared_feeds())
     )
 
-    def __init__(self, server: BlipServer) -> None:
-        self._server = server
 
-    def collect(self, page: Page) -> Iterator[None]:
-        server, counters = self._server, self._server.counters
-        add_connections(page, "blip", server)
-        versions = {"0": 0, "1": 0, "2": 0}
-        for connection in server.connections:
-            version = connection.session.protocol[-1] if connection.session is not None else ""
-            if version in versions:
-                versions[version] += 1
-        for version, count in versions.items():
-            page.add(_CLIENTS, count, label("version", version))
-        for code, count in sorted(counters.refusals.items()):
-            page.add(_REFUSALS, count, label("code", str(code)))
-        page.add_table(_OURS, counters)
-        yield
-        in_flight = sum(len(one.leases) for one in server.polled.all() if one.leases is not None)
-        in_flight += sum(len(one.leases) for one in server.pushed if one.leases is not None)
-        dropped = counters.live_dropped
-        dropped += sum(one.feed.dropped for one in server.polled.all())
-        dropped += sum(one.live_dropped for one in server.pushed)
-        dropped += sum(feed.dropped for feed in server.flat_feeds)
-        dropped += sum(shared.dropped for shared in server.shared_feeds())
-        broker = server.broker
-        topics = 0
-        if isinstance(broker, Measured):
-            topics = len({name.partition("/")[0] for name in broker.plain_topics()})
-        subscribers = len(server.polled) + len(server.pushed) + len(server.flat_feeds)
-        figures = {
-            "topics": topics,
-            "subscribers": subscribers,
-            "published": counters.published,
-            "delivered": counters.delivered,
-            "in_flight": in_flight,
-            "retrying": in_flight,
-            "stored": counters.stored,
-            "stored_bytes": counters.stored_bytes,
-            "live_dropped": dropped,
-            "sent_bytes": server.traffic()[1],
-            "writes": counters.writes,
-            "nothing": 0,
-        }
-        for table in _BY_NAME:
-            page.add_table(table, figures)
-        yield
+# fmt: off
+OURS = families(
+    ("version",),
+    ("flintmq_blip_connections", "BlipMQ clients by protocol version; 0 is the first.",
+     _by_version),
+) + families(
+    ("code",),
+    ("flintmq_blip_refusals_total", "NACKs sent to BlipMQ clients.",
+     lambda server: dict(sorted(server.counters.refusals.items()))),
+) + families(
+    (),
+    ("flintmq_blip_malformed_total", "BlipMQ connections closed because of what they sent.",
+     "counters.malformed"),
+    ("flintmq_blip_subscriptions_dropped_total",
+     "Polled subscriptions deleted because they were not polled any more.",
+     "counters.subscriptions_dropped"),
+    ("flintmq_blip_publishes_dropped_total", "QoS 0 publishes that the broker rejected.",
+     "counters.dropped"),
+)
+PLAIN = families(
+    (),
+    ("topics", "BlipMQ: topics.", _topics),
+    ("subscribers", "BlipMQ: subscriptions.", _subscribers),
+    ("messages_published_total", "BlipMQ: messages published by its clients.",
+     "counters.published"),
+    ("messages_delivered_total", "BlipMQ: messages sent to its clients.", "counters.delivered"),
+    ("messages_inflight", "BlipMQ: messages sent and not acknowledged.", _in_flight),
+    ("subscriber_expiration_heap_size", "BlipMQ: always 0; expiry needs no heap here.",
+     lambda server: 0),
+    ("subscriber_retry_heap_size", "BlipMQ: messages that may be sent again.", _in_flight),
+    ("wal_appends_total", "BlipMQ: QoS 1 messages stored.", "counters.stored"),
+    ("wal_bytes_total", "BlipMQ: bytes of QoS 1 messages stored.", "counters.stored_bytes"),
+)
+PREFIXED = tuple(replace(family, name=f"blipmq_{family.name}") for family in PLAIN)
+# Those of the first generation are counters by what they count and gauges by their names.
+PUSHED_AND_FIRST = families(
+    (),
+    ("blipmq_push_dropped_total", "BlipMQ: messages dropped by full live queues.", _live_dropped),
+    ("blipmq_published", "BlipMQ 1: messages published.", "counters.published"),
+    ("blipmq_enqueued", "BlipMQ 1: messages sent.", "counters.delivered"),
+    ("blipmq_dropped_sub_queue_full", "BlipMQ 1: messages dropped by full live queues.",
+     _live_dropped),
+    ("blipmq_dropped_ttl",
+     "BlipMQ 1: always 0 here; see flintmq_topic_dropped_messages_total for expired messages.",
+     lambda server: 0),
+    ("blipmq_flush_bytes", "BlipMQ 1: bytes sent to its clients.",
+     lambda server: server.traffic()[1]),
+    ("blipmq_flush_batches", "BlipMQ 1: writes to its clients.", "counters.writes"),
+)
+# fmt: on
+_TABLES = (OURS, PLAIN, PREFIXED, PUSHED_AND_FIRST)
+FAMILIES = OURS + PLAIN + PREFIXED + PUSHED_AND_FIRST
 
 
-FAMILIES = BlipCollector.families
+def collectors(server: BlipServer) -> list[Collector]:
+    tables = [TableCollector(table, lambda: server) for table in _TABLES]
+    return [connections_of("blip", server), *tables]

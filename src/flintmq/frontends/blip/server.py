@@ -87,9 +87,9 @@ class BlipServer(Listener[BlipConnection]):
         return self._take_in(connection)
 
     def collectors(self) -> list[Collector]:
-        from .metrics import BlipCollector
+        from .metrics import collectors
 
-        return [BlipCollector(self)]
+        return collectors(self)
 
     # --- names and numbers
 

@@ -334,11 +334,11 @@ class Requests:
     # --- the node
 
     def _stats(self, request: hermes.Stats, access: Access) -> Reply:
-        return hermes.stats(self._connection.server.figures())
+        return self._connection.server.node.stats()
 
     def _bootstrap(self, request: hermes.Bootstrap, access: Access) -> Reply:
         access.require_all_of("administer", ">")
-        return self._connection.server.bootstrap(request.nodes)
+        return self._connection.server.node.bootstrap(request.nodes)
 
     def _task(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)

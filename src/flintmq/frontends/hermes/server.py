@@ -18,7 +18,6 @@ import msgspec
 from ...access import Access
 from ...broker_api import BrokerApi, Joining
 from ...clock import Timer
-from ...engine.figures import Measured
 from ...errors import Closed, FlintError, NotAuthenticated, TopicExists, TopicNotFound
 from ...model import TopicOptions
 from ...net.server.connection import ServerConnection as NativeConnection
@@ -28,10 +27,10 @@ from ...net.server.listener import ConnectionSlots, Listener
 from ...net.server.native import NativeServer
 from ...net.server.tls import ServerTls
 from ...observe.logs import event, limited
-from . import codec as hermes
 from . import rules
 from .connection import HermesConnection
 from .holds import Hold, Owner
+from .node import HermesNode
 
 if TYPE_CHECKING:
     from ..http.collectors import Collector
@@ -40,11 +39,6 @@ _log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 30.0
 """How often memberships that nobody uses any more are given up, while there are any."""
-TOPICS_SUMMED = 1000
-KEPT_SECONDS = 1.0
-"""The stats of more topics than that are kept so long."""
-TERM = 1
-"""A single node was elected once."""
 
 
 class HermesLimits(Limits, frozen=True, kw_only=True):
@@ -90,22 +84,19 @@ class HermesServer(Listener[HermesConnection]):
     ) -> None:
         super().__init__(limits=limits or HermesLimits(), gate=gate, tls=tls, places=places)
         self.broker = broker
-        self.node_id = node_id
+        self.node = HermesNode(self, node_id)
         self.native = native
         self.topics: set[str] = set()
         """Those there are."""
         self._may_create = may_create
         self._credential = credential
         self._access: Access | None = None
-        self._is_bootstrapped = False
         self._numbers = itertools.count(1)
         self._holds: dict[tuple[str, str], Hold] = {}
         self._joining: dict[tuple[str, str], asyncio.Task[Hold]] = {}
         self._creating: dict[str, asyncio.Task[None]] = {}
         self._awaited: dict[str, dict[asyncio.Future[None], None]] = {}
         self._timers: set[Timer] = set()
-        self._figures: hermes.StatsResult | None = None
-        self._figures_until = 0.0
         self._sweeping: Timer | None = None
 
     # --- listening
@@ -148,9 +139,9 @@ class HermesServer(Listener[HermesConnection]):
         self.limits = self.limits.with_those_of_all(limits)
 
     def collectors(self) -> list[Collector]:
-        from .metrics import HermesCollector
+        from .metrics import collectors
 
-        return [HermesCollector(self)]
+        return collectors(self)
 
     # --- who may do what
 
@@ -296,64 +287,6 @@ class HermesServer(Listener[HermesConnection]):
 
         timer = self.broker.clock.call_later(self.limits.grace_seconds, give_back)
         self._timers.add(timer)
-
-    # --- the node
-
-    def bootstrap(self, nodes: Iterable[hermes.Node]) -> bytes:
-        if self._is_bootstrapped:
-            return hermes.OK
-        ids = {node.id for node in nodes}
-        if self.node_id not in ids:
-            return hermes.error(
-                "bootstrap_failed", f"this is node {self.node_id}, which is not in the list"
-            )
-        if len(ids) > 1:
-            return hermes.error(
-                "bootstrap_failed",
-                f"this is node {self.node_id} alone: HermesMQ's bootstrap cannot form a "
-                "FlintMQ cluster; name only this node, or see `flintmq serve --help`",
-            )
-        self._is_bootstrapped = True
-        return hermes.OK
-
-    def figures(self) -> hermes.StatsResult:
-        """What stats and metrics say of the node. Many topics take a while to sum up: then who asks
-        soon after hears the same."""
-        now = self.broker.clock.monotonic()
-        if self._figures is None or now >= self._figures_until:
-            self._figures = self._summed_up()
-            is_long = self._figures.topics > TOPICS_SUMMED
-            self._figures_until = now + (KEPT_SECONDS if is_long else 0.0)
-        return self._figures
-
-    def _summed_up(self) -> hermes.StatsResult:
-        broker, leads = self.broker, not self.is_draining
-        topics = messages = in_flight = last = applied = 0
-        if isinstance(broker, Measured):
-            for name in broker.plain_topics():
-                figures = broker.topic_figures(name)
-                if figures is None:
-                    continue
-                topics += 1
-                queues = [group for group in figures.groups if group.kind == "queue"]
-                # What every group is done with is gone as far as they know.
-                messages += max((q.lag for q in queues), default=figures.messages)
-                in_flight += sum(q.in_flight for q in queues)
-            journal = broker.journal_figures()
-            if journal is not None:
-                last, applied = journal.last_index, journal.applied_index
-        else:
-            topics = len(self.topics)
-        return hermes.StatsResult(
-            last_applied=applied,
-            current_leader=self.node_id if leads else 0,
-            current_term=TERM,
-            last_log_index=last,
-            is_leader=leads,
-            topics=topics,
-            messages=messages,
-            in_flight=in_flight,
-        )
 
     # --- the end
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 SAVED_SECONDS = 15.0
 """Of this long a pause the share is saved up, so that a scrape now and then never waits: by a
-tenth, 1.5 s on the processor, twice what the figures of 20,000 topics take. Spent at once it is
-still one small piece in each turn of the loop."""
+tenth, 1.5 s on the processor, several times what the figures of 20,000 topics take. Spent at once
+it is still one small piece in each turn of the loop."""
 
 
 class Budget:

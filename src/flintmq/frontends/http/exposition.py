@@ -7,6 +7,8 @@
 Format 0.0.4, and OpenMetrics 1.0 for who asks for it: the samples are the same, what is said of a
 family differs. All samples of a family stand together, so a page keeps them by family while it
 goes from topic to topic.
+
+A table of metrics is a tuple of families that are read from one subject: a topic, a server.
 """
 
 from __future__ import annotations
@@ -14,13 +16,16 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from operator import attrgetter
+from typing import Any, Literal
 
 from ...observe.metrics import Histogram
 
 Kind = Literal["counter", "gauge", "histogram"]
+Value = int | float | Histogram | Mapping[Any, float] | None
+"""A number; a histogram; numbers by the value of the last label, or of the last labels; nothing."""
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -41,6 +46,8 @@ class Family:
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
+    value: Callable[[Any], Value] = lambda subject: None
+    """Reads the sample from what the table is about."""
 
     def __post_init__(self) -> None:
         assert _NAME.fullmatch(self.name), f"{self.name} is no name of a family"
@@ -61,55 +68,64 @@ class Family:
         return head
 
 
-Table = Mapping[str, Family]
-"""Families by the attribute that their samples are read from."""
+Table = tuple[Family, ...]
+Reads = str | Callable[[Any], Value]
+"""How a value is read from its subject: by the name of an attribute, or a function."""
 
 
 def families(
-    labels: tuple[str, ...], *rows: tuple[str, str, str] | tuple[str, str, str, Kind]
-) -> dict[str, Family]:
-    """A table: of each family the attribute, the name, the help; a kind, where its name does not
+    labels: tuple[str, ...], *rows: tuple[str, str, Reads] | tuple[str, str, Reads, Kind]
+) -> Table:
+    """A table: of each family the name, the help, the value; a kind, where its name does not
     say it."""
-    table: dict[str, Family] = {}
-    for attribute, name, help, *kinds in rows:
+    table: list[Family] = []
+    for name, help, value, *kinds in rows:
         kind: Kind = "counter" if name.endswith("_total") else "gauge"
-        table[attribute] = Family(name, kinds[0] if kinds else kind, help, labels)
-    return table
+        reads = attrgetter(value) if isinstance(value, str) else value
+        table.append(Family(name, kinds[0] if kinds else kind, help, labels, reads))
+    return tuple(table)
 
 
 class Page:
     """Samples by family. `labels` are text, made once for all families that share them."""
 
-    def __init__(self, families: Sequence[Family]) -> None:
-        self._lines: dict[str, list[str]] = {family.name: [] for family in families}
-        self._families = families
-        assert len(self._lines) == len(families), "a family stands once"
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = list(dict.fromkeys(families))
+        self._lines: dict[str, list[str]] = {family.name: [] for family in self._families}
+        assert len(self._lines) == len(self._families), "two families have one name"
         self.series = 0
 
-    def add(self, family: Family, value: float, labels: str = "") -> None:
+    def add(self, family: Family, value: Value, labels: str = "") -> None:
+        """A sample, or those of a histogram or mapping; of None, nothing."""
+        if isinstance(value, int):
+            text = f"{value:d}"
+        elif isinstance(value, float):
+            text = _number(value)
+        else:
+            self._add_several(family, value, labels)
+            return
         self.series += 1
-        text = str(value) if type(value) is int else _number(value)
-        self._lines[family.name].append(
-            f"{family.name}{{{labels}}} {text}\n" if labels else f"{family.name} {text}\n"
-        )
+        name = family.name
+        self._lines[name].append(f"{name}{{{labels}}} {text}\n" if labels else f"{name} {text}\n")
 
-    def add_table(self, table: Table, figures: object, labels: str = "") -> None:
-        """A sample of each family of a table: an attribute of `figures`, or what a mapping has by
-        that name. What is None or not there is left out."""
-        for name, family in table.items():
-            value = figures.get(name) if isinstance(figures, Mapping) else getattr(figures, name)
-            if family.kind == "histogram" and value is not None:
-                self.add_histogram(family, value, labels)
-            elif value is not None:
-                self.add(family, int(value) if isinstance(value, bool) else value, labels)
+    def add_table(self, table: Table, subject: object, labels: str = "") -> None:
+        """A sample of each family of a table."""
+        for family in table:
+            self.add(family, family.value(subject), labels)
 
-    def add_counts(self, family: Family, label: str, counts: Mapping[str, int], rest: str) -> None:
-        """One sample for each key of `counts`, which is the value of `label`."""
-        for key, count in counts.items():
-            if count:
-                self.add(family, count, f'{rest},{label}="{escaped(key)}"')
+    def _add_several(
+        self, family: Family, value: Histogram | Mapping[Any, float] | None, labels: str
+    ) -> None:
+        if isinstance(value, Histogram):
+            self._add_histogram(family, value, labels)
+        elif value is not None:
+            for key, count in value.items():
+                keys = key if isinstance(key, tuple) else (key,)
+                names = family.labels[-len(keys) :]
+                said = [label(name, str(one)) for name, one in zip(names, keys, strict=True)]
+                self.add(family, count, ",".join([labels, *said] if labels else said))
 
-    def add_histogram(self, family: Family, histogram: Histogram, labels: str = "") -> None:
+    def _add_histogram(self, family: Family, histogram: Histogram, labels: str) -> None:
         name, lines = family.name, self._lines[family.name]
         cumulative = histogram.cumulative()
         comma = "," if labels else ""

@@ -6,31 +6,16 @@ from importlib import import_module
 
 from ...config.docs import renewed
 from ..front_end import FRONT_ENDS
-from .collectors import (
-    ConnectionCollector,
-    HttpCollector,
-    JournalCollector,
-    LoopCollector,
-    ProcessCollector,
-    TopicCollector,
-)
-from .exposition import Family
+from .collectors import GROUPS as COMMON
+from .exposition import Family, Table
 
 PAGE = "docs/operations.md"
 
-GROUPS: dict[str, tuple[Family, ...]] = {
-    "The process": ProcessCollector.families,
-    "Connections": ConnectionCollector.families,
-    "The disk": JournalCollector.families,
-    "The event loop": LoopCollector.families,
-    "Topics and groups": TopicCollector.families,
-    "HTTP itself": HttpCollector.families,
-    **{
-        f"{one.clients}, where `{one.name}` is set": import_module(
-            f"..{one.name}.metrics", __package__
-        ).FAMILIES
-        for one in FRONT_ENDS
-    },
+GROUPS: dict[str, Table] = COMMON | {
+    f"{one.clients}, where `{one.name}` is set": import_module(
+        f"..{one.name}.metrics", __package__
+    ).FAMILIES
+    for one in FRONT_ENDS
 }
 
 

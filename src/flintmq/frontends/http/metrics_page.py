@@ -91,7 +91,7 @@ class MetricsPage:
 
     async def _render(self, is_open: bool) -> list[bytes]:
         self.rendered += 1
-        page = Page([family for collector in self.collectors for family in collector.families])
+        page = Page(family for collector in self.collectors for family in collector.families)
         for collector in self.collectors:
             for _ in collector.collect(page):
                 await self._breathe()

@@ -21,14 +21,7 @@ from uvicorn.server import ServerState
 
 from ...errors import Disconnected, InvalidRequest
 from ...observe.logs import limited
-from .collectors import (
-    ConnectionCollector,
-    HttpCollector,
-    JournalCollector,
-    LoopCollector,
-    ProcessCollector,
-    TopicCollector,
-)
+from .collectors import TopicCollector, collectors_of
 from .connection import HttpConnection
 from .health import health_routes
 from .limits import HttpLimits
@@ -60,18 +53,7 @@ class HttpServer:
         self.limits = limits or HttpLimits()
         self.accepted = self.evicted = self.too_slow = 0
         self._topics = TopicCollector(state, self.limits.metrics_max_series)
-        self.metrics = MetricsPage(
-            state,
-            self.limits,
-            [
-                ProcessCollector(state),
-                ConnectionCollector(state),
-                HttpCollector(self),
-                JournalCollector(state),
-                LoopCollector(state),
-                self._topics,
-            ],
-        )
+        self.metrics = MetricsPage(state, self.limits, collectors_of(self, self._topics))
         self.pages = Pages(
             state, [*health_routes(state), *self.metrics.routes(), *routes], self.limits
         )
