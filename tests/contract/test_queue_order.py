@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import flintmq
@@ -147,6 +149,94 @@ async def test_a_subscription_has_one_message_of_a_key_at_a_time_and_keys_go_in_
         assert (await deliveries.read()).value == b"a1"
         await found[1].ack()
         assert (await deliveries.read()).value == b"b3"
+
+
+async def test_who_settles_each_message_before_the_next_is_given_several_of_a_key_at_once(
+    mq: flintmq.Client,
+) -> None:
+    await _keyed(mq, "aabab")
+    got: list[bytes] = []
+    async with mq.subscribe("orders", "g", order="key") as deliveries:
+        async for message in deliveries:
+            got.append(message.value)
+            assert await polled(mq) == []  # all of them are ours
+            await message.ack()
+            if len(got) == 5:
+                break
+    assert got == [b"a0", b"a1", b"b2", b"a3", b"b4"]
+
+
+async def test_who_reads_on_before_it_settles_has_one_message_of_a_key_from_then_on(
+    mq: flintmq.Client,
+) -> None:
+    await _keyed(mq, "aaabb")
+    async with mq.subscribe("orders", "g", order="key") as deliveries:
+        first = await deliveries.read()
+        await first.ack()
+        second = await deliveries.read()
+        third = await deliveries.read()
+        assert (second.value, third.value) == (b"a1", b"b3")
+        assert await deliveries.read(timeout=0) is None
+        await third.ack()
+        assert (await deliveries.read()).value == b"b4"
+        await second.ack()
+        assert (await deliveries.read()).value == b"a2"
+
+
+async def test_what_was_asked_for_to_be_worked_on_in_turn_is_not_handed_out_at_once(
+    mq: flintmq.Client, background: Background
+) -> None:
+    await _keyed(mq, "a")
+    async with mq.subscribe("orders", "g", order="key") as deliveries:
+        first = await deliveries.read()
+        reading = await background.waiting(deliveries.read())
+        await _keyed(mq, "aabb")
+        assert (await reading).value == b"b2"
+        await first.ack()
+        assert (await deliveries.read()).value == b"a0"
+
+
+async def test_a_subscription_goes_back_to_the_first_of_a_key_that_was_not_done(
+    mq: flintmq.Client,
+) -> None:
+    await _keyed(mq, "aaaba")
+    got: list[tuple[bytes, int]] = []
+    async with mq.subscribe("orders", "g", order="key") as deliveries:
+        async for message in deliveries:
+            got.append((message.value, message.delivery_count))
+            await (message.nack() if len(got) == 2 else message.ack())
+            if len(got) == 6:
+                break
+    of_a = [one for one in got if one[0].startswith(b"a")]
+    assert of_a == [(b"a0", 1), (b"a1", 1), (b"a1", 2), (b"a2", 1), (b"a4", 1)]
+    assert [one for one in got if one not in of_a] == [(b"b3", 1)]
+
+
+async def test_a_handler_that_works_on_one_message_at_a_time_gets_each_key_in_order(
+    mq: flintmq.Client, background: Background
+) -> None:
+    await _keyed(mq, "ab" * 20)
+    got: list[bytes] = []
+    failed: set[bytes] = set()
+    done = asyncio.Event()
+    deliveries = mq.subscribe("orders", "g", order="key")
+
+    async def work(message: flintmq.Delivery) -> None:
+        if message.value.endswith(b"7") and message.value not in failed:
+            failed.add(message.value)
+            raise ValueError(message.value)
+        got.append(message.value)
+        if len(got) == 40:
+            done.set()
+
+    running = background.start(deliveries.run(work, concurrency=1, backoff=0))
+    await done.wait()
+    await deliveries.close()
+    await running
+    for key in (b"a", b"b"):
+        offsets = [int(value[1:]) for value in got if value.startswith(key)]
+        assert offsets == sorted(offsets)
+        assert len(offsets) == 20
 
 
 async def test_a_poll_has_the_messages_of_a_key_together_and_nobody_else_has_any(

@@ -99,6 +99,7 @@ class MessageIntake:
         join: JoinPartition,
         count: Callable[[], int] | None,
         tracing: Tracing | None = None,
+        in_turn: bool = False,
     ) -> None:
         self._tracing = tracing
         self._clock = clock
@@ -114,6 +115,11 @@ class MessageIntake:
         self._taking: dict[MemberApi, asyncio.Task[None]] = {}
         self._called_back: set[asyncio.Task[None]] = set()
         self._ahead: deque[Item] = deque()
+        self._in_turn = in_turn and not auto
+        """In a queue by key: take several messages of a key at once. So it is while each message is
+        settled before the next one is asked for."""
+        self._out: Item | None = None
+        """With `_in_turn`: the message that was handed out last."""
         self._in_doubt: set[MemberApi] = set()
         """Whose leases may be another's by now: nothing is handed out before that is known."""
         self._stopping: set[MemberApi] = set()
@@ -146,6 +152,8 @@ class MessageIntake:
         for member in joined:
             member.watch(self)
         self._members += joined
+        if self._in_turn:
+            self._in_turn = all(member.info.order == "key" for member in joined)
         self._refill()
 
     # --- handing out
@@ -162,22 +170,23 @@ class MessageIntake:
 
     def take(self, max_rows: int) -> Deliveries:
         """Up to so many that are here; with ack="auto", that are settled already."""
-        here = self._here()
+        here = self._here(max_rows)
         if not here or (self._in_doubt and not self._auto):
             self._wanted = max_rows
             return Deliveries()
         items = [here.popleft() for _ in range(min(max_rows, len(here)))]
+        self._out = items[-1]
         return Deliveries(_runs(items))
 
     def take_one(self) -> Delivery | None:
-        here = self._here()
+        here = self._here(1)
         if not here or (self._in_doubt and not self._auto):
             self._wanted = 1
             return None
-        held, source, row, origin = here.popleft()
+        held, source, row, origin = self._out = here.popleft()
         return Delivery(source, row, origin, held)
 
-    def _here(self) -> deque[Item]:
+    def _here(self, wanted: int) -> deque[Item]:
         """What can be handed out."""
         reader = asyncio.current_task()
         if reader is not None and reader not in self._readers:
@@ -187,6 +196,10 @@ class MessageIntake:
             return self._settled  # nobody else will get it
         if self._failed is not None or self._is_stopped:
             self._raise_failed()
+        if self._in_turn and (wanted > 1 or self._unsettled > len(self._ahead)):
+            # Several are worked on at once: from now on, one message of each key is taken.
+            self._in_turn = False
+            self._return(list(self._ahead))
         return self._settled if self._auto else self._ahead
 
     def readers(self) -> set[asyncio.Task[Any]]:
@@ -241,12 +254,15 @@ class MessageIntake:
 
     def broker_stops(self, member: MemberApi) -> None:
         self._stopping.add(member)
-        unseen = [item for item in self._ahead if item[0].member is member]
-        if unseen:
-            self._ahead = deque(item for item in self._ahead if item[0].member is not member)
-            for held, offsets in self._give_back(unseen).items():
-                held.note(sorted_ranges(offsets), "release")
-                self.let_go(held, len(offsets))
+        self._return([item for item in self._ahead if item[0].member is member])
+
+    def _return(self, unseen: list[Item]) -> None:
+        """Give these back, though there may be time for them later."""
+        gone = set(map(id, unseen))
+        self._ahead = deque(item for item in self._ahead if id(item) not in gone)
+        for held, offsets in self._give_back(unseen).items():
+            held.note(sorted_ranges(offsets), "release")
+            self.let_go(held, len(offsets))
 
     def sure(self, member: MemberApi, lost: Collection[int]) -> None:
         """What was taken ahead and is another's now is dropped; the rest can be handed out."""
@@ -331,13 +347,14 @@ class MessageIntake:
 
     async def _take_ahead(self, member: MemberApi, max_rows: int) -> None:
         try:
-            grant = await member.take(max_rows, self._lease, None)
+            in_turn = self._in_turn
+            grant = await member.take(max_rows, self._lease, None, in_turn=in_turn)
             if grant is not None:
-                self._arrived(member, grant)
+                self._arrived(member, grant, is_late=in_turn and not self._in_turn)
         except Exception as error:
             self._fail(error)
 
-    def _arrived(self, member: MemberApi, grant: Grant) -> None:
+    def _arrived(self, member: MemberApi, grant: Grant, *, is_late: bool) -> None:
         offsets: list[int] = []
         topic = member.info.topic
         held = RenewedGrip(member, topic, self._group, grant.token, grant.counts, self, offsets)
@@ -345,7 +362,7 @@ class MessageIntake:
         items = [
             (held, run.source, row, run.origin) for run in grant.rows.runs for row in run.rows()
         ]
-        is_over = self._is_stopped or member in self._stopping
+        is_over = self._is_stopped or is_late or member in self._stopping
         room = 0 if is_over else self._prefetch - self._unsettled
         if len(items) > room:  # several partitions were faster than one
             self._give_back(items[room:])
@@ -422,7 +439,23 @@ class MessageIntake:
             del self._held[grip]
             if not self._held:
                 self._disarm()
+        if self._in_turn and self._out is not None and self._out[0] is grip:
+            self._return_followers(self._out)
         self._refill()
+
+    def _return_followers(self, out: Item) -> None:
+        """If a message was not done, those behind it in its key have to wait for it."""
+        held, source, row, _ = out
+        if held.fate(_offset(out)) in ("nack", "release", "lost"):
+            self._out = None
+            key = source.key_hash(row)
+            self._return(
+                [
+                    item
+                    for item in self._ahead
+                    if item[0] is held and item[1].key_hash(item[2]) == key
+                ]
+            )
 
     def extended(self, grip: Grip, offset: int, lease_seconds: float) -> None:
         assert isinstance(grip, RenewedGrip)

@@ -87,6 +87,8 @@ class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
         self._grace = grace
         self._auto = auto
         self._tracing = tracing
+        self._in_turn = True
+        """Whether messages may be worked on one after the other."""
         self._reading_threads: dict[int, Thread] = {}
         """Of a blocking subscription: the threads that read from it, by their numbers, which are
         used again once a thread has ended; and those of handlers."""
@@ -138,6 +140,7 @@ class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
             join=membership.join,
             count=None if partitions is None else membership.partition_count,
             tracing=self._tracing,
+            in_turn=self._in_turn,
         )
         await intake.open(range(partitions or 1))
         return intake
@@ -197,6 +200,7 @@ class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
     async def _run(self, call: HandlerCall, concurrency: int, retrying: Retrying) -> None:
         if self._prefetch is None:
             self._prefetch = max(PREFETCH, min(2 * concurrency, TAKE_MAX))
+        self._in_turn = concurrency == 1
         was_open = self._opened is not None
         await self
         try:
