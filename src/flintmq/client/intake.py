@@ -15,7 +15,7 @@ from copy import copy
 from typing import Any
 
 from ..batch import RowSource
-from ..broker_api import Grant, MemberApi
+from ..broker_api import Grant, MemberApi, TakeMode
 from ..clock import Clock, Timer
 from ..errors import (
     Closed,
@@ -348,7 +348,8 @@ class MessageIntake:
     async def _take_ahead(self, member: MemberApi, max_rows: int) -> None:
         try:
             in_turn = self._in_turn
-            grant = await member.take(max_rows, self._lease, None, in_turn=in_turn)
+            mode = TakeMode(in_turn=in_turn)
+            grant = await member.take(max_rows, self._lease, None, mode)
             if grant is not None:
                 self._arrived(member, grant, is_late=in_turn and not self._in_turn)
         except Exception as error:
