@@ -16,7 +16,8 @@ import pytest
 import flintmq
 from flintmq.config.settings import ConfigInvalid
 from flintmq.config.table import SETTINGS, Config
-from flintmq.daemon.process import Daemon, http_limits_of, limits_of, slowness_of
+from flintmq.daemon.assembly import http_limits_of, limits_of, slowness_of
+from flintmq.daemon.process import Daemon
 from flintmq.engine.proposer import QUEUE_BYTES_MAX
 from flintmq.engine.state.producers import PRODUCER_BYTES, PRODUCER_SECONDS
 from flintmq.engine.state.staging import STAGED_BYTES_MAX, STAGED_SECONDS, WRITER_BYTES_MAX
@@ -233,7 +234,7 @@ async def test_what_can_be_changed_while_running_is_and_the_rest_stays(tmp_path:
 async def test_what_changed_is_logged_and_what_needs_a_restart_is_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "flintmq.daemon.process")
+    caplog.set_level(logging.INFO, "flintmq.daemon")
     async with running(tmp_path) as told:
         told.change(max_away=3, fsync=CASES["fsync"].value, journal_file_bytes=65536)
         told.daemon.reload()
@@ -305,7 +306,7 @@ async def test_a_reload_opens_no_broker_to_other_machines(
     secured = {"tls_cert": pair.cert, "tls_key": pair.key, "tls_client_ca": ca.file}
     async with running(tmp_path, **secured) as told:
         elsewhere = msgspec.structs.replace(told.config, listen=("0.0.0.0", 0))
-        told.config = told.daemon.config = elsewhere
+        told.config = told.daemon._reloading.config = elsewhere
         told.change(tls_client_ca=None, max_away=7)
 
         assert told.daemon.config == elsewhere

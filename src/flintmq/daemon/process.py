@@ -6,49 +6,47 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..config.kinds import shown_address
-from ..config.table import SETTINGS, Config, changed
+from ..config.table import Config
 from ..engine.host import durable_broker
 from ..engine.state.staging import Staging
 from ..errors import FlintError, InvalidRequest, StorageFailed
-from ..frontends.front_end import FrontEndContext, configured, front_ends_of
-from ..frontends.http.limits import HttpLimits
+from ..frontends.front_end import FrontEndContext, front_ends_of
 from ..loop.collecting import keep_pauses_short
 from ..loop.event_loop import loop_factory as loop_factory
 from ..loop.turns import Turns
-from ..net.server.gate import WatchedGate
-from ..net.server.key_gate import ApiKeyGate, gate_of
-from ..net.server.limits import Limits
+from ..net.server.key_gate import ApiKeyGate
 from ..net.server.native import NativeServer
-from ..net.server.slowing import MOST_SECONDS, Slowing
-from ..net.server.tls import ServerTls
 from ..observe.logs import Logs, event
 from ..serde.codec import Codec
-from ..storage.filesystem import LocalFileSystem, replace_file
-from .exposure import check_exposure
-from .notify import READY, STOPPING, notify, notify_reloading
+from ..storage.filesystem import LocalFileSystem
+from .assembly import (
+    files_of,
+    fitted_to_files,
+    gate_for,
+    hosts_of,
+    http_limits_of,
+    limits_of,
+    shown,
+    slowness_of,
+    tls_of,
+)
+from .notes import DirectoryNotes
+from .notify import READY, STOPPING, notify
 from .profiling import Profiler, hint
+from .reloading import TLS_SETTINGS, Reloading
 
 if TYPE_CHECKING:
     from ..frontends.http.server import HttpServer
 
 _log = logging.getLogger(__name__)
-
-FILES = 512
-"""Open files the broker itself needs: journal, segments, and some spare ones."""
 
 FLUSH_SECONDS = 0.5
 """How long writing the last log lines may take on an immediate exit."""
@@ -56,16 +54,8 @@ FLUSH_SECONDS = 0.5
 FAILED_DRAIN_SECONDS = 1.0
 """How long clients have to be notified when the broker has failed."""
 
-RECOVERY = "recovery.json"
-"""In the data directory: what the last start found. For people and `flintmq doctor`."""
-DAMAGE = "damage.json"
-"""In the data directory: messages found damaged since the last start. Also for `flintmq doctor`."""
-NOTE_SECONDS = 0.2
 HTTP_SETTLE_SECONDS = 2.0
 """How long pending HTTP requests may take when the broker is about to close."""
-
-TLS_SETTINGS = ("tls_cert", "tls_key", "tls_client_ca")
-OnReload = Callable[[Config, Config], None]
 
 
 class Daemon:
@@ -79,22 +69,19 @@ class Daemon:
     ) -> None:
         """`reread` returns the current configuration from its sources, or raises FlintError. `logs`
         are the logs of the process, if we set them up."""
-        self.config = config
+        self._reloading = Reloading(config, reread)
         self._logs = logs
         self._profiler = Profiler(config.profile) if config.profile is not None else None
         self._reason = "requested"
-        self._reread = reread
         self._turns = Turns()
-        self.on_reload: list[OnReload] = [
+        self.on_reload = self._reloading.on_reload
+        self.on_reload += (
             self._reload_tls,
             self._reload_limits,
             self._reload_broker,
             self._reload_logs,
             self._reload_keys,
-        ]
-        """Each is called on SIGHUP with the old and the new configuration, even if they are equal:
-        files that it names may have changed. Settings that need a restart keep their old value in
-        both. If one raises FlintError, those before it are called again with both swapped."""
+        )
         self._stopping = asyncio.Event()
         self._is_told = False
         self._failure: FlintError | None = None
@@ -119,8 +106,8 @@ class Daemon:
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.host.on_failed = self._broker_failed
-        self._broker.host.damages.on_noted = self._damage_found
-        self._noting: asyncio.Task[None] | None = None
+        self._notes = DirectoryNotes(config.data_dir, self._broker.host)
+        self._broker.host.damages.on_noted = self._notes.damage_found
         self.gate = gate_for(config)
         self.tls = tls_of(config)
         """One for all ports, so that all of them change certificates together."""
@@ -143,6 +130,11 @@ class Daemon:
                 self._http.metrics.collectors += front_end.collectors()
         self.addresses: dict[str, tuple[str, int]] = {}
         """Their actual addresses, by protocol."""
+
+    @property
+    def config(self) -> Config:
+        """The configuration in effect."""
+        return self._reloading.config
 
     async def run(self, on_ready: Callable[[tuple[str, int]], None]) -> None:
         """Serve until stopped. `on_ready` is called when recovery is complete.
@@ -178,14 +170,16 @@ class Daemon:
         try:
             if self._profiler is not None:
                 self._profiler.start()
-                hint(os.getpid(), lambda text: event(_log, logging.INFO, "profile_hint", text))
-                loop.add_signal_handler(signal.SIGUSR2, self._write_profile)
+                event(_log, logging.INFO, "profile_hint", hint(os.getpid()))
+                loop.add_signal_handler(
+                    signal.SIGUSR2, write_profile, self._profiler, self._profiler.write
+                )
             if self._http is not None and self.config.http is not None:
                 # First: while the broker recovers, it is told so.
                 context = None if self.tls is None else self.tls.context
                 self.http_address = await self._http.start(*self.config.http, context)
             await self._broker.open()
-            self._note_recovery()
+            self._notes.note_recovery()
             self._turns.start()
             try:
                 if not self._stopping.is_set():
@@ -222,7 +216,7 @@ class Daemon:
         finally:
             if self._profiler is not None:
                 loop.remove_signal_handler(signal.SIGUSR2)
-                self._end_profile(self._profiler)
+                write_profile(self._profiler, self._profiler.stop)
             if self._http is not None:
                 await self._http.close()
 
@@ -293,84 +287,7 @@ class Daemon:
         if not self._is_listening:
             self._reloads_later = True  # parts of it are not there yet
             return
-        notify_reloading()
-        try:
-            self._reload()
-        finally:
-            notify(READY)
-
-    def _reload(self) -> None:
-        if self._reread is None:
-            event(
-                _log,
-                logging.WARNING,
-                "config_not_reloaded",
-                "SIGHUP: this broker has no configuration file or environment to reload",
-            )
-            return
-        try:
-            wanted = self._reread()
-        except FlintError as error:
-            self._tell_not_reloaded(error)
-            return
-        before, differing = self.config, changed(self.config, wanted)
-        now = [setting for setting in differing if setting.reload]
-        if (before.tls_cert is None) != (wanted.tls_cert is None):
-            now = [setting for setting in now if setting.name not in TLS_SETTINGS]
-        if later := [setting.name for setting in differing if setting not in now]:
-            event(
-                _log,
-                logging.WARNING,
-                "config_needs_restart",
-                f"SIGHUP: restart the broker to apply: {', '.join(later)}",
-            )
-        values = {setting.name: getattr(wanted, setting.name) for setting in now}
-        after = msgspec.structs.replace(before, **values, sources=wanted.sources)
-        try:
-            check_exposure(after, has_keys=self.gate.is_closed)
-            self._take_up(before, after)
-        except FlintError as error:
-            self._tell_not_reloaded(error)
-            return
-        self.config = after
-        for setting in now:
-            was, is_now = (setting.shown(getattr(one, setting.name)) for one in (before, after))
-            event(
-                _log,
-                logging.INFO,
-                "setting_changed",
-                f"SIGHUP: {setting.name} changed from {was} to {is_now}",
-                setting=setting.name,
-            )
-        event(
-            _log,
-            logging.INFO,
-            "config_reloaded",
-            "SIGHUP: configuration reloaded" + ("" if differing else "; no setting has changed"),
-            changed=len(now),
-        )
-
-    def _take_up(self, before: Config, after: Config) -> None:
-        """All changes, or none."""
-        told: list[OnReload] = []
-        try:
-            for tell in self.on_reload:
-                tell(before, after)
-                told.append(tell)
-        except FlintError:
-            for tell in reversed(told):
-                with suppress(FlintError):  # as far as it goes: what is wrong is told already
-                    tell(after, before)
-            raise
-
-    def _tell_not_reloaded(self, error: FlintError) -> None:
-        for problem in getattr(error, "problems", [str(error)]):
-            event(
-                _log,
-                logging.ERROR,
-                "config_not_reloaded",
-                f"SIGHUP: nothing was changed: {problem}",
-            )
+        self._reloading.reload(has_keys=self.gate.is_closed)
 
     def _reload_tls(self, before: Config, after: Config) -> None:
         if self.tls is None:
@@ -458,8 +375,6 @@ class Daemon:
         """Whether to wait for consumers: after a disk failure nothing can be settled."""
         return self._failure is None and self._broker.is_worked_for()
 
-    # --- what is told, and kept for `flintmq doctor`
-
     def _tell_start(self) -> None:
         config = self.config
         event(
@@ -476,180 +391,29 @@ class Daemon:
             fsync=str(config.fsync),
         )
 
-    def _note_recovery(self) -> None:
-        found = self._broker.host.recovery
-        if found is None:
-            return
-        noted = {
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "version": __version__,
-            **asdict(found),
-            "seconds": round(found.seconds, 3),
-        }
-        with suppress(FlintError):  # it is no more than a note
-            filesystem = LocalFileSystem(self.config.data_dir)
-            replace_file(filesystem, RECOVERY, [msgspec.json.encode(noted)])
-            if filesystem.exists(DAMAGE) and not self._broker.host.damages.known():
-                filesystem.remove(DAMAGE)  # it is found again, unless it was mended
 
-    def _damage_found(self) -> None:
-        if self._noting is None:
-            self._noting = asyncio.get_running_loop().create_task(self._note_damage())
-
-    async def _note_damage(self) -> None:
-        """Save damaged messages for `flintmq doctor`; those found together are written once."""
-        await asyncio.sleep(NOTE_SECONDS)
-        self._noting = None
-        damages = self._broker.host.damages.known()
-        with suppress(FlintError):  # it is no more than a note
-            filesystem = LocalFileSystem(self.config.data_dir)
-            await asyncio.to_thread(
-                replace_file, filesystem, DAMAGE, [msgspec.json.encode(damages)]
-            )
-
-    def _write_profile(self) -> None:
-        if self._profiler is not None:
-            self._told_profile(self._profiler, self._profiler.write)
-
-    def _end_profile(self, profiler: Profiler) -> None:
-        self._told_profile(profiler, profiler.stop)
-
-    def _told_profile(self, profiler: Profiler, write: Callable[[], None]) -> None:
-        try:
-            write()
-        except OSError as error:
-            event(
-                _log,
-                logging.ERROR,
-                "profile_not_written",
-                f"cannot write the profile: {error}",
-                file=profiler.path,
-            )
-            return
-        event(
-            _log,
-            logging.INFO,
-            "profile_written",
-            "profile written",
-            file=profiler.path,
-            samples=profiler.samples,
-            overhead=round(profiler.overhead, 4),
-        )
-
-
-class Slowness(TypedDict):
-    first_seconds: float
-    most_seconds: float
-    kept_per_address_max: int
-
-
-def slowness_of(config: Config) -> Slowness:
-    """The configured delays for failed logins."""
-    return {
-        "first_seconds": config.login_delay,
-        "most_seconds": min(MOST_SECONDS, 10 * config.login_delay),
-        "kept_per_address_max": config.login_failures_max,
-    }
-
-
-def gate_for(config: Config) -> WatchedGate:
-    """Authentication and permissions."""
-    slowing = Slowing(**slowness_of(config))
-    if config.blip_api_keys and config.auth != "off":
-        from ..frontends.blip.keys import listed_keys_gate
-
-        return listed_keys_gate(config.blip_api_keys, config.keys_path, slowing)
-    return gate_of(config.auth, config.keys_path, slowing)
-
-
-def tls_of(config: Config) -> ServerTls | None:
-    if config.tls_cert is None or config.tls_key is None:
-        return None
-    return ServerTls(config.tls_cert, config.tls_key, config.tls_client_ca)
-
-
-def limits_of(config: Config) -> Limits:
-    """The configured limits per client."""
-    return Limits(
-        connections=config.max_connections,
-        frame_bytes=config.max_frame_bytes,
-        in_flight_bytes=config.max_in_flight_bytes,
-        requests=config.max_requests,
-        unacknowledged_bytes=config.max_unacknowledged_bytes,
-        streams=config.max_streams,
-        delivery_bytes=config.max_delivery_bytes,
-        handshake_seconds=config.handshake_timeout,
-        idle_seconds=config.idle_timeout,
-        # Clients ping in time to be heard, also if one ping is late.
-        ping_seconds=min(config.ping_seconds, config.idle_timeout / 2.5),
-        grace_seconds=config.grace_seconds,
-        away=config.max_away,
-        away_bytes=config.max_away_bytes,
-    )
-
-
-def shown(config: Config) -> dict[str, Any]:
-    """The settings in effect, without secrets."""
-    return {setting.name: setting.shown(getattr(config, setting.name)) for setting in SETTINGS}
-
-
-def http_limits_of(config: Config) -> HttpLimits:
-    """The configured limits of HTTP."""
-    return HttpLimits(
-        connections=config.http_max_connections,
-        body_bytes=config.http_max_body_bytes,
-        handler_seconds=config.http_timeout,
-        cpu_share=config.http_cpu_share,
-        metrics=config.metrics,
-        metrics_max_series=config.metrics_max_series,
-    )
-
-
-def hosts_of(config: Config) -> frozenset[str] | None:
-    """The host names that HTTP accepts without a key; None: any, because TLS checks them."""
-    if config.tls_cert is not None:
-        return None
-    own = [config.listen[0], *(() if config.http is None else config.http[:1])]
-    names = [*config.http_hosts, *own, socket.gethostname()]
-    return frozenset(name.lower().rstrip(".") for name in names)
-
-
-def files_of(config: Config) -> int:
-    """Files needed in addition to those for clients."""
-    http = 0 if config.http is None else config.http_max_connections
-    # What another port takes from the system in one turn, before it is counted.
-    return FILES + http + len(configured(config)) * Limits().backlog
-
-
-def fitted_to_files(limits: Limits, files: int = FILES) -> Limits:
-    """Each connection takes a file descriptor, and if the journal gets none, the broker stops. So
-    raise the limit to the maximum, and accept no more clients than it leaves room for."""
+def write_profile(profiler: Profiler, write: Callable[[], None]) -> None:
+    """Write the profile, and log what came of it. `write` is a method of the profiler."""
     try:
-        import resource
-    except ImportError:
-        return limits  # no such limit on this system
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = limits.connections + limits.backlog + limits.told + files
-    if soft == resource.RLIM_INFINITY or soft >= most:
-        return limits
-    if hard == resource.RLIM_INFINITY or hard >= most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        return limits
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    room = hard - min(files, hard // 2)
-    backlog, told = min(limits.backlog, max(1, room // 4)), min(limits.told, max(1, room // 20))
-    connections = min(limits.connections, max(1, room - backlog - told))
-    if connections < limits.connections:
+        write()
+    except OSError as error:
         event(
             _log,
-            logging.WARNING,
-            "files_limited",
-            f"this process can open {hard} files (ulimit -n), which allows {connections} "
-            f"connections, not {limits.connections}",
-            open_files=hard,
-            connections=connections,
+            logging.ERROR,
+            "profile_not_written",
+            f"cannot write the profile: {error}",
+            file=profiler.path,
         )
-    return msgspec.structs.replace(limits, connections=connections, backlog=backlog, told=told)
+        return
+    event(
+        _log,
+        logging.INFO,
+        "profile_written",
+        "profile written",
+        file=profiler.path,
+        samples=profiler.samples,
+        overhead=round(profiler.overhead, 4),
+    )
 
 
 def run(

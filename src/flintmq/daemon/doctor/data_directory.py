@@ -23,7 +23,7 @@ from ...storage.journal_scan import TORN
 from ...storage.manifest import NAME as MANIFEST
 from ...storage.manifest import Manifest, read_manifest
 from ...storage.topic_log import Damage
-from ..process import DAMAGE, RECOVERY
+from ..notes import DAMAGE, RECOVERY
 from .findings import DoctorFinding, bad, ok, warn
 
 PROBES = 20

@@ -16,7 +16,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -193,6 +192,6 @@ def cpu_of_thread(native_id: int) -> int | None:
         return None
 
 
-def hint(pid: int, tell: Callable[[str], object]) -> None:
+def hint(pid: int) -> str:
     """How to see more detail."""
-    tell(f"to see time inside C code, run: py-spy record --native --pid {pid} --output profile.svg")
+    return f"to see time inside C code, run: py-spy record --native --pid {pid} -o profile.svg"

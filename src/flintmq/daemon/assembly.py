@@ -1,0 +1,139 @@
+"""What the parts of a broker get of its configuration: limits, authentication, TLS."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import Any, TypedDict
+
+import msgspec
+
+from ..config.table import SETTINGS, Config
+from ..frontends.front_end import configured
+from ..frontends.http.limits import HttpLimits
+from ..net.server.gate import WatchedGate
+from ..net.server.key_gate import gate_of
+from ..net.server.limits import Limits
+from ..net.server.slowing import MOST_SECONDS, Slowing
+from ..net.server.tls import ServerTls
+from ..observe.logs import event
+
+_log = logging.getLogger(__name__)
+
+FILES = 512
+"""Open files the broker itself needs: journal, segments, and some spare ones."""
+
+
+class Slowness(TypedDict):
+    first_seconds: float
+    most_seconds: float
+    kept_per_address_max: int
+
+
+def slowness_of(config: Config) -> Slowness:
+    """The configured delays for failed logins."""
+    return {
+        "first_seconds": config.login_delay,
+        "most_seconds": min(MOST_SECONDS, 10 * config.login_delay),
+        "kept_per_address_max": config.login_failures_max,
+    }
+
+
+def gate_for(config: Config) -> WatchedGate:
+    """Authentication and permissions."""
+    slowing = Slowing(**slowness_of(config))
+    if config.blip_api_keys and config.auth != "off":
+        from ..frontends.blip.keys import listed_keys_gate
+
+        return listed_keys_gate(config.blip_api_keys, config.keys_path, slowing)
+    return gate_of(config.auth, config.keys_path, slowing)
+
+
+def tls_of(config: Config) -> ServerTls | None:
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    return ServerTls(config.tls_cert, config.tls_key, config.tls_client_ca)
+
+
+def limits_of(config: Config) -> Limits:
+    """The configured limits per client."""
+    return Limits(
+        connections=config.max_connections,
+        frame_bytes=config.max_frame_bytes,
+        in_flight_bytes=config.max_in_flight_bytes,
+        requests=config.max_requests,
+        unacknowledged_bytes=config.max_unacknowledged_bytes,
+        streams=config.max_streams,
+        delivery_bytes=config.max_delivery_bytes,
+        handshake_seconds=config.handshake_timeout,
+        idle_seconds=config.idle_timeout,
+        # Clients ping in time to be heard, also if one ping is late.
+        ping_seconds=min(config.ping_seconds, config.idle_timeout / 2.5),
+        grace_seconds=config.grace_seconds,
+        away=config.max_away,
+        away_bytes=config.max_away_bytes,
+    )
+
+
+def shown(config: Config) -> dict[str, Any]:
+    """The settings in effect, without secrets."""
+    return {setting.name: setting.shown(getattr(config, setting.name)) for setting in SETTINGS}
+
+
+def http_limits_of(config: Config) -> HttpLimits:
+    """The configured limits of HTTP."""
+    return HttpLimits(
+        connections=config.http_max_connections,
+        body_bytes=config.http_max_body_bytes,
+        handler_seconds=config.http_timeout,
+        cpu_share=config.http_cpu_share,
+        metrics=config.metrics,
+        metrics_max_series=config.metrics_max_series,
+    )
+
+
+def hosts_of(config: Config) -> frozenset[str] | None:
+    """The host names that HTTP accepts without a key; None: any, because TLS checks them."""
+    if config.tls_cert is not None:
+        return None
+    own = [config.listen[0], *(() if config.http is None else config.http[:1])]
+    names = [*config.http_hosts, *own, socket.gethostname()]
+    return frozenset(name.lower().rstrip(".") for name in names)
+
+
+def files_of(config: Config) -> int:
+    """Files needed in addition to those for clients."""
+    http = 0 if config.http is None else config.http_max_connections
+    # What another port takes from the system in one turn, before it is counted.
+    return FILES + http + len(configured(config)) * Limits().backlog
+
+
+def fitted_to_files(limits: Limits, files: int) -> Limits:
+    """Each connection takes a file descriptor, and if the journal gets none, the broker stops. So
+    raise the limit to the maximum, and accept no more clients than it leaves room for."""
+    try:
+        import resource
+    except ImportError:
+        return limits  # no such limit on this system
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = limits.connections + limits.backlog + limits.told + files
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return limits
+    if hard == resource.RLIM_INFINITY or hard >= most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return limits
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    room = hard - min(files, hard // 2)
+    backlog, told = min(limits.backlog, max(1, room // 4)), min(limits.told, max(1, room // 20))
+    connections = min(limits.connections, max(1, room - backlog - told))
+    if connections < limits.connections:
+        event(
+            _log,
+            logging.WARNING,
+            "files_limited",
+            f"this process can open {hard} files (ulimit -n), which allows {connections} "
+            f"connections, not {limits.connections}",
+            open_files=hard,
+            connections=connections,
+        )
+    return msgspec.structs.replace(limits, connections=connections, backlog=backlog, told=told)
