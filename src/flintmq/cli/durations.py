@@ -31,7 +31,7 @@ class Lifetime(ParamType):
 
     def convert(self, value: Any, param: object, ctx: object) -> float:
         try:
-            return Seconds(1, CENTURY_SECONDS).from_text("" if value.isdecimal() else value)
+            return Seconds(1, CENTURY_SECONDS).parse("" if value.isdecimal() else value)
         except UnfitValue:
             self.fail(f"{value!r} is not a time such as 90m, 12h, 30d or 52w")
 

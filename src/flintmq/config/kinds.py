@@ -22,6 +22,10 @@ LEVELS = ("debug", "info", "warning", "error")
 Address = tuple[str, int]
 
 
+def _or(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
 class UnfitValue(Exception):
     """A value that is not allowed. The text says what is allowed, and does not repeat the value."""
 
@@ -30,19 +34,32 @@ class Kind:
     """One kind of value. `None` means the setting is off."""
 
     metavar: ClassVar[str] = "VALUE"
+    what: ClassVar[str]
+    """What is allowed, in words, to follow "must be"."""
+    can_be_off: bool = False
 
     @property
     def allowed(self) -> str:
-        """What is allowed, in words, to follow "must be"."""
-        raise NotImplementedError
+        return f"{self.what}, or off" if self.can_be_off else self.what
 
     def from_text(self, text: str) -> Any:
-        raise NotImplementedError
+        if self.can_be_off and text.strip().lower() in (OFF, ""):
+            return None
+        return self.parse(text)
 
     def from_value(self, value: Any) -> Any:
         """A value from TOML or YAML. Text is read as on the command line."""
         if isinstance(value, str):
             return self.from_text(value)
+        if self.can_be_off and (value is None or value is False):
+            return None
+        return self.convert(value)
+
+    def parse(self, text: str) -> Any:
+        raise NotImplementedError
+
+    def convert(self, value: Any) -> Any:
+        """A value that is not text; most kinds have none."""
         raise UnfitValue(self.allowed)
 
     def to_plain(self, value: Any) -> Any:
@@ -54,15 +71,11 @@ class Kind:
         return str(self.to_plain(value))
 
 
-@dataclass(frozen=True, slots=True)
 class Boolean(Kind):
-    metavar: ClassVar[str] = "BOOL"
+    metavar = "BOOL"
+    what = "true or false"
 
-    @property
-    def allowed(self) -> str:
-        return "true or false"
-
-    def from_text(self, text: str) -> bool:
+    def parse(self, text: str) -> bool:
         word = text.strip().lower()
         if word in ("true", "yes", "on", "1"):
             return True
@@ -70,16 +83,16 @@ class Boolean(Kind):
             return False
         raise UnfitValue(self.allowed)
 
-    def from_value(self, value: Any) -> bool:
-        if isinstance(value, bool):
-            return value
-        return bool(Kind.from_value(self, value))
+    def convert(self, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise UnfitValue(self.allowed)
+        return value
 
     def to_text(self, value: Any) -> str:
         return "true" if value else "false"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Number(Kind):
     """A number within bounds, inclusive. `unit` says what it counts."""
 
@@ -111,14 +124,11 @@ class Number(Kind):
         """For people."""
         return f"{number:,}"
 
-    def from_text(self, text: str) -> float:
+    def parse(self, text: str) -> float:
         found = _NUMBER.fullmatch(text.strip())
-        if found is None:
+        if found is None or (found["suffix"] and found["suffix"] not in self.suffixes):
             raise UnfitValue(self.allowed)
-        digits, suffix = found["digits"], found["suffix"]
-        if suffix and suffix not in self.suffixes:
-            raise UnfitValue(self.allowed)
-        times = self.suffixes.get(suffix, 1)
+        digits, times = found["digits"], self.suffixes.get(found["suffix"], 1)
         number = float(digits) * times
         if self.is_whole:
             if not number.is_integer():
@@ -126,12 +136,8 @@ class Number(Kind):
             number = int(digits) * int(times) if digits.lstrip("+-").isdecimal() else int(number)
         return self._within(number)
 
-    def from_value(self, value: Any) -> float:
-        if isinstance(value, str):
-            return self.from_text(value)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UnfitValue(self.allowed)
-        if self.is_whole and not isinstance(value, int):
+    def convert(self, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int if self.is_whole else int | float):
             raise UnfitValue(self.allowed)
         within = self._within(value)
         return within if self.is_whole else float(within)
@@ -160,21 +166,21 @@ class Count(Number):
 class Rate(Number):
     """A rate per second."""
 
-    is_whole: ClassVar[bool] = False
-    what: ClassVar[str] = "a number"
+    is_whole = False
+    what = "a number"
 
 
 class Share(Number):
     """A part of a whole."""
 
-    is_whole: ClassVar[bool] = False
-    what: ClassVar[str] = "a share"
+    is_whole = False
+    what = "a share"
 
 
 class Bytes(Number):
-    unit: ClassVar[str] = "bytes"
-    what: ClassVar[str] = "a number of bytes (also as 64KiB, 16MiB, 1GiB)"
-    metavar: ClassVar[str] = "BYTES"
+    unit = "bytes"
+    what = "a number of bytes (also as 64KiB, 16MiB, 1GiB)"
+    metavar = "BYTES"
     suffixes: ClassVar[Mapping[str, float]] = {
         "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
         "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -192,10 +198,10 @@ class Bytes(Number):
 
 
 class Seconds(Number):
-    unit: ClassVar[str] = "seconds"
-    what: ClassVar[str] = "a number of seconds (also as 500ms, 30s, 5m, 2h, 1d)"
-    is_whole: ClassVar[bool] = False
-    metavar: ClassVar[str] = "SECONDS"
+    unit = "seconds"
+    what = "a number of seconds (also as 500ms, 30s, 5m, 2h, 1d)"
+    is_whole = False
+    metavar = "SECONDS"
     suffixes: ClassVar[Mapping[str, float]] = {
         "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800,
     }  # fmt: skip
@@ -204,7 +210,7 @@ class Seconds(Number):
         return f"{int(number):,}" if float(number).is_integer() else f"{number:g}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Choice(Kind):
     choices: Sequence[str]
     metavar: ClassVar[str] = "WORD"
@@ -213,34 +219,28 @@ class Choice(Kind):
     def allowed(self) -> str:
         return _or(self.choices)
 
-    def from_text(self, text: str) -> str:
+    def parse(self, text: str) -> str:
         word = text.strip().lower()
         if word not in self.choices:
             raise UnfitValue(self.allowed)
         return word
 
-    def from_value(self, value: Any) -> str:
-        # YAML reads the bare words on and off as booleans.
-        if isinstance(value, bool):
-            value = "on" if value else OFF
-        return str(Kind.from_value(self, value))
+    def convert(self, value: Any) -> str:
+        if not isinstance(value, bool):
+            raise UnfitValue(self.allowed)
+        return self.parse("on" if value else OFF)  # YAML reads these bare words as booleans
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HostPort(Kind):
     port: int
     """The default port, for an address without one."""
     can_be_off: bool = False
     metavar: ClassVar[str] = "HOST:PORT"
+    what: ClassVar[str] = "an address HOST:PORT (or HOST, or :PORT)"
 
-    @property
-    def allowed(self) -> str:
-        return "an address HOST:PORT (or HOST, or :PORT)" + (", or off" if self.can_be_off else "")
-
-    def from_text(self, text: str) -> Address | None:
+    def parse(self, text: str) -> Address:
         text = text.strip()
-        if self.can_be_off and text.lower() in (OFF, ""):
-            return None
         host, colon, port = text.rpartition(":")
         if not colon or (":" in host and not host.startswith("[")) or text.endswith("]"):
             host, port = text, str(self.port)  # a name, or an IPv6 address on its own
@@ -251,63 +251,24 @@ class HostPort(Kind):
             raise UnfitValue(self.allowed)
         return host or "127.0.0.1", int(port)
 
-    def from_value(self, value: Any) -> Address | None:
-        if self.can_be_off and (value is None or value is False):
-            return None
-        if isinstance(value, str):
-            return self.from_text(value)
-        raise UnfitValue(self.allowed)
-
     def to_plain(self, value: Any) -> Any:
         return OFF if value is None else shown_address(value)
 
 
-@dataclass(frozen=True, slots=True)
-class HostNames(Kind):
-    """Host names: a list in a file, separated by commas as text."""
-
-    metavar: ClassVar[str] = "NAME,..."
-
-    @property
-    def allowed(self) -> str:
-        return "host names, without ports"
-
-    def from_text(self, text: str) -> tuple[str, ...]:
-        return self.from_value([name for part in text.split(",") if (name := part.strip())])
-
-    def from_value(self, value: Any) -> tuple[str, ...]:
-        if isinstance(value, str):
-            return self.from_text(value)
-        if not isinstance(value, list):
-            raise UnfitValue(self.allowed)
-        if not all(isinstance(name, str) and _HOST_NAME.fullmatch(name) for name in value):
-            raise UnfitValue(self.allowed)
-        return tuple(name.lower() for name in value)
-
-    def to_plain(self, value: Any) -> Any:
-        return list(value)
-
-    def to_text(self, value: Any) -> str:
-        return ",".join(value)
-
-
-@dataclass(frozen=True, slots=True)
 class Words(Kind):
     """Any words: a list in a file, separated by commas as text."""
 
-    metavar: ClassVar[str] = "WORD,..."
+    metavar = "WORD,..."
+    what = "words, none of them empty"
+    pattern: ClassVar[re.Pattern[str]] = re.compile(".+", re.DOTALL)
 
-    @property
-    def allowed(self) -> str:
-        return "words, none of them empty"
+    def parse(self, text: str) -> tuple[str, ...]:
+        return self.convert([word for part in text.split(",") if (word := part.strip())])
 
-    def from_text(self, text: str) -> tuple[str, ...]:
-        return tuple(word for part in text.split(",") if (word := part.strip()))
-
-    def from_value(self, value: Any) -> tuple[str, ...]:
-        if isinstance(value, str):
-            return self.from_text(value)
-        if not isinstance(value, list) or not all(isinstance(word, str) and word for word in value):
+    def convert(self, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(
+            isinstance(word, str) and self.pattern.fullmatch(word) for word in value
+        ):
             raise UnfitValue(self.allowed)
         return tuple(value)
 
@@ -318,45 +279,35 @@ class Words(Kind):
         return ",".join(value)
 
 
-_HOST_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,63}")
+class HostNames(Words):
+    metavar = "NAME,..."
+    what = "host names, without ports"
+    pattern = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,63}")
+
+    def convert(self, value: Any) -> tuple[str, ...]:
+        return tuple(name.lower() for name in super().convert(value))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FilePath(Kind):
     can_be_off: bool = False
     metavar: ClassVar[str] = "PATH"
+    what: ClassVar[str] = "a path"
 
-    @property
-    def allowed(self) -> str:
-        return "a path" + (", or off" if self.can_be_off else "")
-
-    def from_text(self, text: str) -> Path | None:
-        if self.can_be_off and text.strip().lower() in (OFF, ""):
-            return None
+    def parse(self, text: str) -> Path:
         if not text.strip() or "\0" in text:
             raise UnfitValue(self.allowed)
         return Path(text)
-
-    def from_value(self, value: Any) -> Path | None:
-        if self.can_be_off and (value is None or value is False):
-            return None
-        if isinstance(value, str):
-            return self.from_text(value)
-        raise UnfitValue(self.allowed)
 
     def to_plain(self, value: Any) -> Any:
         return OFF if value is None else str(value)
 
 
-@dataclass(frozen=True, slots=True)
 class Fsync(Kind):
-    metavar: ClassVar[str] = "POLICY"
+    metavar = "POLICY"
+    what = "always, every_n:<records>, interval:<milliseconds> or never"
 
-    @property
-    def allowed(self) -> str:
-        return "always, every_n:<records>, interval:<milliseconds> or never"
-
-    def from_text(self, text: str) -> FsyncPolicy:
+    def parse(self, text: str) -> FsyncPolicy:
         try:
             return FsyncPolicy.parse(text.strip())
         except InvalidRequest:
@@ -369,34 +320,30 @@ class Fsync(Kind):
 class TableKind(Kind):
     """Names with values: a table in a file, `name=value,name=value` as text."""
 
-    metavar: ClassVar[str] = "NAME=VALUE,..."
+    metavar = "NAME=VALUE,..."
+    known_names: ClassVar[Sequence[str]] = ()
+    """The names that are allowed; empty if any name is."""
 
     def entry(self, name: str, value: Any) -> Any:
         """One value, checked. Unfit says what is allowed for that name."""
         raise NotImplementedError
 
-    def known_names(self) -> Sequence[str]:
-        """The known names; empty if any name is allowed."""
-        return ()
-
-    def from_text(self, text: str) -> dict[str, Any]:
+    def parse(self, text: str) -> dict[str, Any]:
         pairs: dict[str, Any] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = part.partition("=")
             if not equals:
                 raise UnfitValue(f"NAME=VALUE pairs separated by commas; {part!r} is not one")
             pairs[name.strip()] = value.strip()
-        return self.from_value(pairs)
+        return self.convert(pairs)
 
-    def from_value(self, value: Any) -> dict[str, Any]:
-        if isinstance(value, str):
-            return self.from_text(value)
+    def convert(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise UnfitValue(self.allowed)
         return {name: self._named(name, one) for name, one in flat(value).items()}
 
     def _named(self, name: str, value: Any) -> Any:
-        if (known := self.known_names()) and name not in known:
+        if self.known_names and name not in self.known_names:
             raise UnfitValue(self.allowed)
         try:
             return self.entry(name, value)
@@ -424,13 +371,9 @@ def flat(table: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
 class LogLevels(TableKind):
-    metavar: ClassVar[str] = "MODULE=LEVEL,..."
-
-    @property
-    def allowed(self) -> str:
-        return f"a table of module = level, each level {_or(LEVELS)}"
+    metavar = "MODULE=LEVEL,..."
+    what = f"a table of module = level, each level {_or(LEVELS)}"
 
     def entry(self, name: str, value: Any) -> str:
         if value not in LEVELS:
@@ -438,18 +381,13 @@ class LogLevels(TableKind):
         return str(value)
 
 
-@dataclass(frozen=True, slots=True)
 class TopicDefaults(TableKind):
     """Options of topics, as `create_topic` takes them; sizes and times can have a unit."""
 
-    metavar: ClassVar[str] = "OPTION=VALUE,..."
-
-    @property
-    def allowed(self) -> str:
-        return f"a table of topic options: {', '.join(DEFAULT_OPTIONS)}"
-
-    def known_names(self) -> Sequence[str]:
-        return DEFAULT_OPTIONS
+    metavar = "OPTION=VALUE,..."
+    known_names = tuple(name for name in OPTION_NAMES if name != "partitions")
+    # Without the number of partitions: a topic that publish creates has none.
+    what = f"a table of topic options: {', '.join(known_names)}"
 
     def entry(self, name: str, value: Any) -> Any:
         if isinstance(value, str):
@@ -470,9 +408,7 @@ class TopicDefaults(TableKind):
         if name.endswith("_hooks"):
             return [one for one in text.split("+") if one]
         kind = _OPTION_KINDS.get(name)
-        if kind is None:
-            return text
-        return kind.from_text(text)
+        return text if kind is None else kind.from_text(text)
 
     def word(self, name: str, value: Any) -> str:
         if isinstance(value, list):
@@ -486,9 +422,6 @@ class TopicDefaults(TableKind):
             for name, one in value.items()
         }
 
-
-DEFAULT_OPTIONS = tuple(name for name in OPTION_NAMES if name != "partitions")
-"""Without the number of partitions: a topic that publish creates has none."""
 
 _OPTION_KINDS: dict[str, Kind] = {
     "retention_count": Count(),
@@ -519,7 +452,3 @@ def _can_be_host(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _or(words: Sequence[str]) -> str:
-    return f"{', '.join(words[:-1])} or {words[-1]}"

@@ -165,7 +165,7 @@ def _table_problems(path: Path, kind: TableKind, entry: ConfigEntry) -> Iterator
     """All errors inside a table, each with its own line."""
     for name, value in flat(entry.value).items():
         place = f"{path}:{entry.inner_lines.get(name, entry.line)}"
-        known = kind.known_names()
+        known = kind.known_names
         if name in BY_NAME and name not in known:
             yield (
                 f"{place}: {name} is a top-level setting, not part of {entry.key}: write "

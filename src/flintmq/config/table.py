@@ -9,7 +9,8 @@ flag. Defaults are those of `Config`; everything else about a setting is in its 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -157,7 +158,7 @@ class Setting:
     name: str
     kind: Kind
     help: str
-    group: Group
+    group: Group = "General"
     reload: bool = False
     """Whether it can be changed while the broker runs."""
     secret: bool = False
@@ -214,6 +215,9 @@ class Setting:
         return self.kind.to_text(value)
 
 
+reloadable = partial(Setting, reload=True)
+
+
 def variable_of(name: str) -> str:
     return f"FLINTMQ_{name.upper()}"
 
@@ -224,315 +228,270 @@ _DEFAULTS: dict[str, Any] = {
     for field in _FIELDS
 }
 
-SETTINGS: Sequence[Setting] = (
-    Setting(
-        "data_dir", FilePath(), "Data directory. Created if it does not exist.", "General",
+GROUPS: Mapping[Group, Sequence[Setting]] = {
+    "General": (
+        Setting("data_dir", FilePath(), "Data directory. Created if it does not exist."),
+        Setting("listen", HostPort(PORT), "Address for clients. Port 0 picks any free port."),
+        Setting(
+            "http", HostPort(HTTP_PORT, can_be_off=True),
+            "Address for HTTP: metrics, health checks and administration; the usual port is "
+            f"{HTTP_PORT}.",
+        ),
+        Setting(
+            "hermes", HostPort(PORT, can_be_off=True),
+            "Address for HermesMQ clients. FlintMQ clients can connect there too.",
+        ),
+        Setting("hermes_node_id", Count(1, 2**63 - 1), "Node id that HermesMQ clients see."),
+        reloadable(
+            "drain_seconds", Seconds(0, DAY),
+            "How long shutdown waits for pending requests and for messages that consumers are "
+            "processing.",
+        ),
     ),
-    Setting(
-        "listen", HostPort(PORT),
-        "Address for clients. Port 0 picks any free port.", "General",
+    "Security": (
+        Setting(
+            "auth", Choice(("auto", "required", "off")),
+            "Whether clients need an API key. auto: as soon as the keys file exists.",
+        ),
+        Setting(
+            "keys_file", FilePath(),
+            "File with the hashed API keys.", default_text="keys.json in data_dir",
+        ),
+        reloadable(
+            "login_failures_max", Count(1, 1_000_000),
+            "How many failed logins of one client address may wait for their delayed reply "
+            "(login_delay). Further ones are disconnected without a reply.",
+        ),
+        reloadable(
+            "login_delay", Seconds(0, 5),
+            "Delay before the reply to a failed login; it grows with each further failure from "
+            "that address.",
+        ),
+        reloadable(
+            "tls_cert", FilePath(can_be_off=True),
+            "Certificate chain of the broker, as PEM. If set, all ports use TLS.",
+        ),
+        reloadable("tls_key", FilePath(can_be_off=True), "Private key of the certificate, as PEM."),
+        reloadable(
+            "tls_client_ca", FilePath(can_be_off=True),
+            "CA that signs client certificates, as PEM. If set, clients need a certificate.",
+        ),
+        Setting(
+            "backup_dir", FilePath(can_be_off=True),
+            "Directory below which clients may write backups; off: anywhere the broker's user "
+            "may write.",
+        ),
+        Setting(
+            "hermes_key_file", FilePath(can_be_off=True),
+            "File with the API key that HermesMQ clients act under, because they cannot send "
+            "one.",
+        ),
+        Setting(
+            "insecure", Boolean(),
+            "Allow listening beyond this machine without keys or without TLS.",
+        ),
     ),
-    Setting(
-        "http", HostPort(HTTP_PORT, can_be_off=True),
-        "Address for HTTP: metrics, health checks and administration; the usual port is "
-        f"{HTTP_PORT}.", "General",
+    "Disk": (
+        Setting(
+            "fsync", Fsync(),
+            "When to sync to disk: always, every_n:<n>, interval:<ms> or never.",
+        ),
+        reloadable(
+            "checkpoint_bytes", Bytes(64 * KIB, 64 * GIB),
+            "Journal bytes between two checkpoints. The same amount is kept in memory, and is "
+            "replayed after a crash.",
+        ),
+        Setting(
+            "journal_file_bytes", Bytes(64 * KIB, 4 * GIB),
+            "Size of a journal file; the first ones are smaller.",
+        ),
+        reloadable(
+            "max_queue_bytes", Bytes(KIB),
+            "Maximum bytes of all clients that wait to be written to disk. Beyond it, "
+            "publishers wait.",
+        ),
+        reloadable(
+            "slow_disk_seconds", Seconds(0.001, DAY),
+            "Log a write or sync that takes longer as a slow disk.",
+        ),
+        reloadable(
+            "scrub_bytes", Bytes(0, 16 * GIB),
+            "Bytes of stored messages read per second, in the background, to find damage. All "
+            "messages are read at most once every six hours. 0: off.",
+        ),
     ),
-    Setting(
-        "hermes", HostPort(PORT, can_be_off=True),
-        "Address for HermesMQ clients. FlintMQ clients can connect there too.", "General",
+    "Topics": (
+        reloadable(
+            "auto_create", Boolean(),
+            "Create a missing topic on the first publish or read.",
+        ),
+        reloadable(
+            "topic_defaults", TopicDefaults(),
+            "Default options of new topics. Existing topics keep theirs.",
+        ),
+        reloadable(
+            "staged_seconds", Seconds(1, 365 * DAY),
+            "Discard staged messages (from Spark) that are not committed within this time.",
+        ),
+        reloadable(
+            "producer_seconds", Seconds(60, 365 * DAY),
+            "How long duplicate publishes are detected, by producer and sequence. Counted from "
+            "the producer's last publish to the topic.",
+        ),
+        reloadable(
+            "max_producer_bytes", Bytes(8 * MIB),
+            "Maximum memory for detecting duplicates, over all topics. Beyond it, the "
+            "producers that published longest ago are forgotten.",
+        ),
+        Setting(
+            "max_staged_bytes", Bytes(KIB),
+            "Maximum bytes staged and not committed, over all writers.",
+        ),
+        Setting(
+            "max_staged_writer_bytes", Bytes(KIB),
+            "Maximum bytes staged and not committed by one writer.",
+        ),
+        Setting(
+            "max_decoded_bytes", Bytes(KIB, GIB),
+            "Maximum uncompressed size of a value that filters decode. A filter treats a "
+            "larger value as missing.",
+        ),
     ),
-    Setting(
-        "hermes_node_id", Count(1, 2**63 - 1),
-        "Node id that HermesMQ clients see.", "General",
+    "Connections": (
+        reloadable(
+            "max_connections", Count(1, 1_000_000),
+            "Maximum clients of all protocols, not counting HTTP. Further clients are rejected.",
+        ),
+        reloadable(
+            "max_frame_bytes", Bytes(64 * KIB, 64 * MIB),
+            "Maximum size of a published batch.",
+        ),
+        reloadable(
+            "max_in_flight_bytes", Bytes(1),
+            "Maximum bytes that one client has published and that are not on disk yet. Beyond "
+            "it, the broker reads nothing more from this client.",
+        ),
+        reloadable(
+            "max_delivery_bytes", Bytes(1, 64 * MIB),
+            "Maximum bytes per delivery; a single message may be larger.",
+        ),
+        reloadable(
+            "max_unacknowledged_bytes", Bytes(64 * KIB),
+            "Maximum bytes of replies that a client has not acknowledged. Beyond it, the "
+            "client is disconnected.",
+        ),
+        reloadable(
+            "max_requests", Count(1, 10_000_000),
+            "Maximum pending requests per connection, not counting publishes.",
+        ),
+        reloadable(
+            "max_streams", Count(1, 10_000_000),
+            "Maximum readers, live feeds and group memberships per connection.",
+        ),
+        reloadable("handshake_timeout", Seconds(0.1, DAY), "How long a client may take to log in."),
+        reloadable(
+            "idle_timeout", Seconds(1, DAY),
+            "Disconnect a client that sends nothing for this long. Clients ping automatically.",
+        ),
+        reloadable(
+            "ping_seconds", Seconds(0.1, DAY),
+            "How often idle clients are asked to ping; at least twice per idle_timeout.",
+        ),
+        reloadable(
+            "grace_seconds", Seconds(0, DAY),
+            "How long a disconnected client keeps its leases, so that it can reconnect.",
+        ),
+        reloadable(
+            "max_away", Count(0, 1_000_000),
+            "Maximum sessions kept for clients that lost their connection (grace_seconds). "
+            "Beyond it, the oldest session is dropped.",
+        ),
+        reloadable(
+            "max_away_bytes", Bytes(0),
+            "Maximum bytes of unacknowledged replies kept for disconnected clients, over all "
+            "sessions.",
+        ),
     ),
-    Setting(
-        "drain_seconds", Seconds(0, DAY),
-        "How long shutdown waits for pending requests and for messages that consumers are "
-        "processing.",
-        "General", reload=True,
+    "HTTP for operations": (
+        reloadable("metrics", Boolean(), "Serve /metrics."),
+        reloadable(
+            "metrics_max_series", Count(1, 10_000_000),
+            "Maximum series in /metrics. Further topics and groups are summed up as one.",
+        ),
+        reloadable("http_max_body_bytes", Bytes(KIB, GIB), "Maximum size of a request body."),
+        reloadable("http_timeout", Seconds(0.1, 3600), "Maximum time for a request."),
+        reloadable(
+            "http_max_connections", Count(1, 100_000),
+            "Maximum HTTP connections. Beyond it, the connection that was idle for longest is "
+            "closed.",
+        ),
+        reloadable(
+            "http_cpu_share", Share(0.01, 1),
+            "Maximum share of the broker's time for HTTP. Further requests wait; messages do "
+            "not.",
+        ),
+        reloadable(
+            "http_hosts", HostNames(),
+            "Additional host names that HTTP requests may be sent to. Checked only while the "
+            "broker has neither keys nor TLS.",
+        ),
     ),
-    # --- security
-    Setting(
-        "auth", Choice(("auto", "required", "off")),
-        "Whether clients need an API key. auto: as soon as the keys file exists.",
-        "Security",
+    "BlipMQ clients": (
+        Setting(
+            "blip", HostPort(BLIP_PORT, can_be_off=True),
+            "Address for BlipMQ clients, for all three protocols; BlipMQ's usual port is "
+            f"{BLIP_PORT}.",
+        ),
+        Setting(
+            "blip_api_keys", Words(),
+            "Keys with all permissions, in addition to the keys file: BlipMQ's "
+            "allowed_api_keys.", secret=True, default_text="none",
+        ),
+        Setting(
+            "blip_retry_backoff", Seconds(0.001, DAY),
+            "How long a client may take to acknowledge a polled message before it is delivered "
+            "again. Doubles with each delivery.",
+        ),
+        Setting(
+            "blip_subscription_seconds", Seconds(1, 365 * DAY),
+            "Delete a polled subscription that has not been polled for this long.",
+        ),
+        Setting(
+            "blip_adopt", Boolean(),
+            "Whether a new polled subscription at QoS 1 takes over one of the same topic whose "
+            "client is gone, with its unacknowledged messages.",
+        ),
+        Setting(
+            "blip_queue_capacity", Count(1, 10_000_000),
+            "Maximum QoS 0 messages waiting for one subscription.",
+        ),
+        Setting(
+            "blip_overflow", Choice(("drop_oldest", "drop_new", "block", "reject")),
+            "What to do with a QoS 0 message when that many are waiting.",
+        ),
+        Setting(
+            "blip_max_command_bytes", Bytes(64, 64 * MIB),
+            "Maximum size of a command in BlipMQ's first protocol.",
+        ),
     ),
-    Setting(
-        "keys_file", FilePath(), "File with the hashed API keys.",
-        "Security", default_text="keys.json in data_dir",
+    "Logs and traces": (
+        reloadable("log_level", Choice(LEVELS), "Minimum level of log lines on stderr."),
+        reloadable(
+            "log_levels", LogLevels(),
+            "Log levels of modules, for example flintmq.net.server=debug.",
+        ),
+        Setting(
+            "log_format", Choice(("console", "json", "auto")),
+            "Format of log lines. auto: console on a terminal, else JSON.",
+        ),
+        Setting(
+            "profile", FilePath(can_be_off=True),
+            "Profile the broker's CPU time and write it to this file on shutdown and on "
+            "SIGUSR2: a flame graph if it ends in .svg, else text for other tools.",
+        ),
     ),
-    Setting(
-        "login_failures_max", Count(1, 1_000_000),
-        "Maximum failed logins per client address that wait for their delayed reply. "
-        "Further ones are disconnected without a reply.",
-        "Security", reload=True,
-    ),
-    Setting(
-        "login_delay", Seconds(0, 5),
-        "Delay before the reply to a failed login; it grows with each further failure from "
-        "that address.",
-        "Security", reload=True,
-    ),
-    Setting(
-        "tls_cert", FilePath(can_be_off=True),
-        "Certificate chain of the broker, as PEM. If set, all ports use TLS.",
-        "Security", reload=True,
-    ),
-    Setting(
-        "tls_key", FilePath(can_be_off=True), "Private key of the certificate, as PEM.",
-        "Security", reload=True,
-    ),
-    Setting(
-        "tls_client_ca", FilePath(can_be_off=True),
-        "CA that signs client certificates, as PEM. If set, clients need a certificate.",
-        "Security", reload=True,
-    ),
-    Setting(
-        "backup_dir", FilePath(can_be_off=True),
-        "Directory below which clients may write backups; off: anywhere the broker's user "
-        "may write.",
-        "Security",
-    ),
-    Setting(
-        "hermes_key_file", FilePath(can_be_off=True),
-        "File with the API key that HermesMQ clients act under, because they cannot send "
-        "one.",
-        "Security",
-    ),
-    Setting(
-        "insecure", Boolean(),
-        "Allow listening beyond this machine without keys or without TLS.", "Security",
-    ),
-    # --- disk
-    Setting(
-        "fsync", Fsync(),
-        "When to sync to disk: always, every_n:<n>, interval:<ms> or never.", "Disk",
-    ),
-    Setting(
-        "checkpoint_bytes", Bytes(64 * KIB, 64 * GIB),
-        "Journal bytes between two checkpoints. The same amount is kept in memory, and is "
-        "replayed after a crash.", "Disk", reload=True,
-    ),
-    Setting(
-        "journal_file_bytes", Bytes(64 * KIB, 4 * GIB),
-        "Size of a journal file; the first ones are smaller.", "Disk",
-    ),
-    Setting(
-        "max_queue_bytes", Bytes(KIB),
-        "Maximum bytes of all clients that wait to be written to disk. Beyond it, "
-        "publishers wait.",
-        "Disk", reload=True,
-    ),
-    Setting(
-        "slow_disk_seconds", Seconds(0.001, DAY),
-        "Log a write or sync that takes longer as a slow disk.", "Disk", reload=True,
-    ),
-    Setting(
-        "scrub_bytes", Bytes(0, 16 * GIB),
-        "Bytes of stored messages read per second, in the background, to find damage. All "
-        "messages are read at most once every six hours. 0: off.",
-        "Disk", reload=True,
-    ),
-    # --- topics
-    Setting(
-        "auto_create", Boolean(),
-        "Create a missing topic on the first publish or read.", "Topics",
-        reload=True,
-    ),
-    Setting(
-        "topic_defaults", TopicDefaults(),
-        "Default options of new topics. Existing topics keep theirs.",
-        "Topics", reload=True,
-    ),
-    Setting(
-        "staged_seconds", Seconds(1, 365 * DAY),
-        "Discard staged messages (from Spark) that are not committed within this time.", "Topics",
-        reload=True,
-    ),
-    Setting(
-        "producer_seconds", Seconds(60, 365 * DAY),
-        "How long duplicate publishes are detected, by producer and sequence. Counted from "
-        "the producer's last publish to the topic.", "Topics",
-        reload=True,
-    ),
-    Setting(
-        "max_producer_bytes", Bytes(8 * MIB),
-        "Maximum memory for detecting duplicates, over all topics. Beyond it, the "
-        "producers that published longest ago are forgotten.", "Topics",
-        reload=True,
-    ),
-    Setting(
-        "max_staged_bytes", Bytes(KIB), "Maximum bytes staged and not committed, over all writers.",
-        "Topics",
-    ),
-    Setting(
-        "max_staged_writer_bytes", Bytes(KIB),
-        "Maximum bytes staged and not committed by one writer.", "Topics",
-    ),
-    Setting(
-        "max_decoded_bytes", Bytes(KIB, GIB),
-        "Maximum uncompressed size of a value that filters decode. A filter treats a "
-        "larger value as missing.", "Topics",
-    ),
-    # --- connections
-    Setting(
-        "max_connections", Count(1, 1_000_000),
-        "Maximum clients of all protocols, not counting HTTP. Further clients are rejected.",
-        "Connections", reload=True,
-    ),
-    Setting(
-        "max_frame_bytes", Bytes(64 * KIB, 64 * MIB), "Maximum size of a published batch.",
-        "Connections", reload=True,
-    ),
-    Setting(
-        "max_in_flight_bytes", Bytes(1),
-        "Maximum bytes of one client that wait to be written to disk. Beyond it, the "
-        "client is throttled.", "Connections",
-        reload=True,
-    ),
-    Setting(
-        "max_delivery_bytes", Bytes(1, 64 * MIB),
-        "Maximum bytes per delivery; a single message may be larger.", "Connections",
-        reload=True,
-    ),
-    Setting(
-        "max_unacknowledged_bytes", Bytes(64 * KIB),
-        "Maximum bytes of replies that a client has not acknowledged. Beyond it, the "
-        "client is disconnected.", "Connections",
-        reload=True,
-    ),
-    Setting(
-        "max_requests", Count(1, 10_000_000),
-        "Maximum pending requests per connection, not counting publishes.", "Connections",
-        reload=True,
-    ),
-    Setting(
-        "max_streams", Count(1, 10_000_000),
-        "Maximum readers, live feeds and group memberships per connection.", "Connections",
-        reload=True,
-    ),
-    Setting(
-        "handshake_timeout", Seconds(0.1, DAY), "How long a client may take to log in.",
-        "Connections", reload=True,
-    ),
-    Setting(
-        "idle_timeout", Seconds(1, DAY),
-        "Disconnect a client that sends nothing for this long. Clients ping automatically.",
-        "Connections",
-        reload=True,
-    ),
-    Setting(
-        "ping_seconds", Seconds(0.1, DAY),
-        "How often idle clients are asked to ping; at least twice per idle_timeout.",
-        "Connections", reload=True,
-    ),
-    Setting(
-        "grace_seconds", Seconds(0, DAY),
-        "How long a disconnected client keeps its leases, so that it can reconnect.",
-        "Connections", reload=True,
-    ),
-    Setting(
-        "max_away", Count(0, 1_000_000),
-        "Maximum sessions of disconnected clients. Beyond it, the oldest one is dropped.",
-        "Connections", reload=True,
-    ),
-    Setting(
-        "max_away_bytes", Bytes(0),
-        "Maximum bytes of unacknowledged replies kept for disconnected clients, over all sessions.",
-        "Connections", reload=True,
-    ),
-    # --- HTTP
-    Setting(
-        "metrics", Boolean(), "Serve /metrics.", "HTTP for operations", reload=True,
-    ),
-    Setting(
-        "metrics_max_series", Count(1, 10_000_000),
-        "Maximum series in /metrics. Further topics and groups are summed up as one.",
-        "HTTP for operations", reload=True,
-    ),
-    Setting(
-        "http_max_body_bytes", Bytes(KIB, GIB), "Maximum size of a request body.",
-        "HTTP for operations", reload=True,
-    ),
-    Setting(
-        "http_timeout", Seconds(0.1, 3600), "Maximum time for a request.",
-        "HTTP for operations", reload=True,
-    ),
-    Setting(
-        "http_max_connections", Count(1, 100_000),
-        "Maximum HTTP connections. Beyond it, the connection that was idle for longest is "
-        "closed.",
-        "HTTP for operations", reload=True,
-    ),
-    Setting(
-        "http_cpu_share", Share(0.01, 1),
-        "Maximum share of the broker's time for HTTP. Further requests wait; messages do "
-        "not.",
-        "HTTP for operations", reload=True,
-    ),
-    Setting(
-        "http_hosts", HostNames(),
-        "Additional host names accepted in HTTP requests while the broker has neither keys "
-        "nor TLS.", "HTTP for operations", reload=True,
-    ),
-    # --- BlipMQ
-    Setting(
-        "blip", HostPort(BLIP_PORT, can_be_off=True),
-        "Address for BlipMQ clients, for all three protocols; BlipMQ's usual port is "
-        f"{BLIP_PORT}.",
-        "BlipMQ clients",
-    ),
-    Setting(
-        "blip_api_keys", Words(),
-        "Keys with all permissions, in addition to the keys file: BlipMQ's "
-        "allowed_api_keys.",
-        "BlipMQ clients", secret=True, default_text="none",
-    ),
-    Setting(
-        "blip_retry_backoff", Seconds(0.001, DAY),
-        "How long a client may take to acknowledge a polled message before it is delivered "
-        "again. Doubles with each delivery.", "BlipMQ clients",
-    ),
-    Setting(
-        "blip_subscription_seconds", Seconds(1, 365 * DAY),
-        "Delete a polled subscription that has not been polled for this long.", "BlipMQ clients",
-    ),
-    Setting(
-        "blip_adopt", Boolean(),
-        "Whether a new polled subscription at QoS 1 takes over one of the same topic whose "
-        "client is gone, with its unacknowledged messages.", "BlipMQ clients",
-    ),
-    Setting(
-        "blip_queue_capacity", Count(1, 10_000_000),
-        "Maximum QoS 0 messages waiting for one subscription.", "BlipMQ clients",
-    ),
-    Setting(
-        "blip_overflow", Choice(("drop_oldest", "drop_new", "block", "reject")),
-        "What to do with a QoS 0 message when that many are waiting.", "BlipMQ clients",
-    ),
-    Setting(
-        "blip_max_command_bytes", Bytes(64, 64 * MIB),
-        "Maximum size of a command in BlipMQ's first protocol.", "BlipMQ clients",
-    ),
-    # --- logs
-    Setting(
-        "log_level", Choice(LEVELS), "Minimum level of log lines on stderr.", "Logs and traces",
-        reload=True,
-    ),
-    Setting(
-        "log_levels", LogLevels(), "Log levels of modules, for example flintmq.net.server=debug.",
-        "Logs and traces", reload=True,
-    ),
-    Setting(
-        "log_format", Choice(("console", "json", "auto")),
-        "Format of log lines. auto: console on a terminal, else JSON.", "Logs and traces",
-    ),
-    Setting(
-        "profile", FilePath(can_be_off=True),
-        "Profile the broker's CPU time and write it to this file on shutdown and on "
-        "SIGUSR2: a flame graph if it ends in .svg, else text for other tools.", "Logs and traces",
-    ),
-)  # fmt: skip
+}  # fmt: skip
+SETTINGS = tuple(replace(row, group=group) for group, rows in GROUPS.items() for row in rows)
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
