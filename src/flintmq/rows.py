@@ -304,6 +304,22 @@ class RowsOf(Sequence[M]):
         """Rows of the same kind: a part of these, or another view of them."""
         return type(self)(runs, gap)
 
+    def split(self, count: int) -> tuple[Self, Self]:
+        """The first `count` of these, and the rest."""
+        head: list[Run] = []
+        rest: list[Run] = []
+        for run in self._runs:
+            rows = run.rows()
+            if len(rows) <= count:
+                head.append(run)
+            elif not count:
+                rest.append(run)
+            else:
+                head.append(run._replace(picks=rows[:count]))
+                rest.append(run._replace(picks=rows[count:]))
+            count = max(0, count - len(rows))
+        return self.with_runs(head, self.gap), self.with_runs(rest)
+
     def _column(self, column: Callable[[RowSource], Callable[[int], Any]]) -> list[Any]:
         return [item for run in self._runs for item in map(column(run.source), run.rows())]
 

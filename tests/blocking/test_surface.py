@@ -24,6 +24,7 @@ from flintmq.client.blocking import (
 from flintmq.client.blocking.delivery import BlockingProcess
 from flintmq.client.blocking.subscription import BlockingHandler
 from flintmq.client.delivery import Process
+from flintmq.client.parts import PartVerb
 from flintmq.client.subscription import Handler
 
 PAIRS: list[tuple[type, type]] = [
@@ -39,9 +40,6 @@ PAIRS: list[tuple[type, type]] = [
 BLOCKING_OF = dict(PAIRS)
 IN_BLOCKING_TERMS: dict[Any, Any] = {**BLOCKING_OF, Handler: BlockingHandler}
 
-OF_THE_ASYNC_SIDE = {"opened", "closed"}
-"""How readers and feeds register with the async client: not for users."""
-
 IN_PLACE_OF = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
@@ -50,12 +48,17 @@ IN_PLACE_OF = {
 }
 
 
+def method_of(kind: type, name: str) -> Any:
+    found = inspect.getattr_static(kind, name)
+    return getattr(kind, name) if isinstance(found, PartVerb) else found
+
+
 def surface(kind: type) -> dict[str, Any]:
     """The public methods and properties of a class, with what it inherits."""
     return {
-        name: inspect.getattr_static(kind, name)
+        name: method_of(kind, name)
         for name in dir(kind)
-        if name in IN_PLACE_OF or (not name.startswith("_") and name not in OF_THE_ASYNC_SIDE)
+        if name in IN_PLACE_OF or not name.startswith("_")
     }
 
 
@@ -164,4 +167,4 @@ def test_help_shows_what_a_verb_takes_and_which_blocking_object_it_returns() -> 
     assert "prefetch: 'int | None' = None" in shown
     assert "BlockingSubscription" in shown.splitlines()[2]
     assert "with mq.subscribe(...) as deliveries" in shown
-    assert BlockingClient.subscribe.__qualname__ == "BlockingQueueVerbs.subscribe"
+    assert BlockingClient.subscribe.__qualname__ == "BlockingClient.subscribe"

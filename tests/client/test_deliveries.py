@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 import flintmq
-from flintmq.broker_api import MemberApi
-from flintmq.client.delivery import Grip, Retrying
+from flintmq.broker_api import Grant, MemberApi
+from flintmq.client.grips import Grip
+from flintmq.client.retrying import Retrying
 from flintmq.errors import InvalidRequest, LeaseLost, StorageFailed
+from flintmq.rows import Rows
 from flintmq.testing import ManualClock, settle
 
 from ..conftest import Background
@@ -295,7 +297,7 @@ async def test_a_block_that_raises_nacks_with_a_longer_delay_each_time(
 
 
 async def test_jitter_stays_within_its_part() -> None:
-    retrying = Retrying.checked(None, 10, 60, 0.2)
+    retrying = Retrying.checked("process", {"backoff": 10})
     delays = [retrying.delay(1) for _ in range(200)]
 
     assert all(8 <= delay <= 12 for delay in delays)
@@ -378,7 +380,8 @@ async def test_wrong_ways_to_retry_are_refused(mq: flintmq.Client) -> None:
 
 
 def test_finding_a_fate_does_not_go_through_all_that_were_settled() -> None:
-    grip = Grip(cast(MemberApi, None), "jobs", "workers", 1, {})
+    member = cast(MemberApi, SimpleNamespace(info=SimpleNamespace(topic="jobs")))
+    grip = Grip(member, "workers", Grant(1, Rows(), {}))
     grip.note([(offset, offset + 1) for offset in range(0, 20_000, 2)], "ack")
     steps = 0
 

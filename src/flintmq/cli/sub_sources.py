@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..client.client import Client
-from ..client.delivery import releasing, settle_messages
+from ..client.delivery import settle_messages
+from ..client.grips import releasing
 from ..client.reader import Reader
 from ..errors import InvalidRequest
 from ..group_model import LEASE_SECONDS

@@ -1,81 +1,57 @@
-"""The verbs: publish, read, live, and what is needed around them; one class for all brokers."""
+"""The verbs of a connection: publish, read, live, and those of its parts; for all brokers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Sequence
 from contextlib import AsyncExitStack
 from os import PathLike, fspath
-from typing import Any, Self, Unpack, cast, get_args
+from typing import Any, Self, Unpack, get_args
 
 import msgspec
 
 from ..batch import BatchBuilder, check_compression
 from ..broker_api import BrokerApi, Filter
 from ..clock import Clock
-from ..errors import Closed, FlintError, InvalidRequest
-from ..model import (
-    VALUE_OPTIONS,
-    Overflow,
-    Receipt,
-    Seconds,
-    Start,
-    StoredReceipt,
-    TopicInfo,
-    TopicKeywords,
-    TopicOptions,
-    TopicStats,
-    changed_options,
-    seconds,
-    timeout_seconds,
-)
+from ..errors import FlintError, InvalidRequest
+from ..model import Overflow, Receipt, Seconds, Start, StoredReceipt, TopicOptions, seconds
 from ..observe.tracing import Tracing
-from ..serde.codec import UNSAID, Codec, CodecSettings, EncodePlan, settings_of
-from ..serde.formats import schema_text
+from ..serde.codec import UNSAID, Codec, EncodePlan
 from .connection_state import ConnectionState, OnDisconnect, OnReconnect
-from .consuming import AnyConsumer, Closer
+from .context import ClientContext, Closer
 from .feed import Feed
 from .keywords import (
     BatchKeywords,
+    CallKeywords,
     OnceKeywords,
     PublisherKeywords,
     PublishKeywords,
     check_keywords,
     takes,
 )
+from .membership import checked_filter
+from .parts import of_part
 from .polling import Pollers
 from .publisher import Publisher
-from .queue_verbs import QueueVerbs, checked_filter
+from .queue_verbs import QueueVerbs
 from .reader import Reader
 from .sending import Sender, publish_identity, time_left
-from .turns import YieldEvery
+from .staged_publishing import StagedPublishing
+from .topic_admin import TopicAdmin
 from .values import (
     PLAIN,
     Encoder,
-    RowOptions,
     Value,
     call_settings,
     check_qos,
-    one_for_each,
     pair_list,
     said_of_one,
-    value_list,
 )
-
-DEFAULT_OPTIONS = TopicOptions()
-STATS_AT_ONCE = 256
-"""How many topics `stats_of` asks for in one request."""
 
 _HOW_TO_SEND = OnceKeywords.__optional_keys__
 
-Batches = (
-    Mapping[str, Iterable[Value] | BatchBuilder]
-    | Iterable[tuple[str, Iterable[Value] | BatchBuilder]]
-)
-"""Values by topic: a dict, or pairs."""
 
-
-class Client(QueueVerbs):
+class Client:
     """A connection to a broker; `flintmq.connect` makes it. Use it as `async with`, or `await` it.
 
     `timeout` of the connection is how long a call waits at most for the broker, and a publish for
@@ -96,19 +72,21 @@ class Client(QueueVerbs):
         self.url = url
         """What was connected to; where `connect` was given none, what it chose."""
         self._broker = broker
-        self._connection = ConnectionState(broker)
+        self._context = context = ClientContext(
+            broker, auto_create=auto_create, timeout=timeout, tracing=tracing
+        )
+        self._turns = context.turns
+        self._tracing = tracing
+        self._state = ConnectionState(broker)
         self._codec = codec
         self._encoder = Encoder(codec)
         self._sender = Sender(broker)
-        self._auto_create = auto_create
-        self._timeout = timeout_seconds(timeout)
-        self._turns = YieldEvery()
-        self._tracing = tracing
-        self._pollers = Pollers(broker, tracing, self._timeout)
-        self._open: set[AnyConsumer] = set()
+        self._pollers = Pollers(broker, tracing, context.timeout)
+        self._queues = QueueVerbs(context, self._pollers)
+        self._topics = TopicAdmin(context, codec, self._pollers)
+        self._staged = StagedPublishing(context, self._encoder, self._sender)
         self._publishers: set[Publisher] = set()
         self._opened = False
-        self._closed = False
         self._closing: asyncio.Task[None] | None = None
 
     # --- publishing
@@ -141,21 +119,23 @@ class Client(QueueVerbs):
             plan = encoder.plan(topic, options, settings)
         if row is PLAIN and type(value) is bytes and plan is encoder.default:
             if not said:
-                quick = self._broker.publish_value_nowait(topic, value)
+                # One message has one offset; a cast for that would cost a call.
+                begun: Any = self._broker.publish_value_nowait(topic, value)
+                quick: StoredReceipt | Awaitable[StoredReceipt] | None = begun
                 if quick is not None:
-                    if not isinstance(quick, Receipt):
-                        return await quick  # type: ignore[return-value]
+                    if not isinstance(quick, StoredReceipt):
+                        return await quick
                     self._turns.left -= 1
                     if self._turns.left <= 0:
                         await self._turns.pause()
-                    return quick  # type: ignore[return-value]
+                    return quick
             rows = BatchBuilder()
             rows.append(value)
         else:
             rows = encoder.one(value, plan, row, self.clock.now_ms())
-        receipt = await self._publish(topic, rows, options, said)
-        # Calls on the way cost more than a look by the type checker is worth.
-        return receipt.parts[0] if receipt.parts else receipt  # type: ignore[return-value]
+        receipt: Any = await self._publish(topic, rows, options, said)
+        stored: StoredReceipt = receipt.parts[0] if receipt.parts else receipt
+        return stored
 
     @takes(BatchKeywords)
     async def publish_batch(
@@ -174,80 +154,53 @@ class Client(QueueVerbs):
         """
         check_keywords("publish_batch", said, BatchKeywords)
         options = self._broker.known_options(topic)
-        of_rows = {name: value for name, value in said.items() if name in RowOptions._fields}
-        now_ms = self.clock.now_ms()
-        formats, compressions = said.get("format"), said.get("compression")
-        if isinstance(values, BatchBuilder):
-            if any(said.get(name) for name in (*RowOptions._fields, *CodecSettings._fields)):
-                raise InvalidRequest(
-                    "a BatchBuilder carries all options: set them when you add messages to it"
-                )
-            rows = values
-        elif isinstance(formats, list) or isinstance(compressions, list):
-            items = value_list(values)
-            plans = [
-                self._encoder.plan(
-                    topic, options, call_settings({**said, "format": one, "compression": another})
-                )
-                for one, another in zip(
-                    one_for_each("format", formats, len(items)),
-                    one_for_each("compression", compressions, len(items)),
-                    strict=True,
-                )
-            ]
-            rows = self._encoder.each(items, plans, of_rows, now_ms)
-        else:
-            plan = self._encoder.plan(topic, options, call_settings(said))
-            rows = self._encoder.many(values, plan, of_rows, now_ms)
+        rows = self._encoder.batch(topic, options, values, said, self.clock.now_ms())
         batch_compression = check_compression(said.get("batch_compression", "none"))
         if not rows.row_count:
             return Receipt(topic, None, 0)
         return await self._publish(topic, rows, options, said, batch_compression)
 
+    @takes(CallKeywords)
     async def publish_many(
-        self,
-        messages: Iterable[tuple[str, Value]],
-        *,
-        qos: int = 1,
-        timeout: Seconds | None = None,
-        auto_create: bool | None = None,
+        self, messages: Iterable[tuple[str, Value]], **said: Unpack[CallKeywords]
     ) -> list[Receipt]:
         """Publish to several topics at once: a receipt for each (topic, value) pair.
 
         Order is kept within a topic. Values are all encoded first; after that, each topic is
-        published on its own, and an error carries the receipts of what was in `receipts`.
+        published on its own, and an error carries the receipts of what was published in `receipts`.
         """
-        pairs = pair_list(messages)
+        return await self._publish_many(pair_list(messages), {}, said)
+
+    async def _publish_many(
+        self, pairs: list[tuple[str, Value]], of_rows: dict[str, Any], said: CallKeywords
+    ) -> list[Receipt]:
+        """The same, with what is said of every message."""
+        check_keywords("publish_many", said, CallKeywords)
         by_topic: dict[str, list[int]] = {}
         for index, (topic, _) in enumerate(pairs):
             by_topic.setdefault(topic, []).append(index)
         encoded: dict[str, BatchBuilder] = {}
-        of_rows = self._options_of_many()
         for topic, indexes in by_topic.items():
             plan = self._encoder.plan(topic, self._broker.known_options(topic), UNSAID)
             values = [pairs[index][1] for index in indexes]
             encoded[topic] = self._encoder.many(values, plan, of_rows, self.clock.now_ms())
         receipts: dict[int, Receipt] = {}
-        whole_time = self._patience(timeout)
+        whole_time = self._context.patience(said.get("timeout"))
         deadline = None if whole_time is None else self.clock.monotonic() + whole_time
         for topic, indexes in by_topic.items():
             options = self._broker.known_options(topic)
-            said: OnceKeywords = {
-                "qos": qos,
+            once: OnceKeywords = {
+                "qos": said.get("qos", 1),
                 "timeout": time_left(self.clock, whole_time, deadline),
-                "auto_create": auto_create,
+                "auto_create": said.get("auto_create"),
             }
             try:
-                whole = await self._publish(topic, encoded[topic], options, said)
+                whole = await self._publish(topic, encoded[topic], options, once)
             except FlintError as error:
                 error.receipts = [receipts[index] for index in sorted(receipts)]
                 raise
             receipts.update(zip(indexes, _apart(whole, len(indexes)), strict=True))
         return [receipts[index] for index in range(len(pairs))]
-
-    def _options_of_many(self) -> dict[str, Any]:
-        """What `publish_many` says of each message."""
-        return {}
 
     @takes(PublisherKeywords)
     def publisher(self, topic: str, **said: Unpack[PublisherKeywords]) -> Publisher:
@@ -256,7 +209,7 @@ class Client(QueueVerbs):
         What it says of its values goes before what the topic says, and each `send` before that.
         """
         check_keywords("publisher", said, PublisherKeywords)
-        self._check_open()
+        self._context.check_open()
         publisher = Publisher(
             self._broker,
             self._encoder,
@@ -264,8 +217,8 @@ class Client(QueueVerbs):
             topic,
             linger=seconds(said.get("linger", 0.0), "linger"),
             qos=check_qos(said.get("qos", 1)),
-            auto_create=self._may_create(said.get("auto_create")),
-            timeout=self._patience(said.get("timeout")),
+            auto_create=self._context.may_create(said.get("auto_create")),
+            timeout=self._context.patience(said.get("timeout")),
             batch_compression=check_compression(said.get("batch_compression", "none")),
             settings=call_settings(said),
             partition=said.get("partition"),
@@ -284,14 +237,18 @@ class Client(QueueVerbs):
         batch_compression: str = "none",
     ) -> Receipt:
         partition, qos = said.get("partition"), check_qos(said.get("qos", 1))
-        timeout, auto_create = said.get("timeout"), said.get("auto_create")
-        may_create = self._auto_create if auto_create is None else auto_create
+        timeout, auto_create = self._context.patience(said.get("timeout")), said.get("auto_create")
+        may_create = self._context.auto_create if auto_create is None else auto_create
         identity = None
         if "producer" in said or "sequence" in said:
             identity = publish_identity(said.get("producer"), said.get("sequence"), qos)
         if options is None and partition is None and batch_compression == "none" and not identity:
             begun = self._broker.publish_nowait(
-                topic, rows, qos=qos, auto_create=may_create, timeout=self._patience(timeout)
+                topic,
+                rows,
+                qos=qos,
+                auto_create=may_create,
+                timeout=timeout,
             )
             if isinstance(begun, Receipt):
                 self._turns.left -= 1
@@ -301,7 +258,11 @@ class Client(QueueVerbs):
             if begun is not None:
                 return await begun
             return await self._broker.publish(
-                topic, rows, qos=qos, auto_create=may_create, timeout=self._patience(timeout)
+                topic,
+                rows,
+                qos=qos,
+                auto_create=may_create,
+                timeout=timeout,
             )
         receipt = await self._sender.publish(
             topic,
@@ -309,7 +270,7 @@ class Client(QueueVerbs):
             options,
             partition,
             qos=qos,
-            timeout=self._patience(timeout),
+            timeout=timeout,
             auto_create=may_create,
             batch_compression=batch_compression,
             identity=identity,
@@ -318,84 +279,6 @@ class Client(QueueVerbs):
         if self._turns.left <= 0:
             await self._turns.pause()
         return receipt
-
-    # --- staged writes
-
-    async def stage(
-        self,
-        writer: str,
-        number: int,
-        part: str | int,
-        batches: Batches,
-        *,
-        auto_create: bool | None = None,
-    ) -> None:
-        """Lay messages ready that `commit` appends later, in one step with others.
-
-        `batches` has lists of values by topic, as a dict or as (topic, values) pairs; a
-        `BatchBuilder` in place of a list brings keys and headers. `writer` names who stages,
-        `number` is one of its steps and grows, `part` one piece of that step: the same part again
-        takes the place of the first. What is not committed within an hour is dropped. At or below
-        the writer's last committed number nothing is done.
-        """
-        self._check_open()
-        now_ms = self.clock.now_ms()
-        rows: list[tuple[str, BatchBuilder]] = []
-        for topic, values in batch_pairs(batches):
-            options = self._broker.known_options(topic)
-            if isinstance(values, BatchBuilder):
-                built = values
-            else:
-                plan = self._encoder.plan(topic, options, UNSAID)
-                if plan is None:
-                    raise InvalidRequest(
-                        f"topic {topic!r} passes objects by reference; they cannot be staged"
-                    )
-                built = self._encoder.many(values, plan, {}, now_ms)
-            if built.row_count:
-                rows += self._sender.routed(topic, built, options, None)
-        await self._broker.stage(
-            writer, number, part, rows, auto_create=self._may_create(auto_create)
-        )
-
-    async def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
-        """Append exactly the named parts to their topics, all of them in one step, or none.
-
-        Returns a receipt for each topic and partition. What else the writer has staged up to that
-        number is dropped, and the number is remembered for good: the same commit again changes
-        nothing and returns the same receipts, marked as duplicates (none for earlier numbers).
-        A topic that is full raises TopicFull: a commit neither waits nor drops a part of itself.
-        """
-        self._check_open()
-        return await self._broker.commit(writer, number, parts)
-
-    async def abort(self, writer: str, number: int) -> None:
-        """Drop what is staged under a number. It may be staged anew."""
-        self._check_open()
-        await self._broker.abort(writer, number)
-
-    # --- values
-
-    def register_format(
-        self,
-        name: str,
-        *,
-        encode: Callable[[Any], bytes],
-        decode: Callable[[bytes], Any],
-        media_type: str | None = None,
-    ) -> None:
-        """Add a format of your own to this connection: `publish(..., format=name)`."""
-        self._codec.register_format(name, encode=encode, decode=decode, media_type=media_type)
-
-    def register_hook(
-        self, name: str, *, encode: Callable[[bytes], bytes], decode: Callable[[bytes], bytes]
-    ) -> None:
-        """Add a step from bytes to bytes, for `pre_hooks` (before compression) or `post_hooks`."""
-        self._codec.register_hook(name, encode=encode, decode=decode)
-
-    def register_schema(self, schema: Any) -> str:
-        """Make an Avro schema known to this connection; returns its fingerprint."""
-        return self._codec.register_schema(schema)
 
     # --- consuming
 
@@ -418,15 +301,13 @@ class Client(QueueVerbs):
         a message. Of a partitioned topic all partitions are read, or those in `partitions`.
         """
         return Reader(
-            self,
-            self._turns,
-            self._broker,
+            self._context,
             topic,
             name=name,
             start=start,
             filter=checked_filter(filter),
             partitions=partitions,
-            auto_create=self._may_create(auto_create),
+            auto_create=self._context.may_create(auto_create),
         )
 
     def live(
@@ -450,72 +331,48 @@ class Client(QueueVerbs):
                 f"overflow must be one of {', '.join(get_args(Overflow))}, not {overflow!r}"
             )
         return Feed(
-            self,
-            self._turns,
-            self._broker,
+            self._context,
             pattern,
             capacity=capacity,
             overflow=overflow,
             filter=checked_filter(filter),
         )
 
-    # --- topics
+    # --- what its parts do
 
-    async def create_topic(self, name: str, **options: Unpack[TopicKeywords]) -> TopicInfo:
-        """Make a topic. One that is there already is fine, unless options named here differ.
+    stage = of_part("_staged", StagedPublishing.stage)
+    commit = of_part("_staged", StagedPublishing.commit)
+    abort = of_part("_staged", StagedPublishing.abort)
 
-        With `partitions=n` it is a row of n topics; limits then hold for each of them.
-        """
-        return await self._broker.create_topic(
-            name, self._checked_options(cast(dict[str, Any], options))
-        )
+    register_format = of_part("_codec", Codec.register_format)
+    register_hook = of_part("_codec", Codec.register_hook)
+    register_schema = of_part("_codec", Codec.register_schema)
 
-    async def configure_topic(self, name: str, **options: Unpack[TopicKeywords]) -> TopicInfo:
-        """Change options of a topic; those not named stay as they are.
+    create_topic = of_part("_topics", TopicAdmin.create_topic)
+    configure_topic = of_part("_topics", TopicAdmin.configure_topic)
+    delete_topic = of_part("_topics", TopicAdmin.delete_topic)
+    purge_topic = of_part("_topics", TopicAdmin.purge_topic)
+    topics = of_part("_topics", TopicAdmin.topics)
+    topic_info = of_part("_topics", TopicAdmin.topic_info)
+    topic_stats = of_part("_topics", TopicAdmin.topic_stats)
+    stats_of = of_part("_topics", TopicAdmin.stats_of)
 
-        Partitions can be added. What is stored stays where it is; from then on a key may go to
-        another partition than before, so order by key holds for what is published afterwards only.
-        """
-        ours = (await self._broker.topic_info(name)).options
-        checked = self._checked_options(cast(dict[str, Any], options), ours)
-        return await self._broker.configure_topic(name, checked)
-
-    async def delete_topic(self, name: str) -> None:
-        """Remove a topic and what it holds. Its readers, feeds and subscriptions end with
-        TopicDeleted."""
-        await self._broker.delete_topic(name)
-        await self._pollers.forget(name)
-
-    async def purge_topic(self, name: str, before: int | None = None) -> int:
-        """Drop every message of a topic, or those before an offset; how many there were.
-
-        The topic stays, with its options, groups and offsets: what is published next comes behind
-        what is gone. Readers and groups that had not come to it yet go on behind it. Partitions
-        have offsets of their own: purge one as in "orders/0", or all of them without an offset.
-        """
-        return await self._broker.purge_topic(name, before)
-
-    async def topics(self, pattern: str = ">") -> list[str]:
-        """The names of the topics that match, sorted."""
-        return await self._broker.topics(pattern)
-
-    async def topic_info(self, name: str) -> TopicInfo:
-        """A topic's id and options."""
-        return await self._broker.topic_info(name)
-
-    async def topic_stats(self, name: str) -> TopicStats:
-        """A topic's figures right now."""
-        return await self._broker.topic_stats(name)
-
-    async def stats_of(self, names: Sequence[str]) -> list[TopicStats]:
-        """The figures of many topics, in a few requests. Topics that do not exist are left out."""
-        found: list[TopicStats] = []
-        done = 0
-        while done < len(names):
-            some = await self._broker.stats_of(names[done : done + STATS_AT_ONCE])
-            found += [one for one in some if one is not None]
-            done += len(some)
-        return found
+    subscribe = of_part("_queues", QueueVerbs.subscribe)
+    poll = of_part("_queues", QueueVerbs.poll)
+    ack = of_part("_queues", QueueVerbs.ack)
+    nack = of_part("_queues", QueueVerbs.nack)
+    cancel = of_part("_queues", QueueVerbs.cancel)
+    groups = of_part("_queues", QueueVerbs.groups)
+    group_stats = of_part("_queues", QueueVerbs.group_stats)
+    pause_group = of_part("_queues", QueueVerbs.pause_group)
+    resume_group = of_part("_queues", QueueVerbs.resume_group)
+    reset_group = of_part("_queues", QueueVerbs.reset_group)
+    delete_group = of_part("_queues", QueueVerbs.delete_group)
+    peek = of_part("_queues", QueueVerbs.peek)
+    in_flight = of_part("_queues", QueueVerbs.in_flight)
+    dead_letters = of_part("_queues", QueueVerbs.dead_letters)
+    redrive = of_part("_queues", QueueVerbs.redrive)
+    discard = of_part("_queues", QueueVerbs.discard)
 
     # --- the connection
 
@@ -527,7 +384,7 @@ class Client(QueueVerbs):
         of reach: it is then connected to again in the background. A broker inside this process is
         connected while it is open.
         """
-        return self._opened and not self._closed and self._connection.is_up()
+        return self._opened and not self._context.is_closed and self._state.is_up()
 
     def on_disconnect(self, callback: OnDisconnect) -> OnDisconnect:
         """Call a function, with the cause as a `Disconnected`, whenever the connection is lost.
@@ -535,12 +392,12 @@ class Client(QueueVerbs):
         It runs on the event loop; an async one becomes a task. Calls are not affected: they wait
         for the connection to come back, within their timeout. Works as a decorator.
         """
-        self._connection.on_disconnect(callback)
+        self._state.on_disconnect(callback)
         return callback
 
     def on_reconnect(self, callback: OnReconnect) -> OnReconnect:
         """Call a function, without arguments, whenever a lost connection is back."""
-        self._connection.on_reconnect(callback)
+        self._state.on_reconnect(callback)
         return callback
 
     async def backup(self, directory: str | PathLike[str]) -> None:
@@ -548,7 +405,7 @@ class Client(QueueVerbs):
 
         It is a data directory itself: `file://` opens it, and copying it elsewhere restores it.
         """
-        self._check_open()
+        self._context.check_open()
         await self._broker.backup(fspath(directory))
 
     async def close(self) -> None:
@@ -559,7 +416,7 @@ class Client(QueueVerbs):
         """The same, on behalf of a task or thread that waits for it elsewhere. Goes on to its end
         even if cancelled; who closes again waits for that."""
         if self._closing is None:
-            self._closed = True
+            self._context.is_closed = True
             self._closing = asyncio.get_running_loop().create_task(self._close(closer))
             await asyncio.shield(self._closing)
         else:
@@ -576,13 +433,13 @@ class Client(QueueVerbs):
 
     async def _close_parts(self, closer: Closer) -> None:
         # All at once: each may have to wait for work in progress.
-        closing = (part._close_for(closer) for part in list(self._open))
+        closing = (part._close_for(closer) for part in list(self._context.consumers))
         for outcome in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
     async def __aenter__(self) -> Self:
-        self._check_open()
+        self._context.check_open()
         if not self._opened:
             await self._broker.open()
             self._opened = True
@@ -593,38 +450,6 @@ class Client(QueueVerbs):
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
-
-    def opened(self, part: AnyConsumer) -> None:
-        self._open.add(part)
-
-    def closed(self, part: AnyConsumer) -> None:
-        self._open.discard(part)
-
-    def _checked_options(
-        self, options: dict[str, Any], ours: TopicOptions = DEFAULT_OPTIONS
-    ) -> dict[str, Any]:
-        """Changes of a topic's options whose formats, hooks and so on this connection knows."""
-        if options.get("schema") is not None:
-            options = {**options, "schema": schema_text(options["schema"])}
-        named = {name: options[name] for name in VALUE_OPTIONS if name in options}
-        settings = settings_of(changed_options(ours, named))
-        if settings.format != "object":
-            self._codec.checked(settings)
-        elif settings != CodecSettings(format="object"):
-            raise InvalidRequest(
-                "format='object' passes references: no other value option can be combined with it"
-            )
-        return options
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed("the connection")
-
-    def _may_create(self, auto_create: bool | None) -> bool:
-        return self._auto_create if auto_create is None else auto_create
-
-    def _patience(self, timeout: Seconds | None) -> float | None:
-        return self._timeout if timeout is None else timeout_seconds(timeout)
 
 
 def _apart(receipt: Receipt, count: int) -> list[Receipt]:
@@ -641,15 +466,3 @@ def _apart(receipt: Receipt, count: int) -> list[Receipt]:
         else msgspec.structs.replace(receipt, offset=None, count=0, dropped=1)
         for index in range(count)
     ]
-
-
-def batch_pairs(batches: Batches) -> list[tuple[str, Iterable[Value] | BatchBuilder]]:
-    """What is to be staged, as pairs, checked."""
-    pairs = list(batches.items()) if isinstance(batches, Mapping) else list(batches)
-    for pair in pairs:
-        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise InvalidRequest(
-                "batches must be a dict of lists of values by topic, or a list of (topic, "
-                f"values) pairs; not one with {pair!r}"
-            )
-    return [(topic, values) for topic, values in pairs]

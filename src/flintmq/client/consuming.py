@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Generator
-from threading import Thread
-from typing import Any, Generic, Protocol, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 from ..broker_api import FeedApi, ReaderApi
-from ..clock import Clock
 from ..errors import Closed, InvalidRequest
 from ..model import Seconds, timeout_seconds
 from ..rows import Message, RowsOf
+from .context import ClientContext, Closer
 from .intake import MessageIntake
-from .turns import YieldEvery
 
 Api = TypeVar("Api", ReaderApi, FeedApi, MessageIntake)
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=RowsOf[Any])
-
-Closer = asyncio.Task[Any] | Thread | None
-"""Who closes something: a task, or a thread of a program without an event loop."""
-
-
-class ConnectionApi(Protocol):
-    """The connection that a reader or feed belongs to."""
-
-    clock: Clock
-
-    def opened(self, part: AnyConsumer) -> None: ...
-    def closed(self, part: AnyConsumer) -> None: ...
 
 
 class Consumer(AsyncIterator[M], Generic[Api, M, R]):
@@ -38,10 +23,11 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
     Cancelling any call loses nothing: messages are taken in the same step that returns them.
     """
 
-    def __init__(self, owner: ConnectionApi, turns: YieldEvery, what: str) -> None:
-        self._owner = owner
-        self._clock = owner.clock
-        self._turns = turns
+    def __init__(self, context: ClientContext, what: str) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._clock = context.clock
+        self._turns = context.turns
         self._what = what
         self._opened: Api | None = None
         self._closed = False
@@ -181,7 +167,7 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
                 await opened.close()
                 raise Closed(f"the {self._what}")
             self._opened = opened
-            self._owner.opened(self)
+            self._context.consumers.add(self)
         return self
 
     async def __aenter__(self) -> Self:
@@ -195,7 +181,7 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
         self._closed = True
         api, self._opened = self._opened, None
         if api is not None:
-            self._owner.closed(self)
+            self._context.consumers.discard(self)
             await api.close()
 
     async def _close_for(self, closer: Closer) -> None:

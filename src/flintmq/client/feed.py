@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..broker_api import BrokerApi, FeedApi, Filter
+from ..broker_api import FeedApi, Filter
 from ..model import Overflow
 from ..rows import Message, Rows
-from .consuming import ConnectionApi, Consumer
-from .turns import YieldEvery
+from .consuming import Consumer
+from .context import ClientContext
 
 
 class Feed(Consumer[FeedApi, Message, Rows]):
@@ -14,17 +14,14 @@ class Feed(Consumer[FeedApi, Message, Rows]):
 
     def __init__(
         self,
-        owner: ConnectionApi,
-        turns: YieldEvery,
-        broker: BrokerApi,
+        context: ClientContext,
         pattern: str,
         *,
         capacity: int,
         overflow: Overflow,
         filter: Filter | None,
     ) -> None:
-        super().__init__(owner, turns, f"live feed {pattern!r}")
-        self._broker = broker
+        super().__init__(context, f"live feed {pattern!r}")
         self.pattern, self.capacity, self.overflow = pattern, capacity, overflow
         self._filter = filter
 

@@ -1,8 +1,7 @@
-"""What a subscription has taken ahead, and the leases it keeps alive.
+"""What a subscription has taken ahead.
 
-Messages are taken by tasks of the intake itself, and handed out in the same step in which somebody
-asks for them: whoever waits and is cancelled has taken nothing. One timer renews what is unsettled,
-whole grants at a time; with nothing unsettled there is no timer.
+Messages are taken by tasks of the intake itself, and handed out in the same step in which a reader
+asks for them: a read that is cancelled has taken nothing. `renewing` keeps their leases alive.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 from ..batch import RowSource
 from ..broker_api import Grant, MemberApi, TakeMode
-from ..clock import Clock, Timer
+from ..clock import Clock
 from ..errors import (
     Closed,
     Disconnected,
@@ -26,20 +25,14 @@ from ..errors import (
     OutcomeUnknown,
     StorageFull,
 )
-from ..group_model import Lease
 from ..groups.ranges import sorted_ranges
 from ..observe.logs import event
 from ..observe.tracing import Tracing
 from ..rows import Origin, Run
-from .delivery import (
-    Deliveries,
-    Delivery,
-    Grip,
-    acking,
-    log,
-    settle_lots,
-)
+from .delivery import Deliveries, Delivery
+from .grips import Grip, acking, log, settle_lots
 from .parking import Parking
+from .renewing import LeaseRenewals
 
 GIVE_BACK_SECONDS = 2.0
 """How long closing waits for a broker to have what is given back; leaving gives it back too."""
@@ -47,37 +40,7 @@ GIVE_BACK_SECONDS = 2.0
 JoinPartition = Callable[[int], Coroutine[Any, Any, MemberApi]]
 
 
-class RenewedGrip(Grip):
-    """A grip whose leases are renewed until its messages are settled."""
-
-    __slots__ = ("due", "ends", "longer", "offsets", "since", "unsettled")
-
-    def __init__(
-        self,
-        member: MemberApi,
-        topic: str,
-        group: str,
-        token: int,
-        counts: Mapping[int, int],
-        keeper: MessageIntake,
-        offsets: list[int],
-    ) -> None:
-        super().__init__(member, topic, group, token, counts, keeper)
-        self.offsets = offsets
-        self.unsettled = len(offsets)
-        self.since = self.ends = self.due = 0.0
-        self.longer: dict[int, float] = {}
-        """Until when leases hold that their owner has extended."""
-
-    def to_renew(self, until: float) -> list[int]:
-        return [
-            offset
-            for offset in self.offsets
-            if self.fate(offset) is None and self.longer.get(offset, 0.0) < until
-        ]
-
-
-Item = tuple[RenewedGrip, RowSource, int, Origin]
+Item = tuple[Grip, RowSource, int, Origin]
 """A message that was taken, before it is handed out."""
 
 
@@ -128,10 +91,8 @@ class MessageIntake:
         self._settled: deque[Item] = deque()
         """With ack="auto": settled, and to be handed out next."""
         self._wanted = 1
-        self._held: dict[RenewedGrip, None] = {}
-        self._unsettled = 0
+        self._renewals = LeaseRenewals(clock, self, lease, lease_max)
         self._parking = Parking(clock)
-        self._timer: Timer | None = None
         self._errands: set[asyncio.Task[None]] = set()
         self._growing: asyncio.Task[None] | None = None
         self._failed: Exception | None = None
@@ -161,7 +122,7 @@ class MessageIntake:
     @property
     def unsettled(self) -> int:
         """How many messages are held, whether handed out or still here."""
-        return self._unsettled
+        return self._renewals.unsettled
 
     def is_ready(self) -> bool:
         if self._settled or self._failed is not None or self._is_stopped:
@@ -196,10 +157,10 @@ class MessageIntake:
             return self._settled  # nobody else will get it
         if self._failed is not None or self._is_stopped:
             self._raise_failed()
-        if self._in_turn and (wanted > 1 or self._unsettled > len(self._ahead)):
+        if self._in_turn and (wanted > 1 or self._renewals.unsettled > len(self._ahead)):
             # Several are worked on at once: from now on, one message of each key is taken.
             self._in_turn = False
-            self._return(list(self._ahead))
+            self._return(lambda item: True)
         return self._settled if self._auto else self._ahead
 
     def readers(self) -> set[asyncio.Task[Any]]:
@@ -229,10 +190,7 @@ class MessageIntake:
         items: list[Item] = []
         while ahead and len(items) < self._wanted and ahead[0][0].member is member:
             items.append(ahead.popleft())
-        by_grip: dict[RenewedGrip, list[int]] = {}
-        for item in items:
-            by_grip.setdefault(item[0], []).append(_offset(item))
-        lots = [(held, sorted_ranges(offsets)) for held, offsets in by_grip.items()]
+        lots = [(grip, sorted_ranges(of_grip)) for grip, of_grip in _offsets_by_grip(items).items()]
         try:
             await settle_lots(lots, "auto", acking)
         except LeaseLost:
@@ -254,27 +212,20 @@ class MessageIntake:
 
     def broker_stops(self, member: MemberApi) -> None:
         self._stopping.add(member)
-        self._return([item for item in self._ahead if item[0].member is member])
+        self._return(lambda item: item[0].member is member)
 
-    def _return(self, unseen: list[Item]) -> None:
-        """Give these back, though there may be time for them later."""
-        gone = set(map(id, unseen))
-        self._ahead = deque(item for item in self._ahead if id(item) not in gone)
-        for held, offsets in self._give_back(unseen).items():
-            held.note(sorted_ranges(offsets), "release")
-            self.let_go(held, len(offsets))
+    def _return(self, is_meant: Callable[[Item], bool]) -> None:
+        """Give back what was taken ahead, though there may be time for it later."""
+        for grip, offsets in self._give_back(self._take_unseen(is_meant)).items():
+            grip.note(sorted_ranges(offsets), "release")
+            self.let_go(grip, len(offsets))
 
     def sure(self, member: MemberApi, lost: Collection[int]) -> None:
         """What was taken ahead and is another's now is dropped; the rest can be handed out."""
         self._in_doubt.discard(member)
         if lost:
-            self._lose([held for held in self._held if held.member is member], set(lost))
+            self.lose(self._renewals.of_member(member, lost))
         self._parking.wake()
-
-    def _lose(self, helds: list[RenewedGrip], lost: set[int]) -> None:
-        for held in helds:
-            held.lose(lost.intersection(held.offsets))
-        self._ahead = deque(item for item in self._ahead if item[0].fate(_offset(item)) is None)
 
     # --- failing
 
@@ -287,8 +238,7 @@ class MessageIntake:
         if self._is_dead:
             self._ahead.clear()
             self._settled.clear()
-            for held in list(self._held):
-                self._drop(held)
+            self._renewals.drop_all()
         self._parking.wake()
 
     def _raise_failed(self) -> None:
@@ -305,7 +255,7 @@ class MessageIntake:
 
     def _refill(self) -> None:
         """Begin to take, where there is room for a batch or somebody waits for anything at all."""
-        room = self._prefetch - self._unsettled
+        room = self._prefetch - self._renewals.unsettled
         if room < self._refill_at and not (room > 0 and self._parking and not self._ahead):
             return
         if self._failed is not None or self._is_stopped or self._closing is not None:
@@ -348,53 +298,47 @@ class MessageIntake:
     async def _take_ahead(self, member: MemberApi, max_rows: int) -> None:
         try:
             in_turn = self._in_turn
-            mode = TakeMode(in_turn=in_turn)
-            grant = await member.take(max_rows, self._lease, None, mode)
+            grant = await member.take(max_rows, self._lease, None, TakeMode(in_turn=in_turn))
             if grant is not None:
                 self._arrived(member, grant, is_late=in_turn and not self._in_turn)
         except Exception as error:
             self._fail(error)
 
     def _arrived(self, member: MemberApi, grant: Grant, *, is_late: bool) -> None:
-        offsets: list[int] = []
-        topic = member.info.topic
-        held = RenewedGrip(member, topic, self._group, grant.token, grant.counts, self, offsets)
-        held.tracing = self._tracing
+        grip = Grip(member, self._group, grant, self._tracing, self)
         items = [
-            (held, run.source, row, run.origin) for run in grant.rows.runs for row in run.rows()
+            (grip, run.source, row, run.origin) for run in grant.rows.runs for row in run.rows()
         ]
         is_over = self._is_stopped or is_late or member in self._stopping
-        room = 0 if is_over else self._prefetch - self._unsettled
+        room = 0 if is_over else self._prefetch - self._renewals.unsettled
         if len(items) > room:  # several partitions were faster than one
             self._give_back(items[room:])
             del items[room:]
         if not items:
             return
-        offsets += map(_offset, items)
-        held.unsettled = len(offsets)
-        held.since = now = self._clock.monotonic()
-        held.ends = now + self._lease
-        held.due = self._next_look(held)
-        self._held[held] = None
-        self._unsettled += len(offsets)
+        self._renewals.add(grip, list(map(_offset, items)))
         self._ahead += items
-        self._arm()
-        if self._unsettled >= self._prefetch:
+        if self._renewals.unsettled >= self._prefetch:
             for other, task in self._taking.items():
                 if other is not member and task.cancel():
                     self._called_back.add(task)
         self._parking.wake()
 
-    def _give_back(self, items: Iterable[Item]) -> dict[RenewedGrip, list[int]]:
-        """Let others have what nobody has seen; that, by grip."""
-        by_grip: dict[RenewedGrip, list[int]] = {}
-        for item in items:
-            by_grip.setdefault(item[0], []).append(_offset(item))
-        for held, offsets in by_grip.items():
-            self._send_off(held.member.release([(held.token, sorted_ranges(offsets))]))
+    def _give_back(self, items: Iterable[Item]) -> dict[Grip, list[int]]:
+        """Release what was not handed out; that, by grip."""
+        by_grip = _offsets_by_grip(items)
+        for grip, offsets in by_grip.items():
+            self.send_off(grip.member.release([(grip.token, sorted_ranges(offsets))]))
         return by_grip
 
-    def _send_off(self, errand: Coroutine[Any, Any, None]) -> None:
+    def _take_unseen(self, is_meant: Callable[[Item], bool]) -> list[Item]:
+        """Messages that were taken ahead, as far as they are meant; they are no longer here."""
+        unseen = [item for item in self._ahead if is_meant(item)]
+        if unseen:
+            self._ahead = deque(item for item in self._ahead if not is_meant(item))
+        return unseen
+
+    def send_off(self, errand: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(self._run_errand(errand))
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
@@ -428,126 +372,48 @@ class MessageIntake:
     # --- keeping leases
 
     def let_go(self, grip: Grip, count: int) -> None:
-        """So many of a grip's messages are settled or lost: there is room for others."""
-        assert isinstance(grip, RenewedGrip)
-        if grip not in self._held:
-            return
-        grip.unsettled -= count
-        self._unsettled -= count
-        if self._is_stopped:
-            self._parking.wake()
-        if not grip.unsettled:
-            del self._held[grip]
-            if not self._held:
-                self._disarm()
-        if self._in_turn and self._out is not None and self._out[0] is grip:
-            self._return_followers(self._out)
-        self._refill()
+        """`count` messages of a grip are settled or lost: there is room for others."""
+        if self._renewals.settled(grip, count):
+            if self._is_stopped:
+                self._parking.wake()
+            if self._in_turn and self._out is not None and self._out[0] is grip:
+                self._return_followers(self._out)
+            self._refill()
 
     def _return_followers(self, out: Item) -> None:
         """If a message was not done, those behind it in its key have to wait for it."""
-        held, source, row, _ = out
-        if held.fate(_offset(out)) in ("nack", "release", "lost"):
+        grip, source, row, _ = out
+        if grip.fate(_offset(out)) in ("nack", "release", "lost"):
             self._out = None
             key = source.key_hash(row)
-            self._return(
-                [
-                    item
-                    for item in self._ahead
-                    if item[0] is held and item[1].key_hash(item[2]) == key
-                ]
-            )
+            self._return(lambda item: item[0] is grip and item[1].key_hash(item[2]) == key)
 
     def extended(self, grip: Grip, offset: int, lease_seconds: float) -> None:
-        assert isinstance(grip, RenewedGrip)
-        grip.longer[offset] = self._clock.monotonic() + lease_seconds
+        self._renewals.extended(grip, offset, lease_seconds)
 
-    def _drop(self, held: RenewedGrip) -> None:
-        """Care for it no longer."""
-        if held in self._held:
-            del self._held[held]
-            self._unsettled -= held.unsettled
-            if not self._held:
-                self._disarm()
-
-    def _next_look(self, held: RenewedGrip) -> float:
-        """Half a lease before its end; at its end, where it may not be renewed any more."""
-        may_be_renewed = held.ends < held.since + self._lease_max
-        return held.ends - self._lease / 2 if may_be_renewed else held.ends
-
-    def _arm(self) -> None:
-        if self._timer is None and self._held and self._closing is None:
-            due = min(held.due for held in self._held)
-            self._timer = self._clock.call_later(
-                max(0.0, due - self._clock.monotonic()), self._renew
-            )
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _renew(self) -> None:
-        self._timer = None
-        now = self._clock.monotonic()
-        # What falls due soon goes along: members are asked once, not grant by grant.
-        soon = now + self._lease / 8
-        renewed: dict[tuple[MemberApi, float], list[RenewedGrip]] = {}
-        for held in list(self._held):
-            may_end = held.since + self._lease_max
-            if held.ends >= may_end:
-                if held.ends <= now:
-                    self._let_run_out(held)
-            elif held.due <= soon:
-                lease = min(self._lease, may_end - now)
-                held.ends = now + lease
-                held.due = self._next_look(held)
-                renewed.setdefault((held.member, lease), []).append(held)
-        for (member, lease), helds in renewed.items():
-            self._send_off(self._extend(member, helds, lease))
-        self._arm()
-
-    async def _extend(self, member: MemberApi, helds: list[RenewedGrip], lease: float) -> None:
-        until = self._clock.monotonic() + lease
-        leases: list[Lease] = []
-        for held in helds:
-            if offsets := held.to_renew(until):
-                leases.append((held.token, sorted_ranges(offsets)))
-        if not leases:
-            return
-        try:
-            await member.extend(leases, lease)
-        except LeaseLost as error:
-            self._lose(helds, set(error.offsets))
-        except (Disconnected, OutcomeUnknown):
-            again_at = self._clock.monotonic() + lease / 8
-            for held in helds:
-                held.due = min(held.due, again_at)
-            self._disarm()
-            self._arm()
-
-    def _let_run_out(self, held: RenewedGrip) -> None:
-        """It was renewed as long as it may be."""
-        unseen = [item for item in self._ahead if item[0] is held]
-        if unseen:
-            self._ahead = deque(item for item in self._ahead if item[0] is not held)
-            self._give_back(unseen)
-        out = set(held.to_renew(float("inf"))) - set(map(_offset, unseen))
+    def run_out(self, grip: Grip, offsets: Collection[int]) -> None:
+        unseen = self._take_unseen(lambda item: item[0] is grip)
+        self._give_back(unseen)
+        out = sorted(set(offsets).difference(map(_offset, unseen)))
         if out:
-            offsets = ", ".join(map(str, sorted(out)))
+            named = ", ".join(map(str, out))
             event(
                 log,
                 logging.WARNING,
                 "lease_ends",
-                f"{held.topic} offset {offsets}: the lease of group {self._group!r} is not "
+                f"{grip.topic} offset {named}: the lease of group {self._group!r} is not "
                 f"renewed any more, after lease_max={self._lease_max:g} seconds; the "
                 "message will be delivered again unless it is settled first",
-                topic=held.topic,
+                topic=grip.topic,
                 group=self._group,
                 count=len(out),
             )
-        self._drop(held)
         self._refill()
+
+    def lose(self, lost: Mapping[Grip, Collection[int]]) -> None:
+        for grip, offsets in lost.items():
+            grip.lose(offsets)
+        self._ahead = deque(item for item in self._ahead if item[0].fate(_offset(item)) is None)
 
     # --- the end
 
@@ -567,7 +433,7 @@ class MessageIntake:
 
     async def wait_settled(self, timeout: float) -> bool:
         """Whether everything that was handed out is settled, within so many seconds."""
-        while self._unsettled:
+        while self._renewals.unsettled:
             began = self._clock.monotonic()
             if not await self._parking.wait(timeout):
                 return False
@@ -581,7 +447,7 @@ class MessageIntake:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self._disarm()
+        self._renewals.close()
         self._parking.wake()
         under_way = [*self._taking.values()]
         for task in under_way:
@@ -608,19 +474,26 @@ def _offset(item: Item) -> int:
     return item[1].base_offset + item[2]
 
 
+def _offsets_by_grip(items: Iterable[Item]) -> dict[Grip, list[int]]:
+    by_grip: dict[Grip, list[int]] = {}
+    for item in items:
+        by_grip.setdefault(item[0], []).append(_offset(item))
+    return by_grip
+
+
 def _runs(items: list[Item]) -> list[Run]:
     """Messages one by one as runs of rows: neighbours share one."""
     runs: list[Run] = []
     first = stop = 0
-    of: tuple[RenewedGrip, RowSource, Origin] | None = None
-    for held, source, row, origin in items:
-        if of is not None:
-            if row == stop and of[1] is source and of[0] is held:
+    last: Item | None = None
+    for item in items:
+        grip, source, row, _ = item
+        if last is not None:
+            if row == stop and last[1] is source and last[0] is grip:
                 stop += 1
                 continue
-            runs.append(Run(of[1], first, stop, of[2], None, of[0]))
-        of = held, source, origin
-        first, stop = row, row + 1
-    if of is not None:
-        runs.append(Run(of[1], first, stop, of[2], None, of[0]))
+            runs.append(Run(last[1], first, stop, last[3], None, last[0]))
+        last, first, stop = item, row, row + 1
+    if last is not None:
+        runs.append(Run(last[1], first, stop, last[3], None, last[0]))
     return runs

@@ -1,9 +1,13 @@
-"""The options of a publish: one typed set of keywords for everything that publishes.
+"""Keywords that several verbs take: one typed set for each.
 
-    publish        PublishKeywords      a message, how its value is encoded, where it goes
-    publish_batch  BatchKeywords        the same for many, one for all or a list with one for each
-    publisher      PublisherKeywords    how values are encoded, where they go, what a batch is
-    send           MessageKeywords      a message, how its value is encoded
+    publish          PublishKeywords      a message, how its value is encoded, where it goes
+    publish_batch    BatchKeywords        the same for many, one for all or a list with one for each
+    publish_many     CallKeywords         how messages are sent
+    publisher        PublisherKeywords    how values are encoded, where they go, what a batch is
+    send             MessageKeywords      a message, how its value is encoded
+    subscribe, poll  GroupKeywords        what the group is, if it is made
+    process          BackoffKeywords      how a message that failed is tried again
+    run              RunKeywords          the same, and how many at once
 
 They arrive as a dict. That is also the fastest way: a call that says nothing pays for nothing.
 """
@@ -16,7 +20,9 @@ from inspect import Parameter, signature
 from typing import Any, TypeAlias, TypedDict, TypeVar
 
 from ..batch import HeaderValue, Key
-from ..model import Seconds
+from ..broker_api import Filter
+from ..group_model import Order
+from ..model import Seconds, Start
 from .routing import Route
 
 T = TypeVar("T")
@@ -57,13 +63,18 @@ class ValueKeywords(StepKeywords, total=False):
     compression: str | None
 
 
-class SendKeywords(TypedDict, total=False):
-    """Where messages go, and how long that may take."""
+class CallKeywords(TypedDict, total=False):
+    """How messages are sent, and how long that may take."""
 
-    partition: Route | None
     qos: int
     timeout: Seconds | None
     auto_create: bool | None
+
+
+class SendKeywords(CallKeywords, total=False):
+    """The same, and where they go."""
+
+    partition: Route | None
 
 
 class OnceKeywords(SendKeywords, total=False):
@@ -99,7 +110,48 @@ class BatchKeywords(StepKeywords, OnceKeywords, total=False):
     batch_compression: str
 
 
-DEFAULTS = {"priority": 0, "qos": 1, "linger": 0.0, "batch_compression": "none"}
+class GroupKeywords(TypedDict, total=False):
+    """What `subscribe` and `poll` say of a group, and of making its topic."""
+
+    start: Start | None
+    order: Order | None
+    filter: str | Filter | None
+    auto_create: bool | None
+
+
+Errors = type[Exception] | tuple[type[Exception], ...]
+"""A type of exceptions, or several: what `except` takes."""
+
+
+class BackoffKeywords(TypedDict, total=False):
+    """How a message that failed is tried again, beside how often and how soon."""
+
+    backoff_max: Seconds
+    jitter: float
+    dead_on: Errors
+    retry_on: Errors | None
+
+
+class RetryKeywords(BackoffKeywords, total=False):
+    retries: int | None
+    backoff: Seconds
+
+
+class RunKeywords(RetryKeywords, total=False):
+    concurrency: int
+
+
+DEFAULTS = {
+    "priority": 0,
+    "qos": 1,
+    "linger": 0.0,
+    "batch_compression": "none",
+    "concurrency": 8,
+    "backoff": 1.0,
+    "backoff_max": 60.0,
+    "jitter": 0.2,
+    "dead_on": (),
+}
 """What a keyword is that is not given, where that is not None."""
 
 

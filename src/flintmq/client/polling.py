@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from math import inf
 from typing import NamedTuple
 
-from ..broker_api import BrokerApi, Filter, Grant, MemberApi, TakeMode
+from ..broker_api import BrokerApi, Grant, MemberApi, TakeMode
 from ..clock import Clock, done_within
 from ..errors import (
     Closed,
@@ -24,15 +24,15 @@ from ..errors import (
     OutcomeUnknown,
     TopicNotFound,
 )
-from ..group_model import Order, Ranges
-from ..model import Start
+from ..group_model import Ranges
 from ..observe.logs import event
 from ..observe.tracing import Tracing
 from ..rows import Run
-from .delivery import Deliveries, Grip, acking, log, releasing, settle_lots
+from .delivery import Deliveries
+from .grips import Grip, acking, log, releasing, settle_lots
 from .in_time import ANSWER_SECONDS, in_time
 from .intake import GIVE_BACK_SECONDS
-from .membership import GroupMembership
+from .membership import GroupMembership, JoinOptions
 
 IN_TURN = TakeMode(in_turn=True)
 
@@ -46,10 +46,7 @@ class Asked(NamedTuple):
     lease: float
     wait: float
     auto: bool
-    order: Order | None
-    filter: Filter | None
-    start: Start | None
-    auto_create: bool
+    options: JoinOptions
 
 
 class Pollers:
@@ -112,6 +109,7 @@ class Poller:
         self._topic, self._group = topic, group
         self._members: list[MemberApi] = []
         self._said: tuple[object, ...] | None = None
+        self._has_joined = False
         self._turn = 0
         self._polls = 0
         self._joining = asyncio.Lock()
@@ -159,7 +157,8 @@ class Poller:
             # It went away since the last poll, or while this one waited. Others may have made it
             # anew; whoever still waits for what was deleted does not make it again.
             await self._leave(members)
-            members = await self._joined_by(asked._replace(auto_create=False), deadline)
+            options = asked.options._replace(auto_create=False)
+            members = await self._joined_by(asked._replace(options=options), deadline)
             found = await self._poll(members, asked, 0.0, deadline)
         while not found.runs and (left := deadline - self._clock.monotonic()) > 0:
             members = await self._joined_by(asked, deadline)  # there may be more than before
@@ -177,8 +176,7 @@ class Poller:
         return self._deliveries(members[0], grant, asked.auto) if grant else Deliveries()
 
     def _deliveries(self, member: MemberApi, grant: Grant, is_settled: bool) -> Deliveries:
-        grip = Grip(member, member.info.topic, self._group, grant.token, grant.counts)
-        grip.tracing = self._tracing
+        grip = Grip(member, self._group, grant, self._tracing)
         runs = [run._replace(grip=grip) for run in grant.rows.runs]
         found = Deliveries(runs)
         if is_settled:
@@ -196,34 +194,26 @@ class Poller:
         return await in_time(self._clock, max(0.0, left), self._joined(asked))
 
     async def _joined(self, asked: Asked) -> list[MemberApi]:
-        membership = GroupMembership(
-            self._broker,
-            self._topic,
-            self._group,
-            order=asked.order,
-            filter=asked.filter,
-            start=asked.start,
-            auto_create=asked.auto_create,
-        )
-        said = (asked.order, asked.filter, asked.start)
-        says_nothing = said == (None, None, None)
+        membership = GroupMembership(self._broker, self._topic, self._group, asked.options)
+        said = asked.options.of_group
+        is_known = said is None or said == self._said
         count = membership.partitions() or 1
-        if len(self._members) == count and (says_nothing or said == self._said):
+        if len(self._members) == count and is_known:
             return self._members
         async with self._joining:  # polls that begin together are one member
-            if self._members and not (says_nothing or said == self._said):
+            if self._members and said is not None and said != self._said:
                 await (await membership.join(0)).close()  # raises if the group is another
             while len(self._members) < count:
                 # Partitions that were added after the first poll are read from their start.
-                membership.is_late = bool(self._said is not None and self._members)
+                membership.is_late = self._has_joined and bool(self._members)
                 self._members.append(await membership.join(len(self._members)))
-            if not says_nothing or self._said is None:
-                self._said = said
+            self._said = said or self._said
+            self._has_joined = True
         return self._members
 
     async def _leave(self, members: list[MemberApi]) -> None:
         if self._members is members:
-            self._members, self._said = [], None
+            self._members, self._said, self._has_joined = [], None, False
         for member in members:
             try:
                 await member.close()
@@ -287,7 +277,7 @@ class Poller:
 
     def _again(self, max_rows: int) -> Deliveries:
         first = self._settled.pop(0)
-        head, rest = _cut(first, max_rows)
+        head, rest = first.split(max_rows)
         if rest.runs:
             self._settled.insert(0, rest)
         return head
@@ -302,7 +292,7 @@ class Poller:
                 await self._wait_for_any(members, asked, wait, taken)
             else:
                 await self._take_shares(members, asked, taken)
-            found, excess = _cut(Deliveries(taken), asked.max_rows)
+            found, excess = Deliveries(taken).split(asked.max_rows)
             if excess.runs:
                 await self._give_back(excess)
         except BaseException:
@@ -391,22 +381,3 @@ def _still_ours(found: Deliveries) -> Deliveries:
         if rows:
             runs.append(run._replace(picks=rows))
     return Deliveries(runs)
-
-
-def _cut(taken: Deliveries, max_rows: int) -> tuple[Deliveries, Deliveries]:
-    """The first `max_rows`, and the rest."""
-    head: list[Run] = []
-    rest: list[Run] = []
-    left = max_rows
-    for run in taken.runs:
-        count = run.row_count
-        if count <= left:
-            head.append(run)
-        elif not left:
-            rest.append(run)
-        else:
-            rows = run.rows()
-            head.append(run._replace(picks=rows[:left]))
-            rest.append(run._replace(picks=rows[left:]))
-        left = max(0, left - count)
-    return Deliveries(head), Deliveries(rest)

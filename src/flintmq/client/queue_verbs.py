@@ -3,65 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from inspect import iscoroutinefunction
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
-from ..broker_api import BrokerApi, Filter
-from ..clock import Clock
+from ..broker_api import Filter
 from ..errors import InvalidRequest
-from ..group_model import (
-    LEASE_SECONDS,
-    TAKE_MAX,
-    GroupInfo,
-    GroupStats,
-    InFlight,
-    Order,
-    check_order,
-)
+from ..group_model import LEASE_SECONDS, TAKE_MAX, GroupInfo, GroupStats, InFlight
 from ..model import Receipt, Seconds, Start, seconds
-from ..observe.tracing import Tracing
 from ..patterns import check_name
 from ..rows import Rows
-from .consuming import AnyConsumer
+from .context import ClientContext
 from .dead_letters import DeadLetter, Which, dead_letter_ids, dead_letters
-from .delivery import (
-    Deliveries,
-    Messages,
-    acking,
-    checked_lease,
-    nacking,
-    settle_messages,
-)
+from .delivery import Deliveries, Messages, settle_messages
+from .grips import acking, checked_lease, nacking
+from .keywords import GroupKeywords, takes
+from .membership import GroupMembership, JoinOptions, checked_filter
 from .polling import Asked, Pollers
 from .routing import partition_name
 from .sending import partitions_of
 from .subscription import GRACE_SECONDS, LEASE_MAX_SECONDS, Subscription
-from .turns import YieldEvery
 
 Ack = Literal["manual", "auto"]
 
 
 class QueueVerbs:
-    """The part of a connection that deals with queues."""
+    """The part of a client that deals with queues."""
 
-    clock: Clock
-    _broker: BrokerApi
-    _turns: YieldEvery
-    _pollers: Pollers
-    _tracing: Tracing | None
+    def __init__(self, context: ClientContext, pollers: Pollers) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._turns = context.turns
+        self._pollers = pollers
 
-    def opened(self, part: AnyConsumer) -> None:
-        raise NotImplementedError
-
-    def closed(self, part: AnyConsumer) -> None:
-        raise NotImplementedError
-
-    def _check_open(self) -> None:
-        raise NotImplementedError
-
-    def _may_create(self, auto_create: bool | None) -> bool:
-        raise NotImplementedError
-
+    @takes(GroupKeywords)
     def subscribe(
         self,
         topic: str,
@@ -72,10 +45,7 @@ class QueueVerbs:
         prefetch: int | None = None,
         grace: Seconds = GRACE_SECONDS,
         ack: Ack = "manual",
-        start: Start | None = None,
-        order: Order | None = None,
-        filter: str | Filter | None = None,
-        auto_create: bool | None = None,
+        **said: Unpack[GroupKeywords],
     ) -> Subscription:
         """Get a group's messages as they come: `async with mq.subscribe(...) as deliveries`.
 
@@ -90,29 +60,27 @@ class QueueVerbs:
         for readers, and a new group starts at 'earliest'. They belong to the group: leave them out
         to take its own.
         """
-        self._check_open()
+        self._context.check_open()
         if prefetch is not None and (type(prefetch) is not int or not 1 <= prefetch <= TAKE_MAX):
             raise InvalidRequest(
                 f"prefetch must be a whole number from 1 to {TAKE_MAX:,}, not {prefetch!r}"
             )
         return Subscription(
-            self,
-            self._turns,
-            self._broker,
-            topic,
-            check_name(group, "group"),
+            self._context,
+            GroupMembership(
+                self._broker,
+                topic,
+                check_name(group, "group"),
+                JoinOptions.checked("subscribe", said, self._context),
+            ),
             lease=checked_lease(lease),
             lease_max=seconds(lease_max, "lease_max"),
             prefetch=prefetch,
             grace=seconds(grace, "grace"),
             auto=_is_auto(ack),
-            start=start,
-            order=None if order is None else check_order(order),
-            filter=checked_filter(filter),
-            auto_create=self._may_create(auto_create),
-            tracing=self._tracing,
         )
 
+    @takes(GroupKeywords)
     async def poll(
         self,
         topic: str,
@@ -121,11 +89,7 @@ class QueueVerbs:
         lease: Seconds = LEASE_SECONDS,
         wait: Seconds = 0,
         ack: Ack = "manual",
-        *,
-        start: Start | None = None,
-        order: Order | None = None,
-        filter: str | Filter | None = None,
-        auto_create: bool | None = None,
+        **said: Unpack[GroupKeywords],
     ) -> Deliveries:
         """Up to `max` messages of a group, under leases of `lease` seconds.
 
@@ -136,7 +100,7 @@ class QueueVerbs:
         self._turns.left -= 1
         if self._turns.left <= 0:
             await self._turns.pause()
-        self._check_open()
+        self._context.check_open()
         asked = Asked(
             topic,
             check_name(group, "group"),
@@ -144,10 +108,7 @@ class QueueVerbs:
             checked_lease(lease),
             seconds(wait, "wait"),
             _is_auto(ack),
-            None if order is None else check_order(order),
-            checked_filter(filter),
-            start,
-            self._may_create(auto_create),
+            JoinOptions.checked("poll", said, self._context),
         )
         return await self._pollers.poll(asked)
 
@@ -241,21 +202,6 @@ class QueueVerbs:
                 name = partition_name(name, part.partition)
             count += await self._broker.cancel(name, [(part.offset, part.offset + part.count)])
         return count
-
-
-def checked_filter(filter: str | Filter | None) -> Filter | None:
-    """A filter that can be asked: an expression compiled, or a function of a message."""
-    if isinstance(filter, str):
-        from ..serde.filters import compile_filter  # loaded when somebody filters
-
-        return compile_filter(filter)
-    if filter is None or hasattr(filter, "pick"):
-        return filter
-    if not callable(filter) or iscoroutinefunction(filter):
-        raise InvalidRequest(
-            f"filter must be an expression or a plain function of a message, not {filter!r}"
-        )
-    return filter
 
 
 def _is_auto(ack: Any) -> bool:

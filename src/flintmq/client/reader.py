@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from ..broker_api import BrokerApi, Filter, ReaderApi, ReadsRows
+from ..broker_api import Filter, ReaderApi, ReadsRows
 from ..errors import Closed, InvalidRequest
 from ..model import Missed, Seconds, Start
 from ..rows import Message, Metadata, Rows
-from .consuming import ConnectionApi, Consumer
+from .consuming import Consumer
+from .context import ClientContext
 from .partitioned_reader import PartitionedReader
 from .routing import partition_name
 from .sending import partitions_of
-from .turns import YieldEvery
 
 
 class Reader(Consumer[ReaderApi, Message, Rows]):
@@ -20,9 +20,7 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
 
     def __init__(
         self,
-        owner: ConnectionApi,
-        turns: YieldEvery,
-        broker: BrokerApi,
+        context: ClientContext,
         topic: str,
         *,
         name: str | None,
@@ -31,8 +29,7 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
         partitions: Sequence[int] | None,
         auto_create: bool,
     ) -> None:
-        super().__init__(owner, turns, f"reader of {topic!r}")
-        self._broker = broker
+        super().__init__(context, f"reader of {topic!r}")
         self.topic, self.name = topic, name
         self._start, self._filter, self._auto_create = start, filter, auto_create
         self._partitions = partitions

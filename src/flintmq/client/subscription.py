@@ -9,21 +9,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
 from threading import Thread
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
-from ..broker_api import BrokerApi, Filter
 from ..clock import done_within
 from ..errors import InvalidRequest
-from ..group_model import LEASE_SECONDS, TAKE_MAX, Order
-from ..model import Seconds, Start
+from ..group_model import TAKE_MAX
 from ..observe.logs import event
-from ..observe.tracing import Tracing
-from .consuming import Closer, ConnectionApi, Consumer
-from .delivery import Deliveries, Delivery, Errors, Process, Retrying, log
+from .consuming import Consumer
+from .context import ClientContext, Closer
+from .delivery import Deliveries, Delivery, Process
+from .grips import log
 from .intake import MessageIntake
+from .keywords import DEFAULTS, RunKeywords, takes
 from .membership import GroupMembership
+from .retrying import Retrying
 from .sigterm import on_sigterm
-from .turns import YieldEvery
 
 PREFETCH = 16
 """Default maximum of unsettled messages per subscription."""
@@ -34,8 +34,6 @@ LEASE_MAX_SECONDS = 3600.0
 GRACE_SECONDS = 8.0
 """How long work on messages may go on once a subscription is closed: within the ten seconds that
 container runtimes wait before they kill."""
-
-CONCURRENCY = 8
 
 Handler = Callable[[Delivery], Awaitable[object]] | Callable[[Delivery], object]
 """An async function of a message, or a plain one, which runs in a thread."""
@@ -60,33 +58,22 @@ class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
 
     def __init__(
         self,
-        owner: ConnectionApi,
-        turns: YieldEvery,
-        broker: BrokerApi,
-        topic: str,
-        group: str,
+        context: ClientContext,
+        membership: GroupMembership,
         *,
-        lease: float = LEASE_SECONDS,
-        lease_max: float = LEASE_MAX_SECONDS,
-        prefetch: int | None = None,
-        grace: float = GRACE_SECONDS,
-        auto: bool = False,
-        start: Start | None = None,
-        order: Order | None = None,
-        filter: Filter | None = None,
-        auto_create: bool = True,
-        tracing: Tracing | None = None,
+        lease: float,
+        lease_max: float,
+        prefetch: int | None,
+        grace: float,
+        auto: bool,
     ) -> None:
-        super().__init__(owner, turns, f"subscription of {group!r} to {topic!r}")
-        self.topic, self.group = topic, group
-        self._membership = GroupMembership(
-            broker, topic, group, order=order, filter=filter, start=start, auto_create=auto_create
-        )
+        self.topic, self.group = membership.topic, membership.group
+        super().__init__(context, f"subscription of {self.group!r} to {self.topic!r}")
+        self._membership = membership
         self._lease, self._lease_max = lease, lease_max
         self._prefetch = prefetch
         self._grace = grace
         self._auto = auto
-        self._tracing = tracing
         self._in_turn = True
         """Whether messages may be worked on one after the other."""
         self._reading_threads: dict[int, Thread] = {}
@@ -139,7 +126,7 @@ class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
             auto=self._auto,
             join=membership.join,
             count=None if partitions is None else membership.partition_count,
-            tracing=self._tracing,
+            tracing=self._context.tracing,
             in_turn=self._in_turn,
         )
         await intake.open(range(partitions or 1))
@@ -162,18 +149,8 @@ class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
 
     # --- the handler form
 
-    async def run(
-        self,
-        handler: Handler,
-        *,
-        concurrency: int = CONCURRENCY,
-        retries: int | None = None,
-        backoff: Seconds = 1.0,
-        backoff_max: Seconds = 60.0,
-        jitter: float = 0.2,
-        dead_on: Errors = (),
-        retry_on: Errors | None = None,
-    ) -> None:
+    @takes(RunKeywords)
+    async def run(self, handler: Handler, **said: Unpack[RunKeywords]) -> None:
         """Have `handler` work on each message, up to `concurrency` at once, until it is closed.
 
         The handler is an async function of a message, or a plain function, which runs in a thread.
@@ -182,8 +159,7 @@ class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
         run. Cancelled, async handlers are cancelled and their messages given back; plain ones
         cannot be stopped and are waited for. A subscription that is not open is opened for the run.
         """
-        retrying = Retrying.checked(retries, backoff, backoff_max, jitter, dead_on, retry_on)
-        check_concurrency(concurrency)
+        concurrency, retrying = run_options(said)
         if not callable(handler):
             raise InvalidRequest(
                 f"a handler must be a function that takes a message, not {handler!r}"
@@ -340,9 +316,12 @@ def in_threads(
     return call
 
 
-def check_concurrency(concurrency: int) -> int:
+def run_options(said: RunKeywords) -> tuple[int, Retrying]:
+    """How many messages are worked on at once, and how those that failed are tried again."""
+    concurrency = said.pop("concurrency", DEFAULTS["concurrency"])
+    retrying = Retrying.checked("run", said)
     if type(concurrency) is not int or concurrency < 1:
         raise InvalidRequest(
             f"concurrency must be a whole number of at least 1, not {concurrency!r}"
         )
-    return concurrency
+    return concurrency, retrying

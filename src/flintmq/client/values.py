@@ -12,7 +12,7 @@ from ..errors import InvalidRequest
 from ..model import SECONDS_MAX, Seconds, TopicOptions, check_priority, hook_names, seconds
 from ..serde.codec import UNSAID, Codec, CodecSettings, EncodePlan, settings_of
 from ..serde.formats import schema_text
-from .keywords import When, check_keywords
+from .keywords import BatchKeywords, When, check_keywords
 
 Value = Any
 """Bytes, str, or any object that the format can encode."""
@@ -127,6 +127,38 @@ class Encoder:
             if content_type != options.content_type:
                 options = options._replace(content_type=content_type)
         _append(rows, value, options, now_ms)
+
+    def batch(
+        self,
+        topic: str,
+        options: TopicOptions | None,
+        values: Iterable[Value] | BatchBuilder,
+        said: BatchKeywords,
+        now_ms: int,
+    ) -> BatchBuilder:
+        """Rows for one publish of many, by what it says of them; a builder is rows already."""
+        if isinstance(values, BatchBuilder):
+            if any(said.get(name) for name in (*RowOptions._fields, *CodecSettings._fields)):
+                raise InvalidRequest(
+                    "a BatchBuilder carries all options: set them when you add messages to it"
+                )
+            return values
+        of_rows = {name: value for name, value in said.items() if name in _ROW_NAMES}
+        formats, compressions = said.get("format"), said.get("compression")
+        if not isinstance(formats, list) and not isinstance(compressions, list):
+            plan = self.plan(topic, options, call_settings(said))
+            return self.many(values, plan, of_rows, now_ms)
+        items = value_list(values)
+        each = zip(
+            one_for_each("format", formats, len(items)),
+            one_for_each("compression", compressions, len(items)),
+            strict=True,
+        )
+        plans = [
+            self.plan(topic, options, call_settings({**said, "format": one, "compression": other}))
+            for one, other in each
+        ]
+        return self.each(items, plans, of_rows, now_ms)
 
     def many(
         self,

@@ -49,7 +49,7 @@ def flint_sync() -> Iterator[BlockingClient]:
 
 def _let_go(client: Client) -> None:
     """Close as far as that needs no event loop: the test's may be gone, and its tasks with it."""
-    client._closed = True
+    client._context.is_closed = True
     closing = client._broker.close()
     with suppress(Exception):  # StopIteration: it is closed; other: its loop was needed, and closed
         closing.send(None)

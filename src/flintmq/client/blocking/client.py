@@ -9,16 +9,20 @@ from typing import Any, Self
 
 from ...api import connect
 from ...clock import Clock
-from ..client import Batches, Client, batch_pairs
+from ...rows import Rows
+from ..client import Client
 from ..connection_state import OnDisconnect
-from .consuming import BlockingFeed, BlockingReader
+from ..delivery import Deliveries
+from ..staged_publishing import Batches, batch_pairs
+from .consuming import BlockingFeed, BlockingReader, Views
+from .delivery import BlockingDeliveries
 from .derived import blocking, blocking_over_lists, in_loop, like, made_here, opening, taking
 from .loop_thread import LoopThread
 from .publisher import BlockingPublisher
-from .queue_verbs import BlockingQueueVerbs
+from .subscription import BlockingSubscription
 
 
-class BlockingClient(BlockingQueueVerbs):
+class BlockingClient:
     """A connection to a broker for code without an event loop; `flintmq.connect_sync` makes it.
 
     Every call blocks the calling thread until it is done, even where that thread runs an event
@@ -66,6 +70,47 @@ class BlockingClient(BlockingQueueVerbs):
         "A filter that is a function runs in the connection's thread, and must not block.",
     )
     live = opening(Client.live, BlockingFeed)
+
+    # --- queues
+
+    subscribe = opening(Client.subscribe, BlockingSubscription)
+
+    @like(
+        Client.poll,
+        'What a poll that is interrupted (Ctrl-C) had taken is given back; with `ack="auto"` the\n'
+        "next poll of the group here returns it.",
+    )
+    def poll(self, topic: str, group: str, *arguments: Any, **named: Any) -> BlockingDeliveries:
+        async def take() -> BlockingDeliveries:
+            found = await self._inner.poll(topic, group, *arguments, **named)
+            return BlockingDeliveries(self._thread, Views().of(found).runs)
+
+        def put_back(taken: BlockingDeliveries) -> None:
+            found = Deliveries(taken.runs)
+            self._thread.send_off(lambda: self._inner._pollers.put_back(topic, group, found))
+
+        return self._thread.wait_for_taken(take, put_back)
+
+    @like(Client.peek)
+    def peek(self, *arguments: Any, **named: Any) -> Rows:
+        async def look() -> Rows:
+            return Views().of(await self._inner.peek(*arguments, **named))
+
+        return self._thread.wait_for(look)
+
+    ack = blocking_over_lists(Client.ack)
+    nack = blocking_over_lists(Client.nack)
+    groups = blocking(Client.groups)
+    group_stats = blocking(Client.group_stats)
+    pause_group = blocking(Client.pause_group)
+    resume_group = blocking(Client.resume_group)
+    reset_group = blocking(Client.reset_group)
+    delete_group = blocking(Client.delete_group)
+    in_flight = blocking(Client.in_flight)
+    dead_letters = blocking(Client.dead_letters)
+    redrive = blocking_over_lists(Client.redrive)
+    discard = blocking_over_lists(Client.discard)
+    cancel = blocking(Client.cancel)
 
     # --- topics
 

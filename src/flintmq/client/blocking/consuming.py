@@ -160,7 +160,7 @@ class BlockingConsumer(Iterator[M], Generic[Inner, M, R]):
         read after the other finds them in their order."""
         if not self._returned or type(max) is not int or max < 1:
             return self._no_rows()
-        head, rest = _split(self._returned.popleft(), max)
+        head, rest = self._returned.popleft().split(max)
         if rest.runs:
             self._returned.appendleft(rest)
         return head
@@ -305,20 +305,3 @@ class Views:
 
 def _with_first(rows: R) -> tuple[R, Any]:
     return rows, rows[0] if rows else None
-
-
-def _split(rows: R, count: int) -> tuple[R, R]:
-    """The first `count` rows, and the rest."""
-    head: list[Run] = []
-    rest: list[Run] = []
-    for run in rows.runs:
-        left = count - sum(earlier.row_count for earlier in head)
-        if left >= run.row_count:
-            head.append(run)
-        elif left <= 0:
-            rest.append(run)
-        else:
-            numbers = list(run.rows())
-            head.append(run._replace(picks=numbers[:left]))
-            rest.append(run._replace(picks=numbers[left:]))
-    return rows.with_runs(head, rows.gap), rows.with_runs(rest)

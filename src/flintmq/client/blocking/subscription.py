@@ -8,14 +8,14 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from inspect import iscoroutinefunction
 from threading import current_thread
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from ...errors import InvalidRequest
-from ...model import Seconds
 from ...rows import Rows, Run
-from ..delivery import Deliveries, Delivery, Errors, Retrying
+from ..delivery import Deliveries, Delivery
+from ..keywords import RunKeywords, takes
 from ..sigterm import on_sigterm
-from ..subscription import CONCURRENCY, Subscription, check_concurrency, in_threads
+from ..subscription import Subscription, in_threads, run_options
 from .consuming import BlockingConsumer
 from .delivery import BlockingDeliveries, BlockingDelivery
 from .derived import like
@@ -46,18 +46,8 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
     def read_batch_nowait(self, max: int = 1000) -> BlockingDeliveries:
         return super().read_batch_nowait(max)
 
-    def run(
-        self,
-        handler: BlockingHandler,
-        *,
-        concurrency: int = CONCURRENCY,
-        retries: int | None = None,
-        backoff: Seconds = 1.0,
-        backoff_max: Seconds = 60.0,
-        jitter: float = 0.2,
-        dead_on: Errors = (),
-        retry_on: Errors | None = None,
-    ) -> None:
+    @takes(RunKeywords)
+    def run(self, handler: BlockingHandler, **said: Unpack[RunKeywords]) -> None:
         """Have `handler` work on each message, in up to `concurrency` threads, until it is closed.
 
         Each message is settled as by `message.process(retries, backoff, ...)`: done is acked, an
@@ -65,8 +55,7 @@ class BlockingSubscription(BlockingConsumer[Subscription, BlockingDelivery, Bloc
         run. Another thread closes the subscription to end it, or SIGTERM does; handlers that run
         then are waited for. A subscription that is not open is opened for the run.
         """
-        retrying = Retrying.checked(retries, backoff, backoff_max, jitter, dead_on, retry_on)
-        check_concurrency(concurrency)
+        concurrency, retrying = run_options(said)
         if not callable(handler) or iscoroutinefunction(handler):
             raise InvalidRequest(
                 f"a handler must be a plain function that takes a message, not {handler!r}"
