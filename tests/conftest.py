@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import os
 import signal
-import sys
-import threading
 from collections.abc import AsyncIterator, Coroutine, Generator
 from functools import cache
 from importlib import import_module
@@ -15,11 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from flintmq.net.remote import dialing
 from flintmq.observe import logs
 from flintmq.testing import ManualClock
+
+from .effort import EFFORTS, is_left_out_of_checks, limit_examples, register_profiles
 
 T = TypeVar("T")
 
@@ -30,11 +31,36 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in `make test &`: our children are to hear Ctrl-C all the same.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A busy machine is not a broken promise: not in a property, nor in a connection that is made while
-# the same loop answers thousands of requests.
+# A busy machine breaks no promise, even if a connection is made while the same loop answers
+# thousands of requests.
 dialing.CONNECT_SECONDS = 60.0
-settings.register_profile("flintmq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("flintmq")
+register_profiles()
+
+
+UNCAPTURED_STDERR = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--effort", choices=EFFORTS, default="all", help="how much to test (tests/effort.py)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[UNCAPTURED_STDERR] = os.dup(2)
+    if config.option.effort == "check":
+        config.option.markexpr = config.option.markexpr or "not slow and not spark"
+        settings.load_profile("check")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if config.option.effort == "check" and collection_path.name.startswith("test_"):
+        return is_left_out_of_checks(collection_path) or None
+    return None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    limit_examples(item)
 
 
 @cache
@@ -70,22 +96,17 @@ def pytest_collection_finish() -> None:
 
 HARD_LIMIT_SECONDS = 400
 """pytest-timeout fails a test long before, but does not look at what comes behind a failure: a
-teardown that waits for ever. Then the process ends; the run goes on in another."""
+teardown that waits for ever. Then the process prints where every thread is, and ends."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    def give_up() -> None:
-        print(f"{item.nodeid} does not end: the process does", file=sys.__stderr__, flush=True)
-        os._exit(1)
-
-    limit = threading.Timer(HARD_LIMIT_SECONDS, give_up)
-    limit.daemon = True
-    limit.start()
+    stderr = item.config.stash[UNCAPTURED_STDERR]
+    faulthandler.dump_traceback_later(HARD_LIMIT_SECONDS, exit=True, file=stderr)
     try:
         return (yield)
     finally:
-        limit.cancel()
+        faulthandler.cancel_dump_traceback_later()
 
 
 LOUD = ("NOT TESTED", "NO FULL DISK", "NO POWER CUT", "could not import")

@@ -236,6 +236,7 @@ def test_kinds_that_nobody_knows_are_corrupt() -> None:
             to_arrow(RecordBatch.decode(with_byte(data, at, kind)))
 
 
+@pytest.mark.slow
 def test_any_byte_forged_raises_only_our_own_errors_and_never_ends_the_process() -> None:
     data = every_column().encode()
 

@@ -376,6 +376,7 @@ def test_a_batch_of_no_rows_is_corrupt() -> None:
     refused(resealed(BatchBuilder.of([b""]).seal().encode(), rows=0, columns=KEY_HASH))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_any_byte_forged_under_valid_checksums_raises_only_our_own_errors(compression: str) -> None:
     data = every_column(compression).encode()
@@ -442,6 +443,7 @@ def test_what_an_lz4_block_makes_is_known_without_making_it(raw: bytes) -> None:
     lz4_length(block[: len(block) // 2], len(raw))  # does not raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", [b"\xff" * 100_000, bytes(100_000), b"\x10x" * 50_000])
 def test_a_forged_claim_of_lz4_takes_no_memory(stored: bytes) -> None:
     tracemalloc.start()

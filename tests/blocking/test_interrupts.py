@@ -13,6 +13,7 @@ from flintmq.client.blocking.loop_thread import ThreadCall
 from .conftest import Worker, posix, run_script, wait_until, wait_until_parked
 
 
+@pytest.mark.slow
 @posix
 def test_ctrl_c_ends_a_blocking_read_at_once_and_takes_no_message_with_it() -> None:
     printed = run_script("""
@@ -101,6 +102,7 @@ def test_no_message_is_lost_however_interrupts_and_messages_meet() -> None:
     assert printed == "True True\n"
 
 
+@pytest.mark.slow
 @posix
 def test_ctrl_c_in_sends_and_flushes_leaves_a_publisher_that_works() -> None:
     printed = run_script("""
@@ -220,6 +222,7 @@ def test_a_waiting_call_of_another_thread_is_not_disturbed(mq: BlockingClient) -
 # --- fork
 
 
+@pytest.mark.slow
 @posix
 def test_after_a_fork_the_child_gets_a_clear_error_and_may_connect_again() -> None:
     printed = run_script("""
@@ -259,6 +262,7 @@ def test_after_a_fork_the_child_gets_a_clear_error_and_may_connect_again() -> No
     assert printed == "of the parent\n"
 
 
+@pytest.mark.slow
 @posix
 def test_a_child_that_just_ends_does_not_touch_the_connection_of_its_parent() -> None:
     printed = run_script("""
@@ -284,6 +288,7 @@ def test_a_child_that_just_ends_does_not_touch_the_connection_of_its_parent() ->
 # --- the end of the interpreter
 
 
+@pytest.mark.slow
 def test_an_interpreter_that_ends_without_close_ends_cleanly_and_flushes() -> None:
     printed = run_script("""
         import atexit
@@ -304,6 +309,7 @@ def test_an_interpreter_that_ends_without_close_ends_cleanly_and_flushes() -> No
     assert printed == "end of main\n1500 acknowledged\n"
 
 
+@pytest.mark.slow
 def test_threads_that_still_wait_at_the_end_do_not_hold_it_up() -> None:
     printed = run_script("""
         import threading, time
@@ -327,6 +333,7 @@ def test_threads_that_still_wait_at_the_end_do_not_hold_it_up() -> None:
     assert printed == "end of main\n"
 
 
+@pytest.mark.slow
 def test_threads_that_are_no_daemons_may_use_the_connection_after_the_main_thread_ended() -> None:
     printed = run_script("""
         import threading
@@ -345,6 +352,7 @@ def test_threads_that_are_no_daemons_may_use_the_connection_after_the_main_threa
     assert printed == "1\n"
 
 
+@pytest.mark.slow
 def test_an_error_that_ends_the_program_is_the_only_thing_it_prints() -> None:
     import subprocess
 

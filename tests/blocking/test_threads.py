@@ -39,6 +39,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockingClient]:
         yield client
 
 
+@pytest.mark.slow
 def test_rows_may_be_looked_at_in_several_threads_at_once(
     forgetful: BlockingClient, request: pytest.FixtureRequest
 ) -> None:

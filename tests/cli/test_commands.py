@@ -120,6 +120,7 @@ def test_dump_prints_messages_from_an_offset_on(flint: Flint, directory: Path) -
     ]
 
 
+@pytest.mark.slow
 def test_dump_prints_the_records_of_the_journal(flint: Flint, directory: Path) -> None:
     leave_in_journal(directory, [b"late"])
 
@@ -157,6 +158,7 @@ def test_a_whole_directory_is_verified(flint: Flint, directory: Path) -> None:
     assert flint("log", "verify", directory) == (0, "No damage found.\n")
 
 
+@pytest.mark.slow
 def test_a_torn_tail_is_no_damage(flint: Flint, directory: Path) -> None:
     leave_in_journal(directory, [b"first", b"last message"])
     spoil(next((directory / "journal").glob("journal-*")), b"last message")
@@ -168,6 +170,7 @@ def test_a_torn_tail_is_no_damage(flint: Flint, directory: Path) -> None:
     assert "or the disk damaged it later, which looks the same" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["manifest", "manifest.copy", "batch", "index", "journal"])
 def test_any_damage_is_found_and_named(flint: Flint, directory: Path, what: str) -> None:
     file = segments(directory)[0]
@@ -259,6 +262,7 @@ def test_without_yes_nothing_is_changed(flint: Flint, directory: Path) -> None:
     assert (directory / "manifest").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_missing", [True, False])
 def test_a_manifest_comes_back_from_its_copy(
     flint: Flint, directory: Path, is_missing: bool
@@ -352,6 +356,7 @@ def test_a_topic_goes_on_behind_damage_and_what_was_before_is_saved(
     assert stored(directory, salvaged) == VALUES[:5]
 
 
+@pytest.mark.slow
 def test_a_journal_is_cut_only_when_told(flint: Flint, directory: Path) -> None:
     leave_in_journal(directory, [b"early", b"late", b"later"])
     journal = next((directory / "journal").glob("journal-*"))
@@ -372,6 +377,7 @@ def test_a_journal_is_cut_only_when_told(flint: Flint, directory: Path) -> None:
 # --- copies
 
 
+@pytest.mark.slow
 def test_a_backup_is_a_data_directory_and_restores(
     flint: Flint, directory: Path, tmp_path: Path
 ) -> None:
@@ -483,6 +489,7 @@ def test_help_loads_neither_the_engine_nor_the_client() -> None:
     assert not any(name.startswith("flintmq.engine") for name in done.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_broken_pipe_is_silent(directory: Path) -> None:
     with flintmq.connect_sync(f"file://{directory}") as mq:
         mq.publish_batch("orders", [bytes(1000)] * 1000)

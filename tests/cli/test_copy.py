@@ -263,6 +263,7 @@ def test_what_has_expired_is_left_out_of_a_file(tmp_path: Path) -> None:
     assert [lot.rows.values() for lot in read_file(str(path), now_ms=10)] == [[b"alive"]]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(

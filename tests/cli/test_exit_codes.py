@@ -54,6 +54,7 @@ def test_help_loads_nothing_that_takes_time() -> None:
     assert heavy.isdisjoint(loaded_by("--help"))
 
 
+@pytest.mark.slow
 def test_a_command_that_talks_to_a_broker_loads_no_broker() -> None:
     heavy = ("daemon", "engine", "storage", "net.server", "frontends")
     loaded = loaded_by("topic", "ls", "--server", "127.0.0.1:1")

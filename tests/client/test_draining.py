@@ -236,6 +236,7 @@ def test_a_blocking_connection_that_is_closed_waits_for_loops_in_other_threads()
     assert done == [b"0"]
 
 
+@pytest.mark.slow
 async def test_a_subscription_that_is_closed_while_it_opens_holds_nothing(
     tmp_path: Path,
 ) -> None:
@@ -251,6 +252,7 @@ async def test_a_subscription_that_is_closed_while_it_opens_holds_nothing(
             assert (await mq.group_stats("jobs", "workers")).members == 0
 
 
+@pytest.mark.slow
 async def test_what_is_acknowledged_before_it_is_handed_out_is_handed_out_during_a_close(
     tmp_path: Path,
 ) -> None:

@@ -13,6 +13,7 @@ from flintmq.engine.broker import Broker
 from flintmq.engine.host import Host
 from flintmq.testing import ManualClock
 
+from ..effort import ways_of
 from .over_blocking import NOT_OF_THREADS, BlockingClock, connect_over_blocking
 from .over_network import NOT_OF_NETWORKS, connect_over_network, connect_over_tls, connect_with_key
 
@@ -38,13 +39,17 @@ class Connect(Protocol):
     def __call__(self, **options: Any) -> flintmq.Client: ...
 
 
-@pytest.fixture(
-    params=[
-        # the quick run leaves these out: their parts are tested by the others
-        pytest.param(way, marks=[pytest.mark.slow] if way in SLOW else [])
-        for way in sorted(WAYS)
-    ]
-)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test of the contract runs on the ways that tests/effort.py says."""
+    chosen = any(mark.args[0] == "way" for mark in metafunc.definition.iter_markers("parametrize"))
+    if chosen or hasattr(metafunc.module, "way") or "way" not in metafunc.fixturenames:
+        return  # a test or a file that is about some ways only names them itself
+    ways = ways_of(metafunc.function.__name__, sorted(WAYS), metafunc.config.option.effort)
+    params = [pytest.param(way, marks=pytest.mark.slow if way in SLOW else ()) for way in ways]
+    metafunc.parametrize("way", params, indirect=True)
+
+
+@pytest.fixture
 def way(request: pytest.FixtureRequest) -> str:
     if request.param.endswith("-blocking") and request.node.originalname in NOT_OF_THREADS:
         pytest.skip(NOT_OF_THREADS[request.node.originalname])

@@ -57,7 +57,7 @@ class Restarts:
             await client.close()
 
 
-@pytest.fixture(params=["file", "file-blocking"])
+@pytest.fixture(params=["file", pytest.param("file-blocking", marks=pytest.mark.slow)])
 def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -1132,6 +1132,7 @@ async def test_order_by_key_is_kept_under_eight_concurrent_publishers(
     _check_order_by_key(messages, 8, 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overflow", ["drop_oldest", "block"])
 async def test_order_by_key_is_kept_under_eight_publishers_that_batch(
     mq: flintmq.Client, overflow: str

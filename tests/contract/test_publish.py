@@ -336,6 +336,7 @@ async def test_messages_over_the_size_limit_are_refused_with_their_whole_batch(
     assert (await mq.topic_stats("orders")).next_offset == 1
 
 
+@pytest.mark.slow
 async def test_concurrent_publishes_all_arrive_once_and_each_in_its_own_order(
     mq: flintmq.Client,
 ) -> None:

@@ -105,6 +105,7 @@ async def test_dead_letters_come_oldest_first_and_no_more_than_asked_for(
     assert [letter.reason for letter in await mq.dead_letters("orders", "g", 2)] == ["a", "b"]
 
 
+@pytest.mark.slow
 async def test_many_letters_of_one_call_are_all_kept(mq: flintmq.Client) -> None:
     await mq.create_topic("orders", max_deliveries=1)
     await numbered(mq, 700)

@@ -243,6 +243,7 @@ async def test_filtered_and_expired_messages_do_not_come_back(
     assert (await mq.group_stats("orders", "g")).lag == 0
 
 
+@pytest.mark.slow
 async def test_a_large_backlog_in_segments_goes_on_where_it_was(restarts: Restarts) -> None:
     mq = await restarts.start()
     for start in range(0, 5000, 500):

@@ -1,11 +1,17 @@
-"""Imports point downward only, and never in a circle. The layers are those of ARCHITECTURE.md."""
+"""Imports point downward only, and never in a circle. The layers are those of ARCHITECTURE.md.
+
+Every import counts: those inside functions, and those for type checkers only.
+"""
 
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 import flintmq
 
@@ -44,8 +50,8 @@ def layer_of(module: str) -> int:
 
 
 @cache
-def modules() -> list[tuple[str, Path]]:
-    return list(_modules())
+def modules() -> dict[str, Path]:
+    return dict(_modules())
 
 
 def _modules() -> Iterator[tuple[str, Path]]:
@@ -57,28 +63,68 @@ def _modules() -> Iterator[tuple[str, Path]]:
 
 
 @cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_garbage_collection() -> Iterator[None]:
+    """Walking through half a million nodes again and again takes longer than all tests here."""
+    gc.disable()
+    yield
+    tree_of.cache_clear()
+    gc.enable()
+
+
+@cache
 def imports_of(module: str, path: Path) -> list[str]:
-    """The modules of this package that a module imports, wherever in the file, relative to it."""
+    """The modules of this package that a module imports, wherever in the file."""
     return list(_imports_of(module, path))
 
 
 def _imports_of(module: str, path: Path) -> Iterator[str]:
+    known = modules()
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] == "flintmq":
                     yield alias.name.removeprefix("flintmq").lstrip(".")
         elif isinstance(node, ast.ImportFrom):
+            names = (node.module or "").split(".")
             if node.level:
-                base = package[: len(package) - node.level + 1]
-                yield ".".join([*base, *(node.module or "").split(".")]).strip(".")
-            elif (node.module or "").split(".")[0] == "flintmq":
-                yield (node.module or "").removeprefix("flintmq").lstrip(".")
+                base = ".".join([*package[: len(package) - node.level + 1], *names]).strip(".")
+            elif names[0] == "flintmq":
+                base = ".".join(names[1:])
+            else:
+                continue
+            for alias in node.names:  # `from ..net import server` imports net.server
+                inner = f"{base}.{alias.name}".strip(".")
+                yield inner if inner in known else base
+
+
+def test_an_import_is_seen_wherever_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "example.py"
+    path.write_text(
+        "from typing import TYPE_CHECKING\n"
+        "import flintmq.errors\n"
+        "from ..net import server\n"
+        "if TYPE_CHECKING:\n"
+        "    from .client import Client\n"
+        "def later():\n"
+        "    from flintmq.engine.broker import Broker\n"
+    )
+
+    assert imports_of("client.example", path) == [
+        "errors",
+        "net.server",
+        "client.client",
+        "engine.broker",
+    ]
 
 
 def test_every_part_has_a_layer() -> None:
-    parts = {part_of(module) for module, _ in modules() if module} - {"net"}
+    parts = {part_of(module) for module in modules() if module} - {"net"}
 
     assert parts <= set(LAYER_OF), f"add to LAYERS: {parts - set(LAYER_OF)}"
 
@@ -86,7 +132,7 @@ def test_every_part_has_a_layer() -> None:
 def test_imports_point_downward_only() -> None:
     upward = [
         f"{module} imports {imported}"
-        for module, path in modules()
+        for module, path in modules().items()
         if module
         for imported in imports_of(module, path)
         if imported and layer_of(imported) > layer_of(module)
@@ -97,7 +143,7 @@ def test_imports_point_downward_only() -> None:
 
 def test_rooms_of_pipelines_import_those_before_them_only() -> None:
     upward = []
-    for module, path in modules():
+    for module, path in modules().items():
         package, _, room = module.partition(".")
         if package == "pipeline" and room:
             above = ROOMS_OF_PIPELINES[ROOMS_OF_PIPELINES.index(room.split(".")[0]) + 1 :]
@@ -112,7 +158,7 @@ def test_rooms_of_pipelines_import_those_before_them_only() -> None:
 
 def test_parts_of_one_layer_do_not_import_each_other_in_a_circle() -> None:
     edges: dict[str, set[str]] = {}
-    for module, path in modules():
+    for module, path in modules().items():
         if module:
             part = part_of(module)
             targets = {part_of(imported) for imported in imports_of(module, path) if imported}
@@ -134,7 +180,7 @@ NOT_IN_STATE = {"asyncio", "threading", "time", "clock", "storage", "leading", "
 def test_what_is_applied_knows_no_clock_no_loop_no_disk_and_nobody_who_waits() -> None:
     wrong = []
     for path in sorted((SOURCE / "engine" / "state").glob("*.py")):
-        for node in runtime_nodes(ast.parse(path.read_text())):
+        for node in runtime_nodes(tree_of(path)):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -159,47 +205,48 @@ def runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
             yield from runtime_nodes(node)
 
 
+def classes_of(path: Path) -> list[ast.ClassDef]:
+    return [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)]
+
+
 def test_parts_of_the_engine_are_put_together_and_not_derived_from_each_other() -> None:
-    """Nor does any of them grow beyond what can be seen through."""
-    derived, large = [], []
-    for path in sorted((SOURCE / "engine").rglob("*.py")):
-        ours = "".join(part.read_text() for part in (SOURCE / "engine").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                bases = {ast.unparse(base) for base in node.bases}
-                derived += [f"{node.name}({base})" for base in bases if f"class {base}:" in ours]
-                lines = (node.end_lineno or 0) - node.lineno + 1
-                if lines > CLASS_LINES_MAX:
-                    large.append(f"{node.name} has {lines} lines")
+    classes = [one for path in (SOURCE / "engine").rglob("*.py") for one in classes_of(path)]
+    plain = {one.name for one in classes if not one.bases}
 
-    assert derived == []
-    assert large == []
-
-
-def test_no_class_and_no_file_of_the_servers_is_too_long_to_read() -> None:
-    large = []
-    for path in sorted((SOURCE / "servers").rglob("*.py")):
-        text = path.read_text()
-        if text.count("\n") > FILE_LINES_MAX:
-            large.append(str(path.relative_to(SOURCE)))
-        large += [
-            node.name
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, ast.ClassDef)
-            and (node.end_lineno or 0) - node.lineno >= CLASS_LINES_MAX
-        ]
-
-    assert large == []
+    derived = [f"{one.name}({ast.unparse(base)})" for one in classes for base in one.bases]
+    assert [one for one in derived if one.partition("(")[2].rstrip(")") in plain] == []
 
 
 CLASS_LINES_MAX = 400
 FILE_LINES_MAX = 600
+STILL_TOO_LARGE = {
+    "client/client.py", "client/delivery.py", "daemon/process.py", "engine/leading/readers.py",
+    "net/remote/broker.py", "net/remote/link.py", "net/remote/streams.py", "raft/node.py",
+    "storage/journal.py", "storage/segments.py",
+    "Client", "Daemon", "GroupCommit", "Journal", "Leader", "Link", "MessageIntake", "RaftNode",
+    "RemoteBroker", "TopicLog",
+}  # fmt: skip
+"""Nothing may be added. Take out what has been divided."""
+
+
+def test_no_class_and_no_file_is_too_long_to_read() -> None:
+    large = set()
+    for path in modules().values():
+        if len(path.read_text().splitlines()) > FILE_LINES_MAX:
+            large.add(path.relative_to(SOURCE).as_posix())
+        large |= {
+            one.name
+            for one in classes_of(path)
+            if (one.end_lineno or 0) - one.lineno >= CLASS_LINES_MAX
+        }
+
+    assert large <= STILL_TOO_LARGE, f"divide them by duty: {large - STILL_TOO_LARGE}"
 
 
 def test_parts_above_the_vocabulary_do_not_import_their_neighbours() -> None:
     sideways = [
         f"{module} imports {imported}"
-        for module, path in modules()
+        for module, path in modules().items()
         if module and layer_of(module) in (1, 3, 5)
         for imported in imports_of(module, path)
         if imported

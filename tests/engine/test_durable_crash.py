@@ -338,6 +338,7 @@ async def any_workload(actions: list[Action], crash_at: int, seed: int) -> None:
         crash_at = random.randrange(150)
 
 
+@pytest.mark.slow
 @given(actions=actions, crash_at=st.integers(0, 150), seed=st.integers(0, 2**32))
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 async def test_any_workload_survives_any_end(

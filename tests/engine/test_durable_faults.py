@@ -205,6 +205,7 @@ async def test_where_there_is_no_room_producers_hear_it_and_the_rest_goes_on(pla
     story.check(await Life(disk.crash("nothing")).open())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", [beginning, middle])
 async def test_a_disk_that_is_full_at_any_point_loses_nothing(work: object) -> None:
     assert callable(work)
@@ -460,6 +461,7 @@ async def test_messages_that_expire_and_age_do_so_after_a_restart_too() -> None:
     assert [message.value for message in reader.take(10)] == [b"immortal"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["never", "every_n:3"])
 async def test_a_journal_that_a_power_cut_left_behind_the_checkpoint_goes_on(policy: str) -> None:
     fsync = FsyncPolicy.parse(policy)

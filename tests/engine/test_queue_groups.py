@@ -844,6 +844,7 @@ async def make(broker: Broker, what: str, number: int) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["group", "reader name", "topic"])
 async def test_making_one_more_costs_the_same_however_many_there_are(desk: Desk, what: str) -> None:
     await desk.publish("t", b"0")

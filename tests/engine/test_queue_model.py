@@ -573,6 +573,7 @@ def _settings(examples: int, steps: int) -> settings:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_long_random_programs_agree_with_a_naive_queue(model: type[EngineModel], seed: int) -> None:

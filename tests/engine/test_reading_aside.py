@@ -251,6 +251,7 @@ async def test_a_poll_that_is_cancelled_while_the_disk_reads_has_taken_nothing(
     assert list(grant.rows.values) == values
 
 
+@pytest.mark.slow
 async def test_however_little_is_held_in_memory_everybody_comes_to_the_end(place: Place) -> None:
     values = await place.fill()
     place.broker.host.kept[0].store._bytes_max = 1

@@ -232,6 +232,7 @@ def test_settling_who_is_next_makes_another_next() -> None:
     assert keyed.select(4).ranges == [(3, 4)]
 
 
+@pytest.mark.slow
 def test_a_hot_key_in_front_is_looked_at_once() -> None:
     """However many of it there are, a select looks at its budget of rows and says so."""
     count = 10 * KEY_BUDGET
@@ -253,6 +254,7 @@ def test_a_hot_key_in_front_is_looked_at_once() -> None:
     assert keyed.looked == count + 1
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.data())
 def test_with_delays_and_crashes_a_key_is_never_out_twice_and_everything_comes_in_order(

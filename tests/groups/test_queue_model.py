@@ -467,6 +467,7 @@ def parts_of(part: object) -> dict[str, Any]:
 MODELS = [ByPriority, ByLog, ByKey, ByPriorityInSmallSteps, ByLogInSmallSteps, ByKeyInSmallSteps]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_any_short_program_agrees(model: type[QueueModel]) -> None:
     """Hypothesis looks for the shortest one that does not."""

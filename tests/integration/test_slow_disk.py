@@ -229,6 +229,7 @@ async def test_every_change_is_answered_after_its_sync(
     await stuck
 
 
+@pytest.mark.slow
 async def test_publishers_wait_in_bounded_memory(mq: Client, gate: Gate) -> None:
     broker_of(mq).shard.proposer.queue_bytes_max = 1 << 20
     await mq.publish("t", b"made")

@@ -188,6 +188,7 @@ async def test_a_verb_may_be_cancelled_after_any_number_of_turns(name: str) -> N
             await world.is_usable()
 
 
+@pytest.mark.slow
 @given(
     calls=st.lists(
         st.tuples(st.sampled_from(sorted(VERBS)), st.integers(0, 40)), min_size=2, max_size=12

@@ -32,6 +32,7 @@ def _values(count: int, seed: int = 3) -> list[bytes]:
     return [b"%d:" % n + bytes(chance.choices(sizes, weights)[0]) for n in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [None, "n"])
 @pytest.mark.parametrize("step", [1, 7, 1000])
 async def test_readers_get_everything_in_order_whatever_its_size(

@@ -82,6 +82,7 @@ async def test_who_stays_away_longer_keeps_what_nobody_else_was_given(
         assert (stats.lag, stats.redelivered) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forgets", [False, True])
 async def test_a_subscription_goes_on_through_cuts_and_settles_everything_once(
     url: str, proxy: Proxy, server: NativeServer, forgets: bool

@@ -187,6 +187,7 @@ async def test_every_combination_comes_back_through_a_connection(
         assert batches.read_batch_nowait(10_000).decode() == [VALUES[format]] * 2 * len(sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", VALUES)
 async def test_every_combination_comes_back_from_a_topic_that_asks_for_it(
     mq: flintmq.Client, format: str
@@ -238,6 +239,7 @@ def type_of(settings: CodecSettings) -> str:
     )
 
 
+@pytest.mark.slow
 async def test_each_field_is_taken_from_the_last_level_that_names_it(mq: flintmq.Client) -> None:
     """All 1,024 ways in which five fields are decided by nobody, topic, publisher or call."""
     topics: dict[str, str] = {}

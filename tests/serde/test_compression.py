@@ -142,6 +142,7 @@ def test_bytes_that_end_early_or_late_are_damaged(name: str) -> None:
             decompress(name, whole + more, MIB)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_turned_bit_is_damage_or_the_same_length_never_a_crash(name: str) -> None:
     whole = compressed(name, bytes(range(256)) * 4)

@@ -1,0 +1,82 @@
+"""How much of the tests a run does: `--effort check`, `test` or `all`. The whole rule is here.
+
+                  check (make check)          test (make test)             all (pytest alone)
+    tests         not slow, not spark         every one                    every one
+    contract      on memory, and on file or   on memory, file and flint,   on every way
+                  flint, by turns             a quarter of the other ways
+    properties    20 examples at most         as many as each says         as many as each says
+
+Which ways a test of the contract runs on follows from its name: it is the same in every run, and
+every way has its share of the tests. No way and no test is left out of `make test`.
+
+Properties try the same examples in every run, so that none fails now and then. To look for new
+ones: `--hypothesis-profile search`. There is no deadline: a busy machine breaks no promise.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+from zlib import crc32
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+Effort = Literal["check", "test", "all"]
+EFFORTS: tuple[Effort, ...] = ("check", "test", "all")
+EXAMPLES_OF_A_CHECK = 20
+ALWAYS = "memory"
+BY_TURNS = ("file", "flint")
+"""With memory they go through every layer: engine, disk, wire, client."""
+
+
+def ways_of(test: str, every: list[str], effort: Effort) -> list[str]:
+    """The ways of running a broker that a test of the contract runs on, by its name."""
+    if effort == "all":
+        return every
+    turn = crc32(test.encode())
+    if effort == "check":
+        return [way for way in every if way in (ALWAYS, BY_TURNS[turn % 2])]
+    others = [way for way in every if way not in (ALWAYS, *BY_TURNS)]
+    return [way for way in every if way not in others or (turn + others.index(way)) % 4 == 0]
+
+
+def register_profiles() -> None:
+    """The profiles of Hypothesis. A test that failed prints how to repeat it."""
+    settings.register_profile(
+        "full",
+        deadline=None,
+        derandomize=True,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    full = settings.get_profile("full")
+    settings.register_profile("check", full, max_examples=EXAMPLES_OF_A_CHECK)
+    settings.register_profile("search", full, derandomize=False)
+    settings.load_profile("full")
+
+
+def at_most(wanted: settings) -> settings:
+    """The settings of a property, with no more examples than a check has time for."""
+    if settings.get_current_profile_name() != "check":
+        return wanted
+    return settings(wanted, max_examples=min(wanted.max_examples, EXAMPLES_OF_A_CHECK))
+
+
+def limit_examples(item: pytest.Item) -> None:
+    """What `@settings` of a single property says outranks a profile, but not a check."""
+    function = getattr(item, "obj", None)
+    if (own := getattr(function, "_hypothesis_internal_use_settings", None)) is not None:
+        inner: Any = getattr(function, "__func__", function)
+        inner._hypothesis_internal_use_settings = at_most(own)
+    machine: Any = getattr(item, "cls", None)
+    if isinstance(own := getattr(machine, "settings", None), settings):
+        machine.settings = at_most(own)
+
+
+@cache
+def is_left_out_of_checks(path: Path) -> bool:
+    """Whether every test of a file is slow or needs Spark: a check need not import it."""
+    return bool(re.search(r"^pytestmark = .*mark\.(slow|spark)\b", path.read_text(), re.MULTILINE))
