@@ -39,6 +39,7 @@ def test_what_outlives_a_collection_of_all_is_frozen_until_twice_as_much_is_held
     assert done[-1] == "unfreeze"
 
 
+@pytest.mark.slow
 def test_what_was_loaded_before_makes_no_collection_larger() -> None:
     script = """
 import gc

@@ -80,6 +80,7 @@ def test_what_a_callback_of_a_socket_does_counts(runner: asyncio.Runner) -> None
     assert max(turns) >= 0.05
 
 
+@pytest.mark.slow
 def test_a_turn_over_the_limit_is_counted_by_the_function_that_held_it(
     runner: asyncio.Runner,
 ) -> None:

@@ -115,6 +115,7 @@ def test_any_mix_of_columns_comes_back_as_it_went_in(model: Model) -> None:
         assert decoded.key_hash(row) == expected_hash
 
 
+@pytest.mark.slow
 @given(models(), st.data())
 def test_a_range_of_values_is_that_range_of_the_list(model: Model, data: st.DataObject) -> None:
     batch = RecordBatch.decode(model.batch.encode())
@@ -276,6 +277,7 @@ class Appended:
         self.times += [NOW + 2] * len(model.rows)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.lists(

@@ -224,6 +224,7 @@ def _with(execute: Callable[[Job], dict[str, float]]) -> Callable[..., object]:
     return run
 
 
+@pytest.mark.slow
 def test_a_worker_that_fails_says_why() -> None:
     with pytest.raises(PartFailed, match="KeyError: 'no such case'"):
         execute_apart(Job("wake_up", "no such case", "run", "asyncio", QUICK))

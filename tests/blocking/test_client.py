@@ -342,6 +342,7 @@ def test_a_connection_nobody_closed_ends_its_thread_when_it_is_collected() -> No
     assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_the_blocking_api_is_loaded_when_it_is_first_asked_for() -> None:
     printed = run_script("""
         import sys, flintmq

@@ -53,6 +53,7 @@ def test_an_edit_says_what_was_and_what_is(shell: Shell) -> None:
     assert out.splitlines() == ["retention_age  7d -> none", "ttl            none -> 90s"]
 
 
+@pytest.mark.slow
 def test_the_newest_and_what_a_group_gets_next_can_be_looked_at(shell: Shell) -> None:
     shell("pub", "orders", "--count", "5", "{{n}}")
     shell("sub", "orders", "--group", "g", "--count", "2")

@@ -135,6 +135,7 @@ def _published(value: bytes, keywords: Mapping[str, Any]) -> Message:
     return asyncio.run(story())
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     value=st.binary(max_size=60),

@@ -134,6 +134,7 @@ async def test_tasks_that_are_cancelled_at_any_turn_share_every_message_once(
     assert sorted(map(int, got)) == list(range(published))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 async def test_publishes_that_are_cancelled_are_either_there_once_or_not_at_all(
     mq: flintmq.Client, clock: ManualClock, way: str, seed: int

@@ -137,6 +137,7 @@ async def test_offsets_go_on_over_many_restarts(restarts: Restarts, clock: Manua
     assert stats.byte_count == 6
 
 
+@pytest.mark.slow
 async def test_a_publisher_and_many_topics_come_back(restarts: Restarts) -> None:
     mq = await restarts.start()
     async with mq.publisher("many") as publisher:

@@ -427,6 +427,7 @@ async def test_everything_that_makes_room_wakes_the_publisher(
     assert (await aging).offset == 5
 
 
+@pytest.mark.slow
 async def test_many_blocked_publishers_and_slow_readers_lose_nothing(
     mq: flintmq.Client,
 ) -> None:

@@ -121,6 +121,7 @@ async def test_a_batch_that_stays_together_has_one_part_and_its_offset(mq: flint
     assert [(part.partition, part.offset, part.count) for part in receipt.parts] == [(2, 0, 2)]
 
 
+@pytest.mark.slow
 async def test_an_empty_batch_goes_nowhere(mq: flintmq.Client) -> None:
     await _make(mq)
     assert (await mq.publish_batch("orders", [])).count == 0

@@ -538,6 +538,7 @@ async def test_while_a_sync_takes_its_time_consumers_go_on_and_publishers_are_bo
     assert len(story.messages("orders")) == 32
 
 
+@pytest.mark.slow
 async def test_with_less_room_than_a_journal_file_takes_publishers_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

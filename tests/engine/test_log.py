@@ -138,6 +138,7 @@ _publishes = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(_publishes, st.data())
 def test_the_log_is_a_list_with_a_moving_first_offset(

@@ -818,6 +818,7 @@ async def test_what_the_log_dropped_is_not_remembered_as_cancelled_or_due(desk: 
     assert sum(map(len, topic.queues["g"].queue.index._due.values())) <= 10
 
 
+@pytest.mark.slow
 async def test_what_groups_keep_costs_publishers_nothing(desk: Desk) -> None:
     options = {"retention_bytes": 5_000, "keep_until_settled": True}
     await desk.run(desk.broker.create_topic("t", options))

@@ -584,6 +584,7 @@ def test_long_random_programs_agree_with_a_naive_queue(model: type[EngineModel],
         made.teardown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_any_program_agrees_with_a_naive_queue(model: type[EngineModel]) -> None:
     run_state_machine_as_test(model, settings=_settings(EXAMPLES, 15))

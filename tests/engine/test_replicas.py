@@ -385,6 +385,7 @@ async def told_by(seed: int, steps: int) -> int:
     return len(replicas.commands)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 async def test_replicas_fed_with_commands_hold_what_the_leader_holds(seed: int) -> None:
     await told_by(seed, 60)

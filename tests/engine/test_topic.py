@@ -51,6 +51,7 @@ async def test_delayed_messages_that_retention_took_are_not_remembered(clock: Ma
     assert topic.delaying.delays.stored <= 1200
 
 
+@pytest.mark.slow
 async def test_what_expired_is_remembered_as_few_ranges(clock: ManualClock) -> None:
     _, topic = await _topic(clock, retention_count=5)
     for n in range(1000):

@@ -180,6 +180,7 @@ async def _cancelled_after(call: Awaitable[object], turns: int) -> None:
         assert error is None or isinstance(error, flintmq.FlintError), repr(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VERBS)
 async def test_a_verb_may_be_cancelled_after_any_number_of_turns(name: str) -> None:
     async with World() as world:

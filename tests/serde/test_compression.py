@@ -189,6 +189,7 @@ BOMBS: dict[str, Callable[[], tuple[str, bytes]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BOMBS)
 @pytest.mark.parametrize("rest", ["", "and more behind it", "cut"])
 def test_a_bomb_is_refused_before_it_is_there(kind: str, rest: str) -> None:

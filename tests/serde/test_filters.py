@@ -388,6 +388,7 @@ def test_things_that_derive_from_plain_ones_are_plain() -> None:
     assert not passes("value.m or value.m == value.m", value)
 
 
+@pytest.mark.slow
 def test_things_in_a_circle_or_of_great_depth_are_given_up_on() -> None:
     ours: list[Any] = []
     theirs: list[Any] = []
@@ -740,6 +741,7 @@ def sources(
         yield builder.seal(), values
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @example("(None != False)", [{"decoded": MISSING}], -1, 1)
 @given(expressions, rows_of_messages, st.sampled_from([-1, 5]), st.integers(0, 5))

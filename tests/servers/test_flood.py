@@ -18,6 +18,7 @@ from .keys import KeyedServer
 MIB = 1024 * 1024
 
 
+@pytest.mark.slow
 async def test_every_wrong_key_is_counted_and_nothing_is_left_behind(keyed: KeyedServer) -> None:
     keyed.gate.slowing = Slowing(first_seconds=0.001, most_seconds=0.01)
     async with keyed.connect(keyed.admin) as mq:

@@ -323,6 +323,7 @@ async def test_one_request_id_is_under_way_once(address: Address) -> None:
         await confused.wait_closed()
 
 
+@pytest.mark.slow
 async def test_a_slow_reader_is_held_back_and_costs_no_memory(
     address: Address, url: str, server: NativeServer
 ) -> None:

@@ -48,6 +48,7 @@ def _most_landing(publishes: Any) -> list[int]:
     return noted
 
 
+@pytest.mark.slow
 async def test_a_publisher_faster_than_the_disk_is_not_read_from(
     address: tuple[str, int], server: NativeServer
 ) -> None:

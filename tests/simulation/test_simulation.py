@@ -58,6 +58,7 @@ def test_the_story_does_not_depend_on_the_process_that_tells_it() -> None:
     assert len(told[0]) > 100_000
 
 
+@pytest.mark.slow
 def test_seeds_bring_faults_elections_commits_and_answers() -> None:
     counts = simulate(3).counts + simulate(4).counts + simulate(5).counts
 
@@ -196,6 +197,7 @@ FOUND = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "what"), FOUND)
 def test_a_seed_that_found_a_bug_keeps_every_promise(seed: int, what: str) -> None:
     simulate(seed)

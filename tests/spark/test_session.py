@@ -21,6 +21,7 @@ from flintmq.spark.session import checked_pyspark, settings_for
 from .fixtures import MASTER
 
 
+@pytest.mark.slow
 def test_importing_flintmq_spark_does_not_import_pyspark() -> None:
     code = "import sys, flintmq.spark, pyspark_flintmq; sys.exit('pyspark' in sys.modules)"
 

@@ -199,6 +199,7 @@ def test_a_power_cut_after_any_change_loses_nothing_that_was_promised(policy: Fs
             assert bytes(next(again.records(1, last + 1)).payload) == b"after the crash"
 
 
+@pytest.mark.slow
 def test_a_second_power_cut_while_the_journal_opens_changes_nothing() -> None:
     for calls in range(calls_of(scripted, ALWAYS)):
         story = Story()
@@ -216,6 +217,7 @@ def test_a_second_power_cut_while_the_journal_opens_changes_nothing() -> None:
                     break
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(policy: FsyncPolicy) -> None:
     for calls in range(calls_of(scripted, policy)):
@@ -225,6 +227,7 @@ def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(policy: Fs
         check(open_journal(disk.crash("everything"), file_bytes=FILE_BYTES), story)
 
 
+@pytest.mark.slow
 def test_a_power_cut_after_the_restart_of_a_killed_process_loses_nothing() -> None:
     for calls in range(calls_of(scripted, ALWAYS)):
         story = Story()

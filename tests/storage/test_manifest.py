@@ -207,6 +207,7 @@ def test_what_has_changed_is_added_and_a_new_base_written_when_that_outgrows_it(
     assert disk.open_files == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("large")
 def test_after_any_power_cut_the_last_checkpoint_holds_or_the_one_before() -> None:
     whole = SimulatedFileSystem()
@@ -239,6 +240,7 @@ def test_after_any_power_cut_the_last_checkpoint_holds_or_the_one_before() -> No
                     assert is_as_after(read_manifest(again.crash("nothing")), later + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("large")
 def test_damage_to_the_changes_is_made_good_by_the_copy_or_refused() -> None:
     disk = SimulatedFileSystem()

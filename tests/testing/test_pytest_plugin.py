@@ -127,6 +127,7 @@ def test_the_fixtures_work_with_every_async_plugin(
     assert "6 passed" in run_pytest(tmp_path, source, *options)
 
 
+@pytest.mark.slow
 def test_a_users_fixture_of_the_same_name_goes_before_ours(tmp_path: Path) -> None:
     run_pytest(
         tmp_path,
@@ -144,6 +145,7 @@ def test_a_users_fixture_of_the_same_name_goes_before_ours(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_uses_no_fixture_of_ours_loads_no_engine(tmp_path: Path) -> None:
     run_pytest(
         tmp_path,
@@ -159,6 +161,7 @@ def test_a_run_that_uses_no_fixture_of_ours_loads_no_engine(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_the_plugin_can_be_left_out(tmp_path: Path) -> None:
     printed = run_pytest(
         tmp_path, "def test_none(flint):\n    pass\n", *NEITHER, "-p", "no:flintmq", code=1

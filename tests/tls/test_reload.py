@@ -37,6 +37,7 @@ def reconnects_of(mq: flintmq.Client) -> int:
     return mq._broker.link.reconnects
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_told", [True, False], ids=["told", "noticed"])
 def test_certificates_are_swapped_under_traffic_without_a_dropped_connection(
     run: Run, ca: Authority, is_told: bool

@@ -43,6 +43,7 @@ def answer(mistake: Mistake, language: str) -> tuple[str, str]:
     return file, f"flintmq: {file}{at}: {said}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.kind)
 def test_a_mistake_is_told_with_its_place_and_its_remedy(

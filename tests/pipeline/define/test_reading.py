@@ -248,6 +248,7 @@ def test_every_field_knows_where_it_was_written(tmp_path: Path) -> None:
 ALL_OF_THEM = [field.name for kind in (Source, Step, Sink) for field in fields(kind)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [TOML, YAML, WHOLE], ids=["toml", "yaml", "whole"])
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

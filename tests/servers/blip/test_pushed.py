@@ -294,6 +294,7 @@ async def test_refusals_have_its_codes_and_texts(address: Address) -> None:
         await client.ping()
 
 
+@pytest.mark.slow
 async def test_a_slow_reader_costs_no_stored_message_and_holds_nobody_up(
     address: Address, server: BlipServer
 ) -> None:

@@ -76,6 +76,7 @@ def note_delivery(got: Got, story: Story) -> None:
     story.note(Delivery(got.payload[0], got.id, "demo", got.payload[11 + length :]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [None, 3])
 @pytest.mark.parametrize("seed", range(2))
 async def test_what_is_polled(
@@ -116,6 +117,7 @@ async def test_what_is_polled(
         await story.ends(broker, f"blip-{number}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [None, 3])
 @pytest.mark.parametrize("seed", range(2))
 async def test_what_is_pushed(

@@ -72,6 +72,7 @@ async def test_more_than_32_may_be_asked_before_anything_is_read(client: HermesC
         assert (await client.read_ok()).offset == number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_every_request_is_answered_once_whatever_it_says(
     client: HermesClient, server: HermesServer, seed: int

@@ -111,6 +111,7 @@ async def test_a_poll_takes_16_unless_told_otherwise_and_1024_at_most(client: He
     assert await client.payloads("t", "c", max=2) == [b"0", b"1"]
 
 
+@pytest.mark.slow
 async def test_a_lease_lasts_30_seconds_unless_told_otherwise(
     client: HermesClient, clock: ManualClock
 ) -> None:

@@ -67,6 +67,7 @@ def test_every_schema_in_it_is_one() -> None:
         ), name
 
 
+@pytest.mark.slow
 def test_it_is_an_openapi_document() -> None:
     assert DOCUMENT["openapi"].startswith("3.1.")
     for path, operations in DOCUMENT["paths"].items():
