@@ -536,3 +536,12 @@ async def test_a_failure_of_ours_tells_the_log_and_not_the_caller(
     response = await call("GET", "/api/v1/topics/orders/groups")
     assert (response.status_code, "secret" in response.text) == (500, False)
     assert "a secret" in caplog.text
+
+
+async def test_a_topic_that_does_not_exist_is_answered_with_the_way_to_create_it_here(
+    call: Caller,
+) -> None:
+    answer = await call("GET", "/api/v1/topics/orders%2F0")
+    assert answer.json()["error"]["message"] == (
+        "topic 'orders/0' does not exist; create it with PUT /api/v1/topics/orders%2F0"
+    )

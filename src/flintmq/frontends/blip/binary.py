@@ -282,6 +282,7 @@ class BinarySession:
     async def _open(self, id: int, wanted: BlipSubscribe, name: str, group: str) -> None:
         assert self._access is not None
         await self._publishes.landed()  # what it has published before is not for it
+        pushed = None
         try:
             self._access.require("consume", name)
             if self.version == 1:
@@ -296,7 +297,7 @@ class BinarySession:
             self._nack(id, subscribe_refusal(error))
             return
         self._connection.write(encode_ack(id, number))
-        if self.version > 1:
+        if pushed is not None:
             pushed.begin()
 
     # --- consuming

@@ -138,7 +138,7 @@ class BlipConnection(Peer):
         self._room.set()
         self.go_on("replies")
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._is_ending = True
         self._room.set()

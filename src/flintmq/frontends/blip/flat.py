@@ -59,31 +59,31 @@ class FlatSession:
             for body in bodies:
                 frames.append(decode_command(body))
 
-    def is_publish(self, command: Command) -> bool:
-        return command.action == FlatAction.PUB
+    def is_publish(self, frame: Command) -> bool:
+        return frame.action == FlatAction.PUB
 
     def is_busy(self) -> bool:
         return bool(self._publishes.landing)
 
-    def receive(self, command: Command) -> Awaitable[None] | None:
-        topic = command.topic
+    def receive(self, frame: Command) -> Awaitable[None] | None:
+        topic = frame.topic
         if not 1 <= len(topic) <= TOPIC_BYTES_MAX or FORBIDDEN.intersection(topic):
             raise MalformedFrame(f"{topic[:TOPIC_BYTES_MAX]!r} is not a valid topic")
         name = self._server.name_of(topic)
         assert name is not None, "texts of buffers are UTF-8"
-        if command.action == FlatAction.PUB:
+        if frame.action == FlatAction.PUB:
             self._access.require("publish", name)
-            expiry = -min(command.ttl_ms, 2**61)  # from when it is taken in
+            expiry = -min(frame.ttl_ms, 2**61)  # from when it is taken in
             name = self._publishes.plain(name, None)
-            return self._publishes.add(0, name, 0, command.payload, expiry=expiry)
+            return self._publishes.add(0, name, 0, frame.payload, expiry=expiry)
         if self._publishes.gathered:
             waits = self._publishes.flush()
             if waits is not None:
-                return self._after(waits, command)
-        if command.action == FlatAction.QUIT:
+                return self._after(waits, frame)
+        if frame.action == FlatAction.QUIT:
             self._connection.close()
             return None
-        if command.action == FlatAction.UNSUB:
+        if frame.action == FlatAction.UNSUB:
             return self._leave(name)
         return self._subscribe(name, topic)
 

@@ -110,8 +110,15 @@ class FrameReader:
 # --- requests
 
 
-class Produce(msgspec.Struct, frozen=True, gc=False):
+class OfTopic(msgspec.Struct, frozen=True, gc=False):
     topic: str = ""
+
+
+class OfGroup(OfTopic, frozen=True, gc=False):
+    group: str = ""
+
+
+class Produce(OfTopic, frozen=True, gc=False):
     priority: int = 0
     content_type: int = 0
     payload: bytes = b""
@@ -119,39 +126,31 @@ class Produce(msgspec.Struct, frozen=True, gc=False):
     seq: int = 0
 
 
-class Poll(msgspec.Struct, frozen=True, gc=False):
-    topic: str = ""
-    group: str = ""
+class Poll(OfGroup, frozen=True, gc=False):
     max: int = 0
     visibility_timeout_ms: int = 0
     ack_mode: str = ""
     wait_ms: int = 0
 
 
-class Ack(msgspec.Struct, frozen=True, gc=False):
-    topic: str = ""
-    group: str = ""
+class Ack(OfGroup, frozen=True, gc=False):
     lease_id: int = 0
 
 
-class Nack(msgspec.Struct, frozen=True, gc=False):
-    topic: str = ""
-    group: str = ""
+class Nack(OfGroup, frozen=True, gc=False):
     lease_id: int = 0
 
 
-class Commit(msgspec.Struct, frozen=True, gc=False):
-    topic: str = ""
-    group: str = ""
+class Commit(OfGroup, frozen=True, gc=False):
     offset: int = 0
 
 
-class CreateTopic(msgspec.Struct, frozen=True, gc=False):
-    topic: str = ""
+class CreateTopic(OfTopic, frozen=True, gc=False):
+    pass
 
 
-class DeleteTopic(msgspec.Struct, frozen=True, gc=False):
-    topic: str = ""
+class DeleteTopic(OfTopic, frozen=True, gc=False):
+    pass
 
 
 class Stats(msgspec.Struct, frozen=True, gc=False):
@@ -167,21 +166,17 @@ class Bootstrap(msgspec.Struct, frozen=True, gc=False):
     nodes: tuple[Node, ...] = ()
 
 
-class SetRateLimit(msgspec.Struct, frozen=True, gc=False):
-    topic: str = ""
+class SetRateLimit(OfTopic, frozen=True, gc=False):
     rate_per_sec: float = 0.0
     burst: int = 0
 
 
-class SetRetention(msgspec.Struct, frozen=True, gc=False):
-    topic: str = ""
+class SetRetention(OfTopic, frozen=True, gc=False):
     max_messages: int = 0
     max_age_ms: int = 0
 
 
-class Subscribe(msgspec.Struct, frozen=True, gc=False):
-    topic: str = ""
-    group: str = ""
+class Subscribe(OfGroup, frozen=True, gc=False):
     prefetch: int = 0
     visibility_timeout_ms: int = 0
     ack_mode: str = ""

@@ -147,7 +147,7 @@ class HermesConnection(Peer):
         self._finish()
         return self._transport is not None and self._transport.get_extra_info("sslcontext") is None
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = self._is_over = True
         self.server.left(self)
         self.writable.set()
@@ -158,7 +158,7 @@ class HermesConnection(Peer):
         if self._subscription is not None:
             self._subscription.end()
         # What is under way is finished, and told to nobody: it may be shared with others.
-        if self._has_said_goodbye and error is not None:
+        if self._has_said_goodbye and exc is not None:
             self._give_back()
         self.server.give_back_later(self, self.held)
         self.held = set()

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from ...errors import FlintError
+from ...errors import FlintError, TopicNotFound
 from .faults import HttpRefusal, status_of
 
 NO_PAGE = "not found; available are /health, /ready, /metrics, /openapi.json and /api/v1"
@@ -43,6 +44,10 @@ def problem_of(error: Exception) -> JsonResponse:
             kind = _KINDS.get(error.status_code, "InvalidRequest")
             said = NO_PAGE if error.detail == "Not Found" else error.detail
             return problem(error.status_code, kind, said, error.headers)
+        case TopicNotFound() if str(error) == str(TopicNotFound(error.topic)):
+            path = f"/api/v1/topics/{quote(error.topic, safe='')}"
+            message = str(TopicNotFound(error.topic, f"create it with PUT {path}"))
+            return problem(404, "TopicNotFound", message)
         case FlintError():
             status = status_of(error)
             headers: dict[str, str] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -53,8 +53,8 @@ class HttpConnection(HttpToolsProtocol):
         self._arm(self._http.limits.header_seconds, "no request came")
         self._http.came(self)
 
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._disarm()
         self._input.clear()
@@ -118,7 +118,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["flintmq.connection"] = self  # type: ignore[typeddict-unknown-key]
+        cast(dict[str, Any], self.scope)["flintmq.connection"] = self
         self._phase = "headers"
         self._body_bytes = 0
 

@@ -132,8 +132,7 @@ class _Chunked(Response):
     ) -> None:
         self._chunks, self._turnstile = chunks, turnstile
         headers["content-length"] = str(sum(map(len, chunks)))
-        self.status_code, self.background, self.body = 200, None, b""
-        self.init_headers(headers)
+        super().__init__(headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

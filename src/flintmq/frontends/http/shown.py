@@ -61,9 +61,10 @@ def shows(
 
 
 def _in_json(name: str, kind: Any) -> Any:
+    number: Any = Number
     if name not in TEXT_IN_JSON:
         return kind
-    return Number if kind is int else Number | None
+    return number if kind is int else number | None
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
