@@ -114,7 +114,7 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "blip_subscription_seconds": lambda d: _blip(d).subscription_seconds,
     "blip_queue_capacity": lambda d: _blip(d).queue_capacity,
     "blip_overflow": lambda d: _blip(d).overflow,
-    "blip_max_command_bytes": lambda d: _blip(d).flat_bytes_max,
+    "blip_max_command_bytes": lambda d: _blip(d).max_command_bytes,
     "http_hosts": lambda d: tuple(sorted(d._http.state.hosts - OWN_HOSTS)),  # type: ignore
 }
 BY_EFFECT = {

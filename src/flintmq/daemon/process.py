@@ -226,7 +226,6 @@ class Daemon:
         from ..frontends.http.server import HttpServer
         from ..frontends.http.state import HttpState
 
-        tls = self.tls
         state = HttpState(
             broker=self._broker,
             gate=self.gate,
@@ -240,7 +239,6 @@ class Daemon:
             config=shown(self.config),
             keys=self.gate.keys_shown,
             hosts=hosts_of(self.config),
-            certificate_expires_at=(None if tls is None else lambda: tls.certificate_expires_at),
         )
         return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
 

@@ -71,7 +71,7 @@ async def test_what_is_no_topic_there_is_said_before_it_is_sent(
     assert "1 to 256 bytes" in result.output
 
 
-@pytest.mark.parametrize("options", [BlipOptions(flat_bytes_max=500)])
+@pytest.mark.parametrize("options", [BlipOptions(max_command_bytes=500)])
 async def test_a_message_that_is_too_large_is_an_error(address: Address) -> None:
     """The protocol has no word for it: the connection ends, and so it did for a success."""
     result = await run(address, "pub", "chat", "x" * 500)
@@ -168,7 +168,7 @@ async def test_the_shell_does_what_its_lines_say(address: Address, server: BlipS
 
 
 @pytest.mark.parametrize("more", [0, 20_000])
-@pytest.mark.parametrize("options", [BlipOptions(flat_bytes_max=100)])
+@pytest.mark.parametrize("options", [BlipOptions(max_command_bytes=100)])
 async def test_a_shell_whose_broker_ends_says_so(address: Address, more: int) -> None:
     lines = "sub chat\npub chat " + "x" * 200 + "\n" + "sub chat\n" * more
     result = await run(address, "connect", stdin=lines.encode())

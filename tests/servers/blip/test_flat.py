@@ -162,7 +162,7 @@ async def test_a_connection_that_is_gone_leaves_nothing_behind(
         assert len(server.connections) == 1
 
 
-@pytest.mark.parametrize("options", [BlipOptions(flat_bytes_max=64)])
+@pytest.mark.parametrize("options", [BlipOptions(max_command_bytes=64)])
 async def test_the_size_of_commands_has_a_limit(address: Address) -> None:
     async with RawFlat(address) as client:
         client.send(PUB, b"chat", bytes(64))

@@ -541,7 +541,7 @@ async def test_a_failure_of_ours_tells_the_log_and_not_the_caller(
 async def test_a_topic_that_does_not_exist_is_answered_with_the_way_to_create_it_here(
     call: Caller,
 ) -> None:
-    answer = await call("GET", "/api/v1/topics/orders%2F0")
+    answer = await call("GET", "/api/v1/topics/new%20orders")
     assert answer.json()["error"]["message"] == (
-        "topic 'orders/0' does not exist; create it with PUT /api/v1/topics/orders%2F0"
+        "topic 'new orders' does not exist; create it with PUT /api/v1/topics/new%20orders"
     )

@@ -21,11 +21,6 @@ def front_end(around: FrontEndContext) -> BlipServer:
 
 
 def blip_options_of(config: Config) -> BlipOptions:
-    return BlipOptions(
-        retry_backoff=config.blip_retry_backoff,
-        subscription_seconds=config.blip_subscription_seconds,
-        adopt=config.blip_adopt,
-        queue_capacity=config.blip_queue_capacity,
-        overflow=config.blip_overflow,
-        flat_bytes_max=config.blip_max_command_bytes,
-    )
+    """Each option is a setting by the same name, with `blip_` before it."""
+    names = BlipOptions.__struct_fields__
+    return BlipOptions(**{name: getattr(config, f"blip_{name}") for name in names})

@@ -171,7 +171,7 @@ class BlipConnection(Peer):
             self.session = BinarySession(self)
         else:
             server = self.server
-            most = UNKNOWN_BYTES_MAX if server.gate.is_closed else server.options.flat_bytes_max
+            most = UNKNOWN_BYTES_MAX if server.gate.is_closed else server.options.max_command_bytes
             if not LENGTH_MIN <= length <= most:
                 raise MalformedFrame(f"no first frame has {length:,} bytes")
             if len(first) < LENGTH_BYTES + length:

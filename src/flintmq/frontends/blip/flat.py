@@ -41,7 +41,7 @@ class FlatSession:
     def __init__(self, connection: BlipConnection) -> None:
         self._connection = connection
         self._server = connection.server
-        self._decoder = LengthDecoder(self._server.options.flat_bytes_max)
+        self._decoder = LengthDecoder(self._server.options.max_command_bytes)
         self._publishes = BlipPublishes(connection)
         self._feeds: dict[str, tuple[FeedApi, asyncio.Task[None]]] = {}
         self._access: Access = self._server.gate.judge(None, connection.host)

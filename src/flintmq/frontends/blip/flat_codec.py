@@ -26,8 +26,6 @@ from typing import NamedTuple
 from ...errors import MalformedFrame
 
 LENGTH = Struct(">I")
-COMMAND_BYTES_MIN = 12
-"""Root, the smallest vtable and the smallest table."""
 
 TOPIC_BYTES_MAX = 256
 FORBIDDEN = frozenset(b"/\0\n\r")
@@ -75,10 +73,6 @@ class LengthDecoder:
     def __init__(self, body_bytes_max: int) -> None:
         self.body_bytes_max = body_bytes_max
         self._buffer = bytearray()
-
-    @property
-    def kept_bytes(self) -> int:
-        return len(self._buffer)
 
     def feed(self, data: bytes, bodies: list[bytes]) -> None:
         buffer = self._buffer

@@ -35,5 +35,5 @@ class BlipOptions(msgspec.Struct, frozen=True, kw_only=True):
     queue_capacity: int = 16_384
     """Messages of QoS 0 that may wait for one subscription."""
     overflow: Overflow = "drop_oldest"
-    flat_bytes_max: int = 1024 * 1024
+    max_command_bytes: int = 1024 * 1024
     """The longest command of the first protocol."""

@@ -35,6 +35,22 @@ VARIABLES = (
 )  # fmt: skip
 """With the prefix BLIPMQ_, as in its code; or without, as in its readme."""
 
+OURS = {
+    "allowed_api_keys": "blip_api_keys",
+    "tls_cert_path": "tls_cert",
+    "tls_key_path": "tls_key",
+    "server.bind_addr": "blip",
+    "server.max_connections": "max_connections",
+    "server.max_message_size_bytes": "blip_max_command_bytes",
+    "queues.subscriber_capacity": "blip_queue_capacity",
+    "queues.overflow_policy": "blip_overflow",
+    "metrics.bind_addr": "http",
+}
+"""BlipMQ's names and ours, where the values are the same."""
+HOSTS = {"bind_addr": "blip", "metrics_addr": "http"}
+PORTS = {"port": "blip", "metrics_port": "http"}
+"""Parts of an address here."""
+
 LEVELS = {"error": "error", "warn": "warning", "info": "info", "debug": "debug", "trace": "debug"}
 """Levels of RUST_LOG."""
 
@@ -85,35 +101,14 @@ class _Theirs:
         self._topics = dict(TOPIC_DEFAULTS)
         self._topics_source = "BlipMQ's default"
         self._takers: dict[str, Callable[[Any, str], None]] = {
-            "bind_addr": lambda value, source: self._host("blip", value, source),
-            "port": lambda value, source: self._port("blip", value, source),
-            "metrics_addr": lambda value, source: self._host("http", value, source),
-            "metrics_port": lambda value, source: self._port("http", value, source),
             "wal_path": lambda value, source: self._set("data_dir", f"{value}.flintmq", source),
-            "fsync_policy": self._fsync,
-            "max_retries": self._retries,
-            "retry_backoff_ms": self._backoff,
-            "allowed_api_keys": lambda value, source: self._set("blip_api_keys", value, source),
-            "tls_cert_path": lambda value, source: self._set("tls_cert", value, source),
-            "tls_key_path": lambda value, source: self._set("tls_key", value, source),
-            "server.bind_addr": lambda value, source: self._set("blip", value, source),
-            "server.max_connections": lambda value, source: self._set(
-                "max_connections", value, source
-            ),
-            "server.max_message_size_bytes": lambda value, source: self._set(
-                "blip_max_command_bytes", value, source
-            ),
-            "auth.api_keys": self._first_keys,
-            "queues.subscriber_capacity": lambda value, source: self._set(
-                "blip_queue_capacity", value, source
-            ),
-            "queues.overflow_policy": lambda value, source: self._set(
-                "blip_overflow", value, source
-            ),
-            "metrics.bind_addr": lambda value, source: self._set("http", value, source),
             "wal.directory": lambda value, source: self._set(
                 "data_dir", str(Path(str(value)) / "flintmq"), source
             ),
+            "fsync_policy": self._fsync,
+            "max_retries": self._retries,
+            "retry_backoff_ms": self._backoff,
+            "auth.api_keys": self._first_keys,
         }
 
     def take_file(self, path: Path) -> None:
@@ -131,9 +126,16 @@ class _Theirs:
                 self.take(entry.key, entry.value, f"{path}:{entry.line}")
 
     def take(self, key: str, value: Any, source: str) -> None:
-        taker = self._takers.get(key)
-        if taker is not None:
-            taker(value, source)
+        if key in OURS:
+            self._set(OURS[key], value, source)
+        elif key in HOSTS:
+            self._hosts[HOSTS[key]] = str(value), source
+        elif key in PORTS:
+            port = self._number(value, source, 65_535)
+            if port is not None:
+                self._ports[PORTS[key]] = port, source
+        elif key in self._takers:
+            self._takers[key](value, source)
         elif key in USELESS or key.startswith(("performance.", "logging.")):
             self.resolved.doubts.append(f"{source}: {key} has no effect in FlintMQ and is ignored")
         else:
@@ -158,14 +160,6 @@ class _Theirs:
             self.resolved.problems.append(f"{source}: {why_not(setting, value, unfit)}")
         else:
             self.resolved.take(name, checked, source)
-
-    def _host(self, name: str, value: Any, source: str) -> None:
-        self._hosts[name] = str(value), source
-
-    def _port(self, name: str, value: Any, source: str) -> None:
-        port = self._number(value, source, 65_535)
-        if port is not None:
-            self._ports[name] = port, source
 
     def _number(self, value: Any, source: str, most: int) -> int | None:
         try:

@@ -38,7 +38,6 @@ STATUS: dict[type[FlintError], int] = {
     errors.StorageFailed: 503,
     errors.BrokerFailed: 503,
     errors.DataDirectoryInUse: 503,
-    errors.TlsFailed: 503,
     errors.OutcomeUnknown: 504,
     errors.SparkUnavailable: 501,
     errors.ProposalRefused: 503,

@@ -38,8 +38,6 @@ class HttpState:
     """The settings in force, secrets left out."""
     keys: Callable[[], list[dict[str, Any]]] = list
     """The keys as they may be shown: name, grants, when made; never a secret or its hash."""
-    certificate_expires_at: Callable[[], float] | None = None
-    """Where there is TLS: when the certificate ends, in seconds since 1970."""
     hosts: Collection[str] | None = None
     """The names this broker may be asked by while no key is asked for; None: by any."""
     started_at: float = field(default_factory=time.time)
