@@ -38,7 +38,7 @@ BOTH_WAYS = pytest.mark.parametrize("pre_vote", [False, True], ids=["vote", "pre
 def age_leases(cluster: RaftCluster, *nodes: int) -> None:
     """Let the followers' leases run out without letting them campaign."""
     for node in nodes:
-        cluster[node].election_timeout = 10**6
+        cluster[node].core.election_timeout = 10**6
         for _ in range(cluster[node].settings.election_ticks):
             cluster[node].tick()
 
@@ -156,7 +156,7 @@ def test_a_fit_candidate_of_a_higher_term_gets_a_vote_from_every_role(
         if role != "follower":
             cluster.campaign(1)
     assert cluster.roles()[1] == role
-    term, vote = cluster[1].term, cluster[1].vote
+    term, vote = cluster[1].term, cluster[1].core.vote
     cluster.take_sent()
 
     cluster.step(RaftMessage(kind, 2, 1, term=term + 1, index=42, log_term=term + 1))
@@ -164,9 +164,13 @@ def test_a_fit_candidate_of_a_higher_term_gets_a_vote_from_every_role(
     (reply,) = cluster.take_sent()
     assert (reply.reject, reply.term) == (False, term + 1)
     if kind is Kind.VOTE:
-        assert (cluster.roles()[1], cluster[1].term, cluster[1].vote) == ("follower", term + 1, 2)
+        assert (cluster.roles()[1], cluster[1].term, cluster[1].core.vote) == (
+            "follower",
+            term + 1,
+            2,
+        )
     else:
-        assert (cluster.roles()[1], cluster[1].term, cluster[1].vote) == (role, term, vote)
+        assert (cluster.roles()[1], cluster[1].term, cluster[1].core.vote) == (role, term, vote)
 
 
 def test_of_two_candidates_one_wins_and_the_loser_disturbs_but_cannot_win() -> None:
@@ -236,9 +240,9 @@ def test_the_chance_to_time_out_grows_evenly_with_the_ticks(
     """Parity: TestPastElectionTimeout"""
     raft, past, draws = RaftCluster(3)[1], 0, 5000
     for _ in range(draws):
-        raft.become_follower(raft.term, 2)
-        raft.election_elapsed = elapsed
-        past += raft.is_past_election_timeout()
+        raft.core.become_follower(raft.term, 2)
+        raft.core.election_elapsed = elapsed
+        past += raft.core.is_past_election_timeout()
 
     assert abs(past / draws - probability) < 0.03
 
@@ -270,7 +274,7 @@ def test_a_vote_of_the_same_term_needs_a_fit_log_and_a_free_vote(
     raft = cluster[1]
     roles = {"leader": Leader, "pre-candidate": PreCandidate, "candidate": Candidate}
     if role in roles:
-        raft.role = roles[role](raft)
+        raft.core.role = roles[role](raft.core)
 
     cluster.step(RaftMessage(kind, 2, 1, term=3, index=index, log_term=term))
 
@@ -288,14 +292,14 @@ def test_a_role_is_left_only_by_the_ways_of_the_table(before: RoleName, after: R
         RoleName.LEADER: Leader,
     }
     raft = RaftCluster(1)[1]
-    raft.role = roles[before](raft)
+    raft.core.role = roles[before](raft.core)
 
     if (before, after) in TRANSITIONS:
-        raft._become(roles[after](raft))
+        raft.core._become(roles[after](raft.core))
         assert raft.role.name is after
     else:
         with pytest.raises(RaftInvariantBroken):
-            raft._become(roles[after](raft))
+            raft.core._become(roles[after](raft.core))
 
     forbidden = {(RoleName.FOLLOWER, RoleName.LEADER), (RoleName.LEADER, RoleName.CANDIDATE)}
     assert not forbidden & TRANSITIONS
@@ -496,9 +500,9 @@ def test_a_learner_takes_the_term_of_a_candidate_it_votes_for() -> None:
     fit = RaftMessage(Kind.VOTE, 3, 2, term=7, index=last.index, log_term=last.term)
 
     cluster.step(behind)
-    assert (cluster[2].term, cluster[2].vote) == (1, 0)
+    assert (cluster[2].term, cluster[2].core.vote) == (1, 0)
     cluster.step(fit)
-    assert (cluster[2].term, cluster[2].vote) == (7, 3)
+    assert (cluster[2].term, cluster[2].core.vote) == (7, 3)
 
     refusal, grant = cluster.messages_sent(Kind.VOTE_REPLY)
     assert (refusal.term, refusal.reject) == (1, True)
@@ -511,13 +515,13 @@ def test_a_voter_takes_the_term_of_a_candidate_it_refuses() -> None:
 
     cluster.step(RaftMessage(Kind.VOTE, 3, 2, term=7))
 
-    assert (cluster[2].term, cluster[2].vote) == (7, 0)
+    assert (cluster[2].term, cluster[2].core.vote) == (7, 0)
 
 
 def test_a_node_not_in_its_own_membership_does_not_campaign_but_follows() -> None:
     """Parity: TestNonPromotableVoterWithCheckQuorum"""
     cluster = RaftCluster(2, pre_vote=False)
-    cluster[2].membership = Membership(voters=(1,))
+    cluster[2].core.membership = Membership(voters=(1,))
     cluster.tick(2, 30)
     assert cluster.roles()[2] == "follower"
 
@@ -711,7 +715,7 @@ def test_a_node_may_campaign_only_as_a_voter_of_its_own_membership(
     """Parity: TestPromotable"""
     raft = RaftNode(RaftSettings(node=1), MemoryStorage(membership), Random(1))
 
-    assert raft.is_promotable() is promotable
+    assert raft.core.is_promotable() is promotable
 
 
 def test_a_node_that_waits_for_a_snapshot_does_not_campaign() -> None:
@@ -748,7 +752,7 @@ def test_a_log_that_ran_ahead_of_its_stored_term_brings_the_term_along() -> None
 
     raft = RaftNode(RaftSettings(node=1), storage, Random(1))
 
-    assert (raft.term, raft.vote) == (5, 0)
+    assert (raft.term, raft.core.vote) == (5, 0)
 
 
 def test_forgetting_the_leader_lets_a_follower_vote_at_once() -> None:

@@ -213,7 +213,7 @@ def test_a_leader_that_removes_itself_steps_down_when_it_applies_that() -> None:
     change(cluster, remove(1))
 
     assert cluster.roles()[1] == "follower"
-    assert not cluster[1].is_promotable()
+    assert not cluster[1].core.is_promotable()
     cluster.tick_all(60)
     assert cluster.leader() in (2, 3)
     cluster.propose(cluster.leader(), b"goes on")

@@ -106,7 +106,7 @@ def test_after_the_election_timeout_a_node_asks_all_others_for_votes(role: str) 
 
     cluster.tick(1, 2 * cluster[1].settings.election_ticks - 1)
 
-    assert (cluster[1].term, cluster.roles()[1], cluster[1].vote) == (term + 1, "candidate", 1)
+    assert (cluster[1].term, cluster.roles()[1], cluster[1].core.vote) == (term + 1, "candidate", 1)
     requests = [m for m in cluster.take_sent() if m.kind is Kind.VOTE]
     assert [(m.receiver, m.term) for m in requests] == [(2, term + 1), (3, term + 1)]
 
@@ -193,7 +193,7 @@ def test_election_timeouts_cover_the_whole_range_from_one_to_two(role: str) -> N
         cluster.settle()
         drawn.add(ticks)
         if role == "follower":
-            raft.become_follower(raft.term, 2)
+            raft.core.become_follower(raft.term, 2)
 
     assert drawn == set(range(10, 20))
 
@@ -211,7 +211,7 @@ def test_two_nodes_rarely_time_out_in_the_same_tick(role: str) -> None:
             raft = RaftNode(settings, MemoryStorage(members), Random(random.random()))
             if role == "candidate":
                 raft.campaign()
-            timeouts.append(raft.election_timeout)
+            timeouts.append(raft.core.election_timeout)
         conflicts += timeouts.count(min(timeouts)) > 1
 
     # Five nodes draw from ten values: the first is alone with probability 0.7 or more.

@@ -104,7 +104,7 @@ def test_a_restarted_voter_keeps_still_for_the_lease_it_may_have_granted() -> No
     assert cluster.take_sent() == []
 
     cluster.isolate(voter)
-    cluster[voter].election_timeout = 10**6
+    cluster[voter].core.election_timeout = 10**6
     cluster.tick(voter, cluster[voter].settings.election_ticks)
     cluster.step(request)
     assert [m.kind for m in cluster.take_sent()] == [Kind.VOTE_REPLY]

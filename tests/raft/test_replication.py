@@ -241,7 +241,7 @@ def test_the_commit_index_is_the_quorums_median_in_the_leaders_term(
     cluster = lone_leader(len(matches))
     raft, role = cluster[1], cluster.leader_role(1)
     raft.log.unstable.truncate_and_append([RaftEntry(i, t) for i, t in enumerate(terms, start=1)])
-    raft.log.committed, raft.term = 0, term
+    raft.log.committed, raft.core.term = 0, term
     for node, match in enumerate(matches, start=1):
         role.progress[node].match = match
 

@@ -64,9 +64,9 @@ def test_a_snapshot_sets_the_log_and_the_membership_and_an_older_one_is_refused(
     assert raft.membership == ELEVEN.membership
     assert cluster.nodes[1].storage.snapshot() == ELEVEN
     assert raft.role.name.value == "follower"
-    assert raft.restore(ELEVEN) is False
+    assert raft.core.restore(ELEVEN) is False
 
-    for _ in range(raft.election_timeout - 1):  # no election right after
+    for _ in range(raft.core.election_timeout - 1):  # no election right after
         raft.tick()
     assert raft.role.name.value == "follower"
 
@@ -92,7 +92,7 @@ def test_a_snapshot_makes_voters_learners_and_learners_voters(
 
         assert cluster[3].membership == membership
         assert cluster[3].status().is_learner is is_learner
-        assert cluster[3].is_promotable() is not is_learner
+        assert cluster[3].core.is_promotable() is not is_learner
 
 
 def test_a_learner_catches_up_by_a_snapshot() -> None:
@@ -114,12 +114,12 @@ def test_a_snapshot_at_or_below_the_commit_is_ignored_and_a_matching_one_moves_i
     """Parity: TestRestoreIgnoreSnapshot"""
     cluster = RaftCluster(2, only=(1,), logs={1: (1, 1, 1)})
     raft = cluster[1]
-    raft.commit_to(1)
+    raft.core.commit_to(1)
     cluster.settle()
 
-    assert raft.restore(RaftSnapshot(index=1, term=1, membership=cluster.membership)) is False
+    assert raft.core.restore(RaftSnapshot(index=1, term=1, membership=cluster.membership)) is False
     assert raft.log.committed == 1
-    assert raft.restore(RaftSnapshot(index=2, term=1, membership=cluster.membership)) is False
+    assert raft.core.restore(RaftSnapshot(index=2, term=1, membership=cluster.membership)) is False
     assert (raft.log.committed, raft.log.last_index()) == (2, 3)
 
 
@@ -142,7 +142,7 @@ def test_who_joins_takes_a_snapshot_from_before_it_was_added() -> None:
     receive(cluster, 4, ELEVEN)
 
     assert cluster[4].log.last_index() == 11
-    assert not cluster[4].is_promotable()
+    assert not cluster[4].core.is_promotable()
 
 
 def test_a_snapshot_message_tells_who_leads() -> None:

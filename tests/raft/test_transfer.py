@@ -53,7 +53,7 @@ def test_a_transfer_works_although_leases_would_refuse_votes() -> None:
     """Parity: TestLeaderTransferWithCheckQuorum"""
     cluster = elected_cluster(3, check_quorum=True)
     cluster.heartbeat(1)
-    assert cluster[3]._is_in_lease()
+    assert cluster[3].core._is_in_lease()
 
     transfer(cluster, 2)
 
@@ -210,7 +210,7 @@ def test_repeating_a_transfer_does_not_buy_more_time() -> None:
 def test_timeout_now_does_nothing_at_a_node_that_was_removed() -> None:
     """Parity: TestTransferNonMember"""
     cluster = elected_cluster(3)
-    cluster[2].membership = Membership(voters=(1, 3))
+    cluster[2].core.membership = Membership(voters=(1, 3))
 
     cluster.step(RaftMessage(Kind.TIMEOUT_NOW, 1, 2, term=1))
     cluster.step(RaftMessage(Kind.VOTE_REPLY, 1, 2, term=1))

@@ -4,6 +4,7 @@ No clock, socket, file or task, and no chance but the generator it is given. Pay
 and never copied. `docs/raft.md` explains how to drive it.
 """
 
+from flintmq.raft.core import TraceEvent
 from flintmq.raft.membership import (
     LEAVE_JOINT,
     MemberAction,
@@ -27,7 +28,7 @@ from flintmq.raft.messages import (
     RaftMessage,
     RaftSnapshot,
 )
-from flintmq.raft.node import RaftNode, TraceEvent
+from flintmq.raft.node import RaftNode
 from flintmq.raft.ready import Persisted, ReadState, Ready, SoftState
 from flintmq.raft.settings import RaftSettings
 from flintmq.raft.snapshot_chunks import SnapshotChunk, SnapshotReceiver, chunk_at, describe_bytes

@@ -6,21 +6,20 @@ A pre-candidate changes neither its term nor its vote, so a node that cannot win
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+from flintmq.raft.core import RaftCore, Role
 from flintmq.raft.follower import take_from_leader
 from flintmq.raft.messages import MessageKind, RaftMessage
 from flintmq.raft.quorum import VoteResult
-from flintmq.raft.roles import Role, RoleName
-
-if TYPE_CHECKING:
-    from flintmq.raft.node import RaftNode
+from flintmq.raft.ready import Persisted
+from flintmq.raft.roles import RoleName
 
 
 class _Campaigner(Role):
-    reply_kind: MessageKind
+    reply_kind: ClassVar[MessageKind]
 
-    def __init__(self, node: RaftNode) -> None:
+    def __init__(self, node: RaftCore) -> None:
         super().__init__(node)
         self.votes: dict[int, bool] = {}
 
@@ -56,6 +55,9 @@ class PreCandidate(_Campaigner):
     name = RoleName.PRE_CANDIDATE
     reply_kind = MessageKind.PRE_VOTE_REPLY
 
+    def begin(self) -> None:
+        self.count(self.record(self.node.id, True))  # promises nothing, so it need not be durable
+
     def win(self) -> None:
         self.node.start_election()
 
@@ -67,5 +69,6 @@ class Candidate(_Campaigner):
     def win(self) -> None:
         self.node.become_leader()
 
-    def own_vote_is_durable(self) -> None:
-        self.count(self.record(self.node.id, True))
+    def persisted(self, receipt: Persisted) -> None:
+        if receipt.vote == self.node.id:
+            self.count(self.record(self.node.id, True))

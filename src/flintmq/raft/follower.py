@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from flintmq.errors import InvalidRequest
-from flintmq.raft.messages import NOBODY, MessageKind, RaftMessage
+from flintmq.raft.core import Role
+from flintmq.raft.messages import (
+    NOBODY,
+    EntryId,
+    EntryKind,
+    MessageKind,
+    Payload,
+    RaftEntry,
+    RaftMessage,
+)
 from flintmq.raft.ready import ReadState
-from flintmq.raft.roles import Role, RoleName
+from flintmq.raft.roles import RoleName
 
 
 class Follower(Role):
     name = RoleName.FOLLOWER
+
+    def propose(self, payloads: list[tuple[EntryKind, Payload]]) -> EntryId | None:
+        node = self.node
+        if node.leader == NOBODY or not node.settings.forward_proposals:
+            return super().propose(payloads)
+        entries = tuple(RaftEntry(0, 0, data, kind) for kind, data in payloads)
+        node.send(MessageKind.PROPOSE, node.leader, entries=entries)
+        return None
 
     def step(self, message: RaftMessage) -> None:
         node = self.node

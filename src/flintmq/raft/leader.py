@@ -5,8 +5,6 @@ Everything here is lost with the role: who knows what, which reads wait, who is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from flintmq.errors import (
     InvalidRequest,
     LeadershipMoving,
@@ -16,6 +14,7 @@ from flintmq.errors import (
     ProposalRefused,
     TooMuchUncommitted,
 )
+from flintmq.raft.core import RaftCore, Role
 from flintmq.raft.inflights import Inflights
 from flintmq.raft.membership import Membership, MembershipChange, changed, decode_change
 from flintmq.raft.messages import (
@@ -30,11 +29,8 @@ from flintmq.raft.messages import (
 )
 from flintmq.raft.progress import PeerProgress, ProgressState
 from flintmq.raft.read_only import PendingRead, ReadRounds
-from flintmq.raft.ready import ReadState
-from flintmq.raft.roles import Role, RoleName
-
-if TYPE_CHECKING:
-    from flintmq.raft.node import RaftNode
+from flintmq.raft.ready import Persisted, ReadState
+from flintmq.raft.roles import RoleName
 
 LEASE_ROUNDS_KEPT = 1024  # an answer to an older heartbeat proves nothing worth knowing
 
@@ -42,7 +38,7 @@ LEASE_ROUNDS_KEPT = 1024  # an answer to an older heartbeat proves nothing worth
 class Leader(Role):
     name = RoleName.LEADER
 
-    def __init__(self, node: RaftNode) -> None:
+    def __init__(self, node: RaftCore) -> None:
         super().__init__(node)
         log = node.log
         self.progress: dict[int, PeerProgress] = {}
@@ -72,7 +68,7 @@ class Leader(Role):
     def peers(self) -> list[int]:
         return [peer for peer in self.progress if peer != self.node.id]
 
-    def open_term(self) -> None:
+    def begin(self) -> None:
         """The no-op: once it commits, everything before it is committed too (Raft 5.4.2, 8)."""
         self.append([(EntryKind.NORMAL, b"")])
 
@@ -151,9 +147,10 @@ class Leader(Role):
     def has_committed_in_term(self) -> bool:
         return self.node.log.term(self.node.log.committed) == self.node.term
 
-    def left_uncommitted(self, entries: list[RaftEntry]) -> None:
-        """Entries were handed out for apply: they no longer press on the limit."""
-        self.uncommitted_bytes = max(0, self.uncommitted_bytes - payload_bytes(entries))
+    def handed_out(self, committed: list[RaftEntry]) -> None:
+        """What is being applied no longer presses on the limit."""
+        self.uncommitted_bytes = max(0, self.uncommitted_bytes - payload_bytes(committed))
+        self._rounds.heartbeats_left()
 
     # -- sending ----------------------------------------------------------------------------
 
@@ -302,10 +299,10 @@ class Leader(Role):
 
     # -- committing -------------------------------------------------------------------------
 
-    def own_entries_are_durable(self, index: int) -> None:
+    def persisted(self, receipt: Persisted) -> None:
         """Our own disk is one voice of the quorum, heard after the sync like any other."""
-        progress = self.progress.get(self.node.id)
-        if progress is not None and progress.confirm(index) and self.commit_what_is_held():
+        progress, durable = self.progress.get(self.node.id), self.node.log.durable_index()
+        if progress is not None and progress.confirm(durable) and self.commit_what_is_held():
             self.broadcast_append()
 
     def commit_what_is_held(self) -> bool:
@@ -368,9 +365,6 @@ class Leader(Role):
                 MessageKind.READ_INDEX_REPLY, read.asker, index=read.index, context=read.context
             )
 
-    def messages_left(self) -> None:
-        self._rounds.heartbeats_left()
-
     def waiting_reads(self) -> int:
         return len(self._rounds) + len(self._reads_before_first_commit)
 
@@ -406,15 +400,15 @@ class Leader(Role):
 
     def snapshot_was_sent(self, peer: int, *, arrived: bool) -> None:
         progress = self.progress.get(peer)
-        if progress is None or progress.state is not ProgressState.SNAPSHOT:
-            return
-        if not arrived:
-            progress.pending_snapshot = 0
-        progress.become_probe()
-        # Wait for the peer's answer, or the next heartbeat's, before trying again.
-        progress.is_paused_until_answer = True
+        if progress is not None and progress.state is ProgressState.SNAPSHOT:
+            progress.snapshot_was_sent(arrived=arrived)
 
     # -- membership -------------------------------------------------------------------------
+
+    def applied(self, index: int) -> None:
+        if self.node.membership.auto_leave and index >= self.pending_membership_index:
+            last = self.append([(EntryKind.MEMBERSHIP, b"")])
+            self.pending_membership_index = last.index
 
     def membership_changed(self, membership: Membership) -> None:
         """The applied change counts from now on: quorums, peers, perhaps our own place."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum
 
 from flintmq.raft.inflights import Inflights
+from flintmq.raft.status import PeerStatus
 
 
 class ProgressState(Enum):
@@ -55,6 +56,18 @@ class PeerProgress:
     def is_paused(self) -> bool:
         return self.state is ProgressState.SNAPSHOT or self.is_paused_until_answer
 
+    def status(self) -> PeerStatus:
+        return PeerStatus(
+            match=self.match,
+            next=self.next,
+            state=self.state.value,
+            is_live=self.is_live(),
+            is_paused=self.is_paused(),
+            inflight_messages=len(self.inflights),
+            inflight_bytes=self.inflights.in_flight_bytes,
+            pending_snapshot=self.pending_snapshot,
+        )
+
     # -- states -----------------------------------------------------------------------------
 
     def _enter(self, state: ProgressState) -> None:
@@ -82,6 +95,13 @@ class PeerProgress:
         self.pending_snapshot = index
         self.next = index + 1
         self.sent_commit = index
+
+    def snapshot_was_sent(self, *, arrived: bool) -> None:
+        if not arrived:
+            self.pending_snapshot = 0
+        self.become_probe()
+        # Wait for the peer's answer, or the next heartbeat's, before trying again.
+        self.is_paused_until_answer = True
 
     # -- what was sent ----------------------------------------------------------------------
 

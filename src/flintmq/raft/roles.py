@@ -21,11 +21,6 @@ of its own, because it is the *applied membership* that makes one, in whatever r
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from flintmq.raft.messages import RaftMessage
-    from flintmq.raft.node import RaftNode
 
 
 class RoleName(Enum):
@@ -43,23 +38,3 @@ TRANSITIONS = frozenset(
     | {(_C, _C), (_C, _P), (_C, _L), (_C, _F)}
     | {(_L, _F)}
 )
-
-
-class Role:
-    """One role's answer to time and messages. The node has checked the term before it asks."""
-
-    name: RoleName
-
-    def __init__(self, node: RaftNode) -> None:
-        self.node = node
-
-    def tick(self) -> None:
-        """Time passes; unless a leader is heard, the election timeout comes nearer."""
-        node = self.node
-        node.election_elapsed += 1
-        if node.is_past_election_timeout() and node.is_promotable():
-            node.election_elapsed = 0
-            node.campaign()
-
-    def step(self, message: RaftMessage) -> None:
-        raise NotImplementedError

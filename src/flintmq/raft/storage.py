@@ -22,9 +22,11 @@ class Storage(Protocol):
 
     def initial_state(self) -> tuple[HardState, Membership]:
         """The hard state, and the membership as of the last applied entry or snapshot."""
+        ...
 
     def first_index(self) -> int:
         """The first entry still here; the one after the compacted part."""
+        ...
 
     def last_index(self) -> int: ...
 
@@ -33,15 +35,18 @@ class Storage(Protocol):
 
         Raises LogCompacted below that, LogUnavailable above.
         """
+        ...
 
     def entries(self, first: int, end: int, bytes_max: int) -> list[RaftEntry]:
         """Entries `first` up to, not including, `end`; as many as fit, but at least one.
 
         Raises LogCompacted or LogUnavailable when the first ones are not here.
         """
+        ...
 
     def snapshot(self) -> RaftSnapshot:
         """The newest snapshot, to be sent to who is too far behind. LogUnavailable: not now."""
+        ...
 
 
 def fitting(entries: list[RaftEntry], bytes_max: int) -> list[RaftEntry]:

@@ -40,10 +40,12 @@ class File(Protocol):
 
     def pread(self, length: int, position: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file."""
+        ...
 
     def pread_cached(self, into: memoryview, position: int) -> bool:
         """Fill the buffer, if the system has all of that in memory; False if the disk would have
         to be asked, or nobody knows."""
+        ...
 
     def size(self) -> int: ...
 
@@ -75,6 +77,7 @@ class FileSystem(Protocol):
 
     def create(self, name: str) -> File:
         """A new, empty file, writable. A file of that name must not exist."""
+        ...
 
     def open(self, name: str, *, writable: bool = False) -> File: ...
 
@@ -82,6 +85,7 @@ class FileSystem(Protocol):
 
     def list(self, directory: str = "") -> list[str]:
         """The names in a directory, without the directory, sorted."""
+        ...
 
     def make_directory(self, name: str) -> None:
         """Make a directory and those above it; fine if it is there. Durable as any other name."""
@@ -101,15 +105,19 @@ class FileSystem(Protocol):
 
     def free_bytes(self) -> int:
         """The room that is left on the disk for us."""
+        ...
 
     def link(self, name: str, target: FileSystem, target_name: str) -> bool:
         """Give a file a second name, also under another root; False where that is impossible."""
+        ...
 
     def lock(self, name: str) -> FileLock:
         """Take a lock file for this process, or raise DataDirectoryInUse with the holder's pid."""
+        ...
 
     def describe(self, name: str = "") -> str:
         """The name as a person can find it: with the root, for texts."""
+        ...
 
 
 def replace_file(filesystem: FileSystem, name: str, buffers: Sequence[Buffer]) -> None:

@@ -123,8 +123,11 @@ class GroupCommit:
         self._unsynced_since = 0.0
         self.sync_seconds = Histogram(DISK_SECONDS)
         self.written_bytes = self.written_frames = 0
-        # Of the thread that makes and recycles files:
-        self._chores: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._chores = FileChores(
+            journal,
+            on_full=lambda error: self._call(self._tell_full, error),
+            on_room=self._chores_have_room,
+        )
 
     # --- for the loop
 
@@ -162,7 +165,7 @@ class GroupCommit:
 
     def release_before(self, position: int) -> None:
         """Let the journal recycle its files before this position, in the background."""
-        self._chores.put(position)
+        self._chores.want(position)
         if self._loop is None:
             self._step_chores()
 
@@ -186,7 +189,8 @@ class GroupCommit:
         if self._loop is None:
             while self._lots and self.step():
                 pass
-            self._give_up_what_waits()
+            if self._lots:
+                self._fail(self.full or Closed("the journal"))
             self.journal.close()
             return
         with self._changed:
@@ -204,7 +208,7 @@ class GroupCommit:
         if self.failure is not None:
             return False
         try:
-            done = self._turn(self._take(), self._call)
+            done = self._turn(_beginning(self._lots, self._frame_bytes_max), self._call)
             self._step_chores()
         except StorageFull as error:
             self._tell_full(error)
@@ -298,20 +302,7 @@ class GroupCommit:
             self.failure = error
             self._on_failed(error)
 
-    def _give_up_what_waits(self) -> None:
-        if self._lots and self.failure is None:
-            self._fail(self.full or Closed("the journal"))
-
     # --- writing
-
-    def _take(self) -> list[RecordLot]:
-        """What goes into the next frame. It stays in the queue until it is written."""
-        lots, total = self._lots[:], 0
-        for count, lot in enumerate(lots):
-            total += lot.bytes
-            if total > self._frame_bytes_max and count:
-                return lots[:count]
-        return lots
 
     def _turn(
         self, lots: list[RecordLot], tell: Callable[..., object], may_sync: bool = True
@@ -348,7 +339,7 @@ class GroupCommit:
             synced = self._written if journal.durable == journal.written else 0
             tell(self._have_come, written, durable, synced)
         if journal.wants_spare():
-            self._chores.put(0)
+            self._chores.want()
         return bool(lots) or sync
 
     def _sync_is_due(self) -> bool:
@@ -387,7 +378,7 @@ class GroupCommit:
                     with self._writing:
                         if self._broken is not None:
                             raise self._broken
-                        self._turn(self._take(), self._call)
+                        self._turn(_beginning(self._lots, self._frame_bytes_max), self._call)
                 except StorageFull as error:
                     is_full = True
                     self._call(self._tell_full, error)
@@ -398,7 +389,7 @@ class GroupCommit:
                 else:
                     if is_full:
                         is_full = False
-                        self._chores.put(0)  # there is room again, unless that cannot make a spare
+                        self._chores.want()  # there is room again, unless that cannot make a spare
         except BaseException as error:
             self._call(self._fail, _as_failure(error))
             self.journal.abandon()
@@ -409,55 +400,28 @@ class GroupCommit:
                 self._call(self._fail, _as_failure(error))
             else:
                 self._call(self._have_come, 0, 0, self._written)
-        self._chores.put(None)
+        self._chores.end()
 
     # --- making and recycling files
 
     def _do_chores(self) -> None:
         """The other thread."""
-        is_full = False
         try:
-            while True:
-                try:
-                    chore = self._chores.get(timeout=RETRY_SECONDS if is_full else None)
-                except queue.Empty:
-                    chore = 0
-                if chore is None:
-                    break
-                try:
-                    self._do_chore(chore)
-                except StorageFull as error:
-                    is_full = True
-                    self._call(self._tell_full, error)
-                else:
-                    if not self.journal.wants_spare():
-                        is_full = False
-                        self._call(self._tell_room)
-                        with self._changed:
-                            self._changed.notify()
+            self._chores.run()
         except BaseException as error:
             self._call(self._fail, _as_failure(error))
         self._call(self._end)
 
-    def _do_chore(self, chore: int) -> None:
-        if chore:
-            self.journal.release_before(chore)
-        if self.journal.wants_spare():
-            self.journal.make_spare()
-
     def _step_chores(self) -> None:
         try:
-            while not self._chores.empty():
-                chore = self._chores.get()
-                assert chore is not None
-                self._do_chore(chore)
-        except StorageFull as error:
-            self._tell_full(error)
+            self._chores.step()
         except FlintError as error:
             self._fail(error)
-        else:
-            if not self.journal.wants_spare():
-                self._tell_room()
+
+    def _chores_have_room(self) -> None:
+        self._call(self._tell_room)
+        with self._changed:
+            self._changed.notify()
 
     def _end(self) -> None:
         if self._ended is not None and not self._ended.done():
@@ -482,6 +446,68 @@ class GroupCommit:
         """Who cannot be told is not told anything more: the journal has failed."""
         fault = f"{type(error).__name__}: {error}"
         self._fail(BrokerFailed("taking in what the journal has written", fault))
+
+
+def _beginning(lots: list[RecordLot], bytes_max: int) -> list[RecordLot]:
+    """What goes into the next frame: at least one lot. It stays in the queue until it is written."""
+    lots, total = lots[:], 0
+    for count, lot in enumerate(lots):
+        total += lot.bytes
+        if total > bytes_max and count:
+            return lots[:count]
+    return lots
+
+
+class FileChores:
+    """Makes spare files and recycles old ones: by a thread that calls `run`, or by `step`."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        on_full: Callable[[StorageFull], object],
+        on_room: Callable[[], object],
+    ) -> None:
+        self._journal, self._on_full, self._on_room = journal, on_full, on_room
+        self._wanted: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+
+    def want(self, release_before: int = 0) -> None:
+        """Have files before a position recycled, if one is named, and a spare made if needed."""
+        self._wanted.put(release_before)
+
+    def end(self) -> None:
+        self._wanted.put(None)
+
+    def run(self) -> None:
+        seconds: float | None = None
+        while True:
+            try:
+                position = self._wanted.get(timeout=seconds)
+            except queue.Empty:
+                position = 0
+            if position is None:
+                return
+            seconds = None if self._is_done(position) else RETRY_SECONDS
+
+    def step(self) -> None:
+        while not self._wanted.empty():
+            if not self._is_done(self._wanted.get()):
+                return
+        if not self._journal.wants_spare():
+            self._on_room()
+
+    def _is_done(self, position: int | None) -> bool:
+        """Do what is wanted; False where the disk is full."""
+        try:
+            if position:
+                self._journal.release_before(position)
+            if self._journal.wants_spare():
+                self._journal.make_spare()
+        except StorageFull as error:
+            self._on_full(error)
+            return False
+        self._on_room()
+        return True
 
 
 def _as_failure(error: BaseException) -> FlintError:

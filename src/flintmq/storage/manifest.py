@@ -31,7 +31,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from contextlib import closing, suppress
 from struct import Struct as Layout
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -198,8 +198,7 @@ def _encoded_topics(topics: Collection[TopicRecord]) -> bytes:
 
 
 def _encoded(head: Manifest, topics: bytes) -> bytes:
-    raw = cast("list[TopicRecord]", msgspec.Raw(topics))
-    return msgspec.msgpack.encode(msgspec.structs.replace(head, topics=raw))
+    return msgspec.msgpack.encode(msgspec.structs.replace(head, topics=msgspec.Raw(topics)))
 
 
 def read_manifest(filesystem: FileSystem, name: str = NAME) -> Manifest | None:

@@ -37,6 +37,25 @@ class Damage(NamedTuple):
     is_proven: bool = True
     """By a checksum. What the disk only could not read may be there again another time."""
 
+    def error(self, topic: str) -> Corrupt:
+        """For a caller that reads there."""
+        name, _, partition = topic.partition("/")
+        where = f"topic {name!r}" + (f" partition {partition}" if partition else "")
+        what = f"offsets {self.first} to {self.next - 1} of {where}"
+        skip = f"seek to offset {self.next} to read on behind them"
+        error = Corrupt(
+            f"{what} are damaged on the disk ({self.cause}); {skip}; to get them "
+            "back, restore a backup; to be rid of them, purge the topic up to there, or stop the "
+            "broker and run `flintmq log repair`"
+            if self.is_proven
+            else f"{what} could not be read from the disk ({self.cause}); check the disk and "
+            f"start the broker again to have it try again, or {skip}, without them"
+        )
+        error.topic, error.partition = name, int(partition or 0)
+        error.first_offset, error.next_offset = self.first, self.next
+        error.is_proven = self.is_proven
+        return error
+
 
 def _ignore(damage: Damage) -> None: ...
 
@@ -172,7 +191,7 @@ class TopicLog:
         then it is being read, with what lies behind it (`ahead` bytes, or what is likely needed).
         """
         if self.damaged and (known := self.damage_at(offset)) is not None:
-            raise self._corrupt(known)
+            raise known.error(self._name)
         if self._tail_bases and offset >= self._tail_bases[0]:
             return self._in_tail(offset)
         section = self._section(offset)
@@ -223,7 +242,8 @@ class TopicLog:
     def _index(self, section: Section, waits: bool = True) -> Segment:
         if section.file in self._without_index:
             known = self.damage_at(section.base)
-            raise self._corrupt(known or Damage(*section[1:3], section.file, "its index is lost"))
+            known = known or Damage(*section[1:3], section.file, "its index is lost")
+            raise known.error(self._name)
         try:
             return self._store.segment(section.file, waits)
         except FlintError as error:
@@ -237,7 +257,8 @@ class TopicLog:
             raise error
         cause = str(error).partition(";")[0]
         is_proven = isinstance(error, Corrupt)
-        raise self._corrupt(self.note_damage(first, next, file, cause, is_proven)) from error
+        damage = self.note_damage(first, next, file, cause, is_proven)
+        raise damage.error(self._name) from error
 
     def note_damage(
         self, first: int, next: int, file: str, cause: str, is_proven: bool = True
@@ -274,24 +295,6 @@ class TopicLog:
             for section in self.sections
             if section.next > self.first_offset
         )
-
-    def _corrupt(self, damage: Damage) -> Corrupt:
-        name, _, partition = self._name.partition("/")
-        where = f"topic {name!r}" + (f" partition {partition}" if partition else "")
-        what = f"offsets {damage.first} to {damage.next - 1} of {where}"
-        skip = f"seek to offset {damage.next} to read on behind them"
-        error = Corrupt(
-            f"{what} are damaged on the disk ({damage.cause}); {skip}; to get them "
-            "back, restore a backup; to be rid of them, purge the topic up to there, or stop the "
-            "broker and run `flintmq log repair`"
-            if damage.is_proven
-            else f"{what} could not be read from the disk ({damage.cause}); check the disk and "
-            f"start the broker again to have it try again, or {skip}, without them"
-        )
-        error.topic, error.partition = name, int(partition or 0)
-        error.first_offset, error.next_offset = damage.first, damage.next
-        error.is_proven = damage.is_proven
-        return error
 
     def _control(
         self, section: Section, entry: BatchEntry, *, waits: bool = True
