@@ -1,6 +1,6 @@
 """Asking for votes: the pre-candidate asks whether it could win, the candidate to win.
 
-A pre-candidate changes neither its term nor its vote, so a node that cannot win disturbs nobody
+A pre-candidate changes neither its term nor its vote, so a node that cannot win disturbs no other
 (Raft dissertation 9.6). A candidate's own vote counts when it is durable, not before.
 """
 

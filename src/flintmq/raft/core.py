@@ -1,4 +1,4 @@
-"""What all roles of a node share: the term, the vote, who may become what, and what is said.
+"""What all roles of a node share: the term, the vote, the transitions, and the messages to be sent.
 
 What a role does is in `follower`, `candidate` and `leader`; the table of transitions is in `roles`.
 `node` is the side that the driver sees.
@@ -183,7 +183,7 @@ class RaftCore:
         """A higher term. True when the message should be looked at further."""
         is_vote = message.kind in (MessageKind.VOTE, MessageKind.PRE_VOTE)
         if is_vote and not message.force and self._is_in_lease():
-            # A leader was heard of lately: who does not hear it should not unseat it (Raft 4.2.3).
+            # A leader was heard of lately: a node that lost it should not unseat it (Raft 4.2.3).
             return False
         if message.kind is MessageKind.VOTE and self._can_only_refuse(message):
             # Our term matters to an election only if we vote. Who was removed and does not know it
@@ -201,7 +201,7 @@ class RaftCore:
         return True
 
     def _can_only_refuse(self, message: RaftMessage) -> bool:
-        """We are no voter, as far as we know, so nobody needs our word; and if we were promoted and
+        """We are no voter, as far as we know, so our word is not needed. If we were promoted and
         do not know it yet, this log is still none to vote for."""
         return not self.membership.is_voter(self.id) and not self.log.is_up_to_date(
             message.index, message.log_term
@@ -219,9 +219,9 @@ class RaftCore:
     def _answer_old_term(self, message: RaftMessage) -> None:
         """Most of it is dropped: it is late. Three kinds are not."""
         if message.kind is MessageKind.HEARTBEAT or message.kind is MessageKind.APPEND:
-            # A leader of a lower term is told of ours, whatever the settings (Raft 5.1): we ignore
+            # A leader of a lower term learns ours, whatever the settings (Raft 5.1): we ignore
             # it, and it may have no other way to learn why. To wait until our candidacy is heard is
-            # not enough. With pre-vote or leases nobody listens to it; and a learner, or who waits
+            # not enough. With pre-vote or leases it is ignored; and a learner, or a node that waits
             # for a snapshot or a change to be applied, has none. The leader steps down, once, and
             # the next one begins above our term.
             self.send(MessageKind.APPEND_REPLY, message.sender)

@@ -202,7 +202,7 @@ class Leader(Role):
     def _send_snapshot(self, peer: int) -> bool:
         progress = self.progress[peer]
         if not progress.recent_active:
-            return False  # nobody there to take it
+            return False  # the peer is not there to take it
         try:
             snapshot = self.node.log.storage.snapshot()
         except LogUnavailable:
@@ -333,7 +333,7 @@ class Leader(Role):
         """A quorum answered heartbeats so lately that it still refuses votes to everyone else.
 
         Counted from when the heartbeat left, and for three quarters of the shortest timeout: ticks
-        of two nodes may differ by that much. Nobody may be told to campaign meanwhile.
+        of two nodes may differ by that much. No peer may be asked to campaign meanwhile.
         """
         if self._lease_is_given_up:
             return False

@@ -1,7 +1,7 @@
 """The values that go in and out of the core: entries, messages, hard state, snapshots.
 
-Plain immutable data. How it looks on the wire is told in `flintmq.net.wire.raft_messages`; how a
-payload looks inside is nobody's business here.
+Plain immutable data. `flintmq.net.wire.raft_messages` says how it looks on the wire.
+Payloads are opaque here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class EntryId(msgspec.Struct, frozen=True):
 
 
 class HardState(msgspec.Struct, frozen=True):
-    """What must be on disk before anything that depends on it is said aloud.
+    """What must be on disk before anything that depends on it is sent.
 
     `commit` is a help for restarts and need not be synced. It never runs ahead of the entries
     that are durable here, so a restart may trust it whatever a crash took with it.

@@ -104,7 +104,7 @@ class RaftNode:
 
     def read_index(self, context: bytes) -> None:
         """Ask up to where a linearizable read must wait; the answer comes in `Ready.reads`, or
-        never: an asker that hears nothing asks again. Raises NotLeader when nobody can be asked."""
+        never: then ask again. Raises NotLeader when no leader is known."""
         self.role.read_index(self.core.id, context)
 
     def transfer_leadership(self, successor: int) -> None:

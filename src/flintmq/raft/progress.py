@@ -115,7 +115,7 @@ class PeerProgress:
             self.is_paused_until_answer = True
 
     def can_learn_commit(self, commit: int) -> bool:
-        """An empty append would tell the peer about a commit it can use and was not told."""
+        """An empty append would tell the peer about a commit it can use and does not know."""
         return commit > self.sent_commit and self.sent_commit < self.next - 1
 
     # -- what was answered ------------------------------------------------------------------

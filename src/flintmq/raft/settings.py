@@ -1,4 +1,4 @@
-"""What a node of a group is told at its start. Times are counted in ticks of the caller."""
+"""The settings of a node of a group. Times are counted in ticks of the caller."""
 
 from __future__ import annotations
 

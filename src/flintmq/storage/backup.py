@@ -65,7 +65,7 @@ def back_up(
 
 
 def copy_stopped(source: FileSystem, target: FileSystem, tell: Tell, *, link: bool) -> None:
-    """Copy a data directory that nobody uses. Whoever calls this holds its lock.
+    """Copy a data directory that is not in use. The caller holds its lock.
 
     With `link`, segments become links where the disk allows; never for a copy that is to be used
     by a broker beside the original.

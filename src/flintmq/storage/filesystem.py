@@ -1,7 +1,7 @@
 """The filesystem as a parameter: the only module that touches the disk.
 
 Names are relative to the root of the filesystem, with "/" between their parts. Whatever the
-operating system refuses is told as a FlintError here, at the border: a full disk as StorageFull,
+operating system refuses becomes a FlintError here, at the border: a full disk as StorageFull,
 everything else as StorageFailed. `flintmq.testing.SimulatedFileSystem` is the one that loses
 power, tears sectors and fails on request.
 """
@@ -44,7 +44,7 @@ class File(Protocol):
 
     def pread_cached(self, into: memoryview, position: int) -> bool:
         """Fill the buffer, if the system has all of that in memory; False if the disk would have
-        to be asked, or nobody knows."""
+        to be asked, or that is not known."""
         ...
 
     def size(self) -> int: ...
@@ -204,8 +204,8 @@ class LocalFileSystem:
         return self._open("create", name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def create_private(self, name: str) -> LocalFile:
-        """One that nobody but its owner may read, from the first moment on. Made by root, it is
-        owned by whom the directory belongs to: else the broker could not read it."""
+        """One that only its owner may read, from the first moment on. Made by root, it belongs to
+        the owner of the directory: else the broker could not read it."""
         with _told("create", self.describe(name)):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             file = LocalFile(self.describe(name), os.open(self._path(name), flags, 0o600))
@@ -324,7 +324,7 @@ class LocalFileSystem:
 
 
 class LocalFile:
-    """A file descriptor, kept open from write to sync: errors of the disk are told only once."""
+    """A file descriptor, kept open from write to sync: the system reports a disk error only once."""
 
     def __init__(self, name: str, descriptor: int) -> None:
         self.name = name

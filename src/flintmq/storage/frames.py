@@ -1,6 +1,6 @@
 """Records and frames: the bytes of the journal. Pure.
 
-A frame is what one group write puts into the journal: the records of everybody who waited for it,
+A frame is what one group write puts into the journal: the records of all who waited for it,
 under one checksum. Numbers are little-endian; a frame begins on a multiple of 8.
 
     byte  0        8         12          16        24         32       36       40
@@ -36,7 +36,7 @@ A record, padded with zeros to a multiple of 8:
               place of that record and drops those behind it: so a Raft log replaces a suffix
     length    u64, the bytes of the payload
 
-A STATE is what a group must never forget: its term, and whom it voted for. It has index 0 and no
+A STATE is what a group must never forget: its term, and which node it voted for. It has index 0 and no
 place among the entries; the last one counts. STATE and MEMBERSHIP are in files of version 2 only.
 
     payload   vote u64   commit u64   level u32   flags u32 (1: the group has left this node)

@@ -1,4 +1,4 @@
-"""Group commit: everybody who waits shares one write and one sync.
+"""Group commit: all who wait share one write and one sync.
 
 One thread writes prepared lots and syncs; while it does, the next lot gathers, and goes as one
 frame when the thread is back. There is no delay that waits for company: a lot that comes alone goes
@@ -32,13 +32,13 @@ from .frames import Record, RecordLot, bytes_of
 from .journal import Journal
 
 FRAME_BYTES_MAX = 16 << 20
-"""What one write takes, unless a single lot is larger: a sync of more holds everybody up."""
+"""What one write takes, unless a single lot is larger: a sync of more holds everything up."""
 RETRY_SECONDS = 1.0
 """How often a full disk is asked again."""
 HERE_BYTES_MAX = 64 << 10
 HERE_SECONDS_MAX = 0.002
 HERE_REST = 20
-"""What the loop may write itself. After a write that took longer it leaves that for so many times
+"""What the loop may write itself. After a write that took longer it leaves that for this many times
 as long: a disk that holds writers up costs the loop a twentieth of its time, and no more."""
 
 
@@ -57,13 +57,13 @@ class GroupCommit:
 
     on_durable(ticket)   every submit up to this one is as safe as the policy promises: synced with
                          `always`, written with the others. `synced` tells what is on the disk
-    on_written(ticket)   the same for written; only for submits that asked to be told
-    on_failed(error)     once, and nothing comes after it: what was submitted and not yet told as
+    on_written(ticket)   the same for written; only for submits that asked for it
+    on_failed(error)     once, and nothing comes after it: what was submitted and not reported as
                          durable may or may not be on the disk. The node has to stop
     on_full(error)       the disk has no room for more journal: refuse publishers from now on. The
                          rest of the current file is left for what makes room
     on_room()            the disk has room again
-    on_slow(s, bytes)    a write and its sync took so many seconds that `is_slow(s)`
+    on_slow(s, bytes)    a write and its sync took `s` seconds, and `is_slow(s)`
 
     With `start()` the writing is done by a thread; without it, by `step()`.
     """
@@ -101,7 +101,7 @@ class GroupCommit:
         self.submitted = 0
         """The last ticket."""
         self.waiting_bytes = 0
-        """Submitted and not yet told as durable."""
+        """Submitted and not reported as durable yet."""
         self._sizes: deque[tuple[int, int]] = deque()
         self._wake_is_due = False
         self._closed = False
@@ -139,7 +139,7 @@ class GroupCommit:
         must_sync: bool = False,
     ) -> int:
         """Have records written together, behind everything submitted before. Never waits. With
-        `must_sync` they are told as durable once they are synced, whatever the policy: a vote that
+        `must_sync` they are reported as durable once synced, whatever the policy: a vote that
         a power cut takes back is a vote that is given twice.
 
         Raises the failure that ended the journal, or Closed.
@@ -158,7 +158,7 @@ class GroupCommit:
             self._must_sync = ticket
         self._lots.append(lot)
         if self._loop is not None and not self._wake_is_due:
-            # Whoever is about to run in this turn of the loop may submit too, and goes along.
+            # Others that run in this turn of the loop may submit too, and go along.
             self._wake_is_due = True
             self._loop.call_soon(self._wake)
         return ticket
@@ -231,7 +231,7 @@ class GroupCommit:
         """Write what waits on this thread, if that cannot take long; whether it was done."""
         if (
             self.waiting_bytes > HERE_BYTES_MAX
-            # What the thread has written and not told yet comes first.
+            # What the thread has written and not reported yet comes first.
             or len(self._sizes) != len(self._lots)
             or self._closing
             or self._must_sync > self._synced
@@ -433,7 +433,7 @@ class GroupCommit:
             return
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:  # the loop was closed under us: there is nobody to tell
+        except RuntimeError:  # the loop was closed under us: nothing waits
             return
 
     def _tell(self, callback: Callable[..., object], *arguments: object) -> None:
@@ -443,7 +443,7 @@ class GroupCommit:
             self._cannot_tell(error)
 
     def _cannot_tell(self, error: Exception) -> None:
-        """Who cannot be told is not told anything more: the journal has failed."""
+        """A callback has raised: nothing more is reported, the journal has failed."""
         fault = f"{type(error).__name__}: {error}"
         self._fail(BrokerFailed("taking in what the journal has written", fault))
 

@@ -8,7 +8,7 @@ other are in `groups/<group>/`, in the same form. The journal is one for all.
 What a crash leaves. The directory of a group has its name on the disk before the journal has its
 first hard state: so a group that the journal knows and that has no directory was lost. The manifest
 of each group is replaced in one step, and refers to segments of its own directory only; the journal
-is let go only as far as every group's manifest reaches. So whichever of them is new and whichever
+is released only as far as every group's manifest reaches. So whichever of them is new and whichever
 is old, each has all it needs.
 """
 

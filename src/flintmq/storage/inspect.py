@@ -1,4 +1,4 @@
-"""Looking at a data directory that nobody uses: what is there, and whether it is whole.
+"""Looking at a data directory that is not in use: what is there, and whether it is whole.
 
 Reads only. Opening a journal mends a torn tail; this one does not even do that.
 """

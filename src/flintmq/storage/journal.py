@@ -11,7 +11,7 @@ let n be the number of the frame that is missing or broken, and look at everythi
 - A frame that is whole and says that n had been synced when it was written (its durable mark)
   proves that n was good once: damage. Under `always` any frame behind n says so. The error names
   the file, the place and what to do; nothing is cut, ever.
-- Otherwise n was being written when the power went, and nobody was told that it is safe. (Or it was
+- Otherwise n was being written when the power went, and it was never acknowledged. (Or it was
   the last, and was damaged later: nothing on the disk tells one from the other.) The tail
   from there on is cut: saved to a file aside, overwritten with zeros so that it cannot come
   back, synced, and reported in `recovered`.
@@ -222,7 +222,7 @@ class Journal:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the files as they are."""
+        """Close the files as they are."""
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
@@ -323,7 +323,7 @@ class Journal:
 
     def position_of(self, group: int, index: int) -> int:
         """A position at or shortly before that of a record: the journal is still needed from there
-        on by whoever needs the record. For an index that is not there yet, the next position."""
+        on by those who need the record. For an index that is not there yet, the next position."""
         with self._lock:
             known = self._index.groups.get(group)
             found = known.find(index) if known is not None else None
@@ -408,7 +408,7 @@ class Journal:
     # --- releasing
 
     def release_before(self, position: int) -> int:
-        """Nobody needs the frames before this one any more. How many files that gave back.
+        """The frames before this one are not needed any more. How many files that gave back.
 
         Files go as a whole and oldest first; one that is being read stays, and those behind it.
         For the one thread that also makes spares.

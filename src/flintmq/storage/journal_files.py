@@ -9,7 +9,7 @@ one of its own size.
     journal-<generation>    in use. The name is given after the header was synced, so a file of
                             this name with a broken header is damaged, not half made
     spare-<number>          zeros, or an old file: nothing in it is ever looked at
-    torn-<generation>-<at>  a torn tail that was cut off, for whoever wants to look at it
+    torn-<generation>-<at>  a torn tail that was cut off, kept for inspection
     newest                  the generation of the newest file, noted once that has its name for
                             good. A journal that ends with an older one has lost files
 
@@ -212,7 +212,7 @@ class JournalFiles:
         return path_of(self.directory, name)
 
     def begin(self, generation: int, first_frame: int, room: int) -> tuple[JournalFile, File]:
-        """Put the next file into service, with room for at least so many bytes of frames.
+        """Put the next file into service, with at least `room` bytes for frames.
 
         Raises StorageFull with nothing changed: it may be called again.
         """
@@ -229,7 +229,7 @@ class JournalFiles:
             if filesystem.exists(path):
                 filesystem.remove(path)
             file = filesystem.create(path)
-            file.truncate(size)  # so that a file that was cut short can be told
+            file.truncate(size)  # so that a file that was cut short is recognized
         else:
             path, size = spare
             file = filesystem.open(path, writable=True)

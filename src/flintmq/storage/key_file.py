@@ -1,4 +1,4 @@
-"""The keys of a broker at rest: one JSON file, which whoever manages keys writes and brokers read.
+"""The keys of a broker at rest: one JSON file. `flintmq key` writes it, brokers read it.
 
     {"version": 1, "keys": [
       {"id": "4f1c22d09ab37e55", "name": "billing", "salt": "...", "hash": "...",
@@ -7,7 +7,7 @@
 
 A key is `flint_<id>_<secret>`. The id is public and says which entry is meant. Of the secret, which
 is 256 random bits, only a salted SHA-256 is kept. A slow hash would add nothing: those exist for
-secrets that can be guessed, and nobody tries 2**256 of them, while every login would cost us what
+secrets that can be guessed, and 2**256 are too many to try, while every login would cost us what
 it costs an attacker.
 """
 
@@ -116,7 +116,7 @@ def hash_of(secret: str, salt: str) -> str:
 
 
 def parse_key(text: str) -> tuple[str, str] | None:
-    """Id and secret, or None where that is no key. Whoever logs this shows the id alone."""
+    """Id and secret, or None where that is no key. Log the id alone."""
     prefix, _, rest = text.partition("_")
     id, _, secret = rest.partition("_")
     if prefix != PREFIX or not _ID.match(id) or not _SECRET.match(secret):

@@ -21,8 +21,8 @@ before segments are removed that the state before it refers to. So a frame that 
 last, and the checkpoint before it holds, with its segments and its journal; a start syncs what it
 finds before it relies on it, because a killed process may not have. Everything is written
 twice, first here, then to `.copy`: a frame that is whole in the copy alone was whole here, and
-counts. Whoever finds base or changes other than they should be after a crash goes on reading as
-said, and writes a new base at the next checkpoint; the files of changes before that go last.
+counts. A start that finds base or changes other than they should be after a crash goes on reading
+like this, and writes a new base at the next checkpoint; the files of changes before that go last.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class TopicRecord(msgspec.Struct, frozen=True, array_like=True):
     cancelled: Ranges = []
     """Delayed messages that were withdrawn."""
     discarded: Ranges = []
-    """Dead letters that were let go for good: nobody is to read them."""
+    """Dead letters that were discarded: they are not to be read any more."""
     windows: bytes = b""
     """What is remembered of producers, as `engine/state/producers.py` draws it. Earlier versions
     have it in `producers`."""

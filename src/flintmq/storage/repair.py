@@ -1,4 +1,4 @@
-"""Repair of a data directory that nobody uses: saves what can be saved, and says what it did.
+"""Repair of a data directory that is not in use: saves what can be saved, and says what it did.
 
 Nothing is thrown away: whatever is taken out of the directory's use is put aside first, into
 `repair-<n>/`, with a report. First the steps are planned, then they are carried out.
@@ -6,11 +6,11 @@ Nothing is thrown away: whatever is taken out of the directory's use is put asid
 - A manifest that is missing or damaged comes back from its copy, which is always as good. If that
   is gone too, it is made from the segments' own indexes: names, options and positions of readers
   are lost then, topics are called `recovered-<id>`, and the journal is put aside, because
-  nobody knows what of it is in the segments.
+  it is unknown what of it is in the segments.
   Where the journal still has everything from the beginning on, it is read instead.
 - Batches that are damaged leave a gap, and a topic has none: it begins behind the last gap. What is
   readable before it becomes a topic of its own, `<name>.salvaged`, numbered from 0.
-- A damaged journal is cut where the damage begins, but only when told: what was acknowledged behind
+- A damaged journal is cut where the damage begins, but only with `--cut-journal`: what was acknowledged behind
   it is lost to the broker.
 """
 
@@ -64,7 +64,7 @@ class RepairPlan:
 
     steps: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    """Damage that is left as it is unless told otherwise."""
+    """Damage that is left as it is without `--cut-journal`."""
     groups: list[GroupPlan] = field(default_factory=list)
     puts_journal_aside: bool = False
     cut_at: tuple[str, int] | None = None
@@ -95,7 +95,7 @@ def plan_repair(filesystem: FileSystem, *, cut_journal: bool) -> RepairPlan:
     if plan.puts_journal_aside and len(plan.groups) > 1:
         plan.puts_journal_aside = False  # the others need it
     elif plan.puts_journal_aside:
-        plan.steps.append("nobody knows what of the journal is in the segments: put it aside")
+        plan.steps.append("it is unknown what of the journal is in the segments: put it aside")
     if scan.cut_at is not None and not plan.puts_journal_aside:
         name, offset = scan.cut_at
         text = f"the journal is damaged in {name} at byte {offset:,}"

@@ -1,8 +1,8 @@
 """Looking for damage before a reader finds it: every sealed segment is read, over and over.
 
 A thread reads the files of the last checkpoint from the disk, not from the system's memory, and
-compares checksums. It reads so many bytes a second and no more, and begins a new pass so often and
-no more. Only where a file does not match are its batches looked at one by one.
+compares checksums. It reads at a limited rate, and begins a pass at most every
+`PASS_SECONDS`. Only where a file does not match are its batches looked at one by one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Segments: files of record batches that never change once they are written.
 
 A segment holds one section for each topic it has messages of: a large topic has segments of its
-own, thousands of small ones share one. Whoever knows the file needs nothing else to read it.
+own, thousands of small ones share one. A reader needs the file and nothing else.
 
     0            8                                    data end                     file end - 48
     +------------+------------------------------------+--------+---------+---------+
@@ -318,7 +318,7 @@ class Segment:
         try:
             is_there = self._file.pread_cached(data, entry.position)
             return self._decoded(entry, bytes(data)) if is_there else None
-        except Corrupt:  # who reads it for good hears of it
+        except Corrupt:  # reported when a thread reads it
             return None
 
     def _decoded(self, entry: BatchEntry, data: bytes) -> RecordBatch:

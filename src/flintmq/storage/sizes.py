@@ -83,7 +83,7 @@ class Sizes:
         return counted + (then - counted) * (offset - first) // (behind - first)
 
     def freeing(self, first: int, wanted: int) -> int:
-        """The lowest offset before which, from `first` on, at least so many bytes lie."""
+        """The lowest offset before which, from `first` on, at least `wanted` bytes lie."""
         target = self.before(first) + wanted
         if wanted <= 0 or target > self.total:
             return first if wanted <= 0 else self.next

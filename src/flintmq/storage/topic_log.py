@@ -4,7 +4,7 @@ What the tail holds is in the journal; a checkpoint writes it to a segment and p
 its place. Everything a reader asks for comes from here, whether it is in memory or on disk.
 
 What the disk has damaged is known by its offsets: a batch, or a whole section where the index of
-its segment cannot be read. Whoever reads there hears Corrupt; everything else goes on: sizes are
+its segment cannot be read. Reading there raises Corrupt; everything else goes on: sizes are
 kept apart (`sizes.py`), ages come from the index and from the control columns, which are in a
 segment twice. Appending, dropping and counting read no disk.
 """
