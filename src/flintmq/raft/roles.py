@@ -4,7 +4,7 @@
     --------------  --------------  ------------------------------------------------------------
     follower        follower        a higher term, or another leader of it, is seen
     follower        pre-candidate   the election timeout passed (with pre-vote)
-    follower        candidate       the election timeout passed (without), or a transfer was asked for
+    follower        candidate       the election timeout passed (without), or by a transfer
     pre-candidate   pre-candidate   the round went nowhere; ask again
     pre-candidate   candidate       a quorum would vote for us
     pre-candidate   follower        a quorum would not, or a leader or a higher term is seen
