@@ -324,7 +324,7 @@ class LocalFileSystem:
 
 
 class LocalFile:
-    """A file descriptor, kept open from write to sync: the system reports a disk error only once."""
+    """A file descriptor, kept open from write to sync: a disk error is reported only once."""
 
     def __init__(self, name: str, descriptor: int) -> None:
         self.name = name

@@ -36,7 +36,7 @@ A record, padded with zeros to a multiple of 8:
               place of that record and drops those behind it: so a Raft log replaces a suffix
     length    u64, the bytes of the payload
 
-A STATE is what a group must never forget: its term, and which node it voted for. It has index 0 and no
+A STATE is what a group must never forget: its term, and its vote. It has index 0 and no
 place among the entries; the last one counts. STATE and MEMBERSHIP are in files of version 2 only.
 
     payload   vote u64   commit u64   level u32   flags u32 (1: the group has left this node)

@@ -449,7 +449,7 @@ class GroupCommit:
 
 
 def _beginning(lots: list[RecordLot], bytes_max: int) -> list[RecordLot]:
-    """What goes into the next frame: at least one lot. It stays in the queue until it is written."""
+    """What goes into the next frame: at least one lot. It stays queued until it is written."""
     lots, total = lots[:], 0
     for count, lot in enumerate(lots):
         total += lot.bytes

@@ -10,8 +10,8 @@ Nothing is thrown away: whatever is taken out of the directory's use is put asid
   Where the journal still has everything from the beginning on, it is read instead.
 - Batches that are damaged leave a gap, and a topic has none: it begins behind the last gap. What is
   readable before it becomes a topic of its own, `<name>.salvaged`, numbered from 0.
-- A damaged journal is cut where the damage begins, but only with `--cut-journal`: what was acknowledged behind
-  it is lost to the broker.
+- A damaged journal is cut where the damage begins, but only with `--cut-journal`: what was
+  acknowledged behind it is lost to the broker.
 """
 
 from __future__ import annotations
