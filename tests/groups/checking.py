@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from flintmq.groups import Queue
+from flintmq.groups.by_key import ByKey
 from flintmq.groups.offset_set import OffsetSet
 from flintmq.groups.places import Place
 from flintmq.groups.ranges import offsets_in
@@ -32,14 +33,15 @@ def check(queue: Queue, scheduled: Collection[int] = ()) -> None:
 def places_of(queue: Queue, scheduled: Collection[int] = ()) -> dict[int, list[Place]]:
     """Where each offset is, from the floor to the end of the lanes."""
     order, until = queue._order, queue._catching_up.until
-    parked = OffsetSet(order.parked())
+    is_by_key = isinstance(order, ByKey)
+    parked = OffsetSet(order.parked() if isinstance(order, ByKey) else ())
     lanes, returned = order.lanes(), queue._ready.returned
     where: dict[int, list[Place]] = {}
     for offset in range(queue.floor, queue.index.end):
         found = queue.places.found(offset)
         # One that is delayed or being settled may stand in the line of its key as well, and one
         # that is settled leaves it when its turn comes.
-        is_placed = order.keeps_places() and found in (["delayed"], ["limbo"], ["settled"])
+        is_placed = is_by_key and found in (["delayed"], ["limbo"], ["settled"])
         if not is_placed:
             found += ["returned" for lane in lanes if offset in returned[lane]]
             if offset in parked:

@@ -15,10 +15,10 @@ from ..model import Start
 from ..patterns import check_name
 from ..rows import Rows, Run
 from .commands import Cancel, CreateGroup, PauseGroup, ResetGroup
+from .leading.cursor import resolve_start
 from .leading.group_figures import in_flight, looked, peek, stats_of
 from .leading.member import GroupMember
 from .leading.queue_group import QueueGroup
-from .leading.readers import resolve_start
 from .leading.rows_of_groups import merged
 from .leading.topic import LeadingTopic
 from .letter_verbs import LetterVerbs

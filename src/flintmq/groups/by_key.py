@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..group_model import Lease, Ranges
+from .by_log import ByLog
 from .deliveries import DeliveryTable
 from .key_gate import ALONE, LEADS, WAITS, KeyTurns
 from .lanes import END, LOG
@@ -30,12 +31,11 @@ class ByKey:
         self._places, self._deliveries = places, deliveries
         self._gate = KeyTurns()
         self._draws = 0
-
-    def has_more(self) -> bool:
-        return self.ready.cursors.has_more(LOG) or bool(self.ready.returned[LOG])
-
-    def lanes(self) -> tuple[int, ...]:
-        return (LOG,)
+        # Like any order that knows no priorities.
+        log = ByLog(ready, places, deliveries)
+        self.has_more, self.lanes, self.is_ahead = log.has_more, log.lanes, log.is_ahead
+        self.add, self.withdraw = log.add, log.withdraw
+        self.forget, self.priority_of = log.forget, log.priority_of
 
     # --- drawing
 
@@ -75,7 +75,7 @@ class ByKey:
                 try:
                     keys = key_hashes(start, stop) if known is None else (known,)
                 except BaseException:  # of the disk: nothing was drawn
-                    self.ready.add(LOG, ranges[number:])
+                    self.add(ranges[number:])
                     self.add(self.come_back(ranges_of(picked))[0])
                     raise
                 for offset, key in zip(range(start, stop), keys, strict=True):
@@ -93,9 +93,6 @@ class ByKey:
 
     # --- coming and going
 
-    def add(self, ranges: Ranges) -> None:
-        self.ready.add(LOG, ranges)
-
     def come_back(self, ranges: Ranges) -> tuple[Ranges, Ranges]:
         behind: set[int] = set()
         ready: list[int] = []
@@ -109,16 +106,10 @@ class ByKey:
         return ranges_of(sorted(ready)), ranges_of(sorted(behind))
 
     def add_due(self, due: Due) -> None:
-        self.ready.add(LOG, ranges_of(sorted(offset for offset, _ in due)))
+        self.add(ranges_of(sorted(offset for offset, _ in due)))
 
     def stage(self, lane: int, ready: Ranges, out: Ranges, delayed: Ranges) -> None:
-        self.ready.add(LOG, both(ready, delayed))
-
-    def withdraw(self, ranges: Ranges) -> None:
-        self.ready.returned[LOG].remove_ranges(ranges)
-
-    def is_ahead(self, offset: int, priority: int | None = None) -> bool:
-        return self.ready.is_ahead(LOG, offset)
+        self.add(both(ready, delayed))
 
     def settled(self, ranges: Ranges) -> None:
         self.withdraw(ranges)  # what was being settled may stand in line all the same
@@ -133,18 +124,12 @@ class ByKey:
     def _free(self, offset: int) -> None:
         following = self._gate.free(offset, self._places.is_settled)
         if following is not None:
-            self.ready.add(LOG, [(following, following + 1)])
+            self.add([(following, following + 1)])
 
     def clear(self) -> None:
         self._gate.clear()
 
     # --- what it remembers
-
-    def forget(self, offset: int) -> int:
-        return 0
-
-    def priority_of(self, offset: int) -> int:
-        return 0
 
     def take_up(self, granted: Sequence[Lease], key_hashes: KeyHashes | None) -> OffsetSet:
         """What was tried before has its key still, however long it waits: an older one that came
@@ -172,8 +157,6 @@ class ByKey:
         return self._gate.admit(offset, key, -token) != WAITS
 
     def parked(self) -> Ranges:
+        """For tests: what waits behind another."""
         returned = self.ready.returned[LOG]
         return [(start, stop) for start, stop in self._gate.parked() if start not in returned]
-
-    def keeps_places(self) -> bool:
-        return True

@@ -66,9 +66,3 @@ class ByLog:
 
     def claim(self, token: int, offset: int, key_hashes: KeyHashes | None) -> bool:
         return True
-
-    def parked(self) -> Ranges:
-        return []
-
-    def keeps_places(self) -> bool:
-        return False

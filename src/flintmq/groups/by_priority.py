@@ -171,9 +171,3 @@ class ByPriority:
 
     def claim(self, token: int, offset: int, key_hashes: KeyHashes | None) -> bool:
         return True
-
-    def parked(self) -> Ranges:
-        return []
-
-    def keeps_places(self) -> bool:
-        return False

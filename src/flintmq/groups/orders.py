@@ -101,13 +101,3 @@ class ReadyOrder(Protocol):
     def claim(self, token: int, offset: int, key_hashes: KeyHashes | None) -> bool:
         """Whether one that is ready may be taken out of the line by who has it by this token."""
         ...
-
-    # --- for tests
-
-    def parked(self) -> Ranges:
-        """What waits behind another."""
-        ...
-
-    def keeps_places(self) -> bool:
-        """Whether what is delayed, or done with early, stands in line until its turn."""
-        ...

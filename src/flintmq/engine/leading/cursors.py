@@ -15,7 +15,8 @@ from ...model import Start
 from ..commands import SetCursor
 from ..figures import GroupFigures
 from ..proposer import wait_for
-from .readers import Cursor, LeadingReader, resolve_start
+from .cursor import Cursor, resolve_start
+from .readers import LeadingReader
 
 if TYPE_CHECKING:
     from .topic import LeadingTopic

@@ -19,7 +19,7 @@ from ...model import Extent, Missed, Start
 from ...rows import Rows, Run
 from ...storage.loading import NotLoaded
 from ..waiting import resolve
-from .readers import resolve_start
+from .cursor import resolve_start
 
 if TYPE_CHECKING:
     from .topic import LeadingTopic
