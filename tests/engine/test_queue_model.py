@@ -30,9 +30,9 @@ from flintmq.batch import BatchBuilder
 from flintmq.engine.leading import picking
 from flintmq.engine.leading.member import GroupMember
 from flintmq.engine.leading.queue_group import QueueGroup
-from flintmq.engine.leading.rows_of_groups import merged
 from flintmq.errors import LeaseLost
 from flintmq.group_model import Order
+from flintmq.groups.ranges import ranges_of
 from flintmq.testing import ManualClock, SimulatedFileSystem
 from tests.engine.stepping import small_sizes
 from tests.engine.test_queue_groups import Desk
@@ -286,7 +286,7 @@ class EngineModel(RuleBasedStateMachine):
         token, offsets = self.some(chance)
         mine = self.naive.finish(token, offsets)
         done = [o for o in offsets if o not in self.naive.entries and not self.is_given(o, token)]
-        self.settled_as(self.member.ack([(token, merged(offsets))]), offsets, mine + done)
+        self.settled_as(self.member.ack([(token, ranges_of(offsets))]), offsets, mine + done)
         self.naive.settle(mine)
 
     def is_given(self, offset: int, token: int) -> bool:
@@ -300,7 +300,7 @@ class EngineModel(RuleBasedStateMachine):
         token, offsets = self.some(chance)
         due_ms = self.clock.now_ms() + round(delay * 1000) if delay else None
         mine = self.naive.nack(token, offsets, due_ms)
-        self.settled_as(self.member.nack([(token, merged(offsets))], delay), offsets, mine)
+        self.settled_as(self.member.nack([(token, ranges_of(offsets))], delay), offsets, mine)
 
     @precondition(lambda self: self.granted)
     @rule(chance=chances)
@@ -308,7 +308,7 @@ class EngineModel(RuleBasedStateMachine):
         self.look_at_the_log()
         token, offsets = self.some(chance)
         mine = self.naive.finish(token, offsets)
-        self.settled_as(self.member.reject([(token, merged(offsets))], "no"), offsets, mine)
+        self.settled_as(self.member.reject([(token, ranges_of(offsets))], "no"), offsets, mine)
         for offset in mine:
             self.naive.bury(offset)
 
@@ -317,14 +317,14 @@ class EngineModel(RuleBasedStateMachine):
     def extend(self, chance: Random, lease: float) -> None:
         token, offsets = self.some(chance)
         mine = self.naive.extend(token, offsets, "", self.clock.monotonic() + lease)
-        self.settled_as(self.member.extend([(token, merged(offsets))], lease), offsets, mine)
+        self.settled_as(self.member.extend([(token, ranges_of(offsets))], lease), offsets, mine)
 
     @precondition(lambda self: self.granted)
     @rule(chance=chances)
     def release(self, chance: Random) -> None:
         token, offsets = self.some(chance)
         mine = self.naive.give_back(token, offsets, None, uncounted=True)
-        self.settled_as(self.member.release([(token, merged(offsets))]), offsets, mine)
+        self.settled_as(self.member.release([(token, ranges_of(offsets))]), offsets, mine)
 
     @rule()
     def leave_and_join_again(self) -> None:
@@ -405,7 +405,7 @@ class EngineModel(RuleBasedStateMachine):
         else:
             token, offsets = self.some(chance)
             asked = [entry.offset for entry in self.naive.held(token, offsets)]
-            leases = [(token, merged(offsets))]
+            leases = [(token, ranges_of(offsets))]
             if what == "ack":
                 work = self.member.ack(leases)
             elif what == "nack":
@@ -452,7 +452,7 @@ class EngineModel(RuleBasedStateMachine):
             for offset in offsets:
                 assert grant.counts.get(offset, 1) <= counts[offset] + 1
             seen |= offsets
-            self.do(self.member.ack([(grant.token, merged(sorted(offsets)))]))
+            self.do(self.member.ack([(grant.token, ranges_of(sorted(offsets)))]))
         assert self.group.unsettled() == 0, "nothing stays invisible"
         now_dead = self.dead_letters()
         assert was_dead <= set(now_dead), "no dead letter is lost"

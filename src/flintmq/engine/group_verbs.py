@@ -11,6 +11,7 @@ import msgspec
 from ..broker_api import Filter, Joining
 from ..errors import FlintError, GroupExists, GroupNotFound, InvalidRequest, TopicNotFound
 from ..group_model import GroupInfo, GroupStats, InFlight, Ranges, start_text
+from ..groups.ranges import ranges_of
 from ..model import Start
 from ..patterns import check_name
 from ..rows import Rows, Run
@@ -19,7 +20,6 @@ from .leading.cursor import resolve_start
 from .leading.group_figures import in_flight, looked, peek, stats_of
 from .leading.member import GroupMember
 from .leading.queue_group import QueueGroup
-from .leading.rows_of_groups import merged
 from .leading.topic import LeadingTopic
 from .letter_verbs import LetterVerbs
 from .proposer import wait_for
@@ -218,7 +218,7 @@ class GroupVerbs:
         found = await self._topics.obtain(topic, auto_create=False)
         waiting = found.delaying.waiting(ranges)
         if waiting:
-            chosen = merged(waiting)
+            chosen = ranges_of(waiting)
             found.delaying.cancels(chosen)
             try:
                 await wait_for(found.proposer.change(Cancel(found.id, chosen)))

@@ -12,6 +12,7 @@ from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
 from ..errors import Corrupt
 from ..group_model import Ranges
+from ..groups.ranges import ranges_of
 from ..loop.pace import pace
 from ..model import VALUE_OPTIONS, TopicOptions
 from ..observe.logs import limited
@@ -28,7 +29,7 @@ from .dead_letters import (
 )
 from .leading.burying import Dead
 from .leading.queue_group import QueueGroup
-from .leading.rows_of_groups import merged, rows_of_loaded
+from .leading.rows_of_groups import rows_of_loaded
 from .leading.topic import LeadingTopic
 from .proposer import wait_for
 from .shard import Shard
@@ -57,7 +58,7 @@ class LetterVerbs:
             target = await self._dead_letter_topic(topic, group.name)
             first = topic.log.first_offset
             offsets = sorted(one.offset for one in dead if one.offset >= first)
-            await rows_of_loaded(topic, merged(offsets))  # so that they are in memory
+            await rows_of_loaded(topic, ranges_of(offsets))  # so that they are in memory
             if group.ended is not None:  # and one of its name may have been made anew
                 raise again(group.ended)
             found = []
@@ -75,14 +76,14 @@ class LetterVerbs:
                 else:
                     found.append((source, row, one))
             if damaged:
-                await wait_for(group.picking.pass_damaged(merged(damaged)))
+                await wait_for(group.picking.pass_damaged(ranges_of(damaged)))
             if gone:
                 await wait_for(
-                    topic.proposer.settle(topic.id, group.name, merged(gone), "retention")
+                    topic.proposer.settle(topic.id, group.name, ranges_of(gone), "retention")
                 )
             if found:
                 rows = dead_rows(found, topic.origin, group.name, self._shard.clock.now_ms())
-                settled = merged([one.offset for _, _, one in found])
+                settled = ranges_of([one.offset for _, _, one in found])
                 await self._move(topic, group.name, settled, target, None, rows)
                 # Not why: that is a text of whoever rejected it, and may quote the message.
                 limited(
@@ -266,7 +267,7 @@ class LetterVerbs:
                 letters, row[0].origin.topic, group, offsets=offsets, filter=filter
             )
             if found:
-                gone = merged([letter.offset or 0 for letter in found])
+                gone = ranges_of([letter.offset or 0 for letter in found])
                 await wait_for(letters.proposer.settle(letters.id, REDRIVE, gone, DISCARDED))
                 await self._drop_front(letters)
             return len(found)
@@ -294,7 +295,7 @@ class LetterVerbs:
         self._shard.check_open()
         by_number = {part.origin.partition: part for part in row}
         target = by_number.get(partition, row[0])
-        ranges = merged([letter.offset or 0 for letter in back])
+        ranges = ranges_of([letter.offset or 0 for letter in back])
         await self._move(letters, REDRIVE, ranges, target, group, living_rows(back))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...group_model import Ranges
 from ...groups.lanes import END
-from .rows_of_groups import each, merged
+from ...groups.ranges import offsets_in, ranges_of
 
 if TYPE_CHECKING:
     from .queue_group import QueueGroup
@@ -36,11 +36,11 @@ class Burying:
         if most is None:
             return [], ranges
         count_of = self._queue.count_of
-        last = [offset for offset in each(ranges) if count_of(offset) >= most]
+        last = [offset for offset in offsets_in(ranges) if count_of(offset) >= most]
         if not last:
             return [], ranges
         known = set(last)
-        return merged(last), merged([o for o in each(ranges) if o not in known])
+        return ranges_of(last), ranges_of([o for o in offsets_in(ranges) if o not in known])
 
     def exhausted(self, offsets: Iterable[int], how: str) -> list[Dead]:
         most, count_of = self._topic.options.max_deliveries, self._queue.count_of
@@ -65,7 +65,7 @@ class Burying:
             self._group.counter["dead_lettered"] += len(dead)
         except BaseException:
             if self._group.ended is None:
-                self._group.settling.unfinish(merged([one.offset for one in dead]))
+                self._group.settling.unfinish(ranges_of([one.offset for one in dead]))
                 # Not at once: whoever waits would have it tried again and again.
                 topic = self._topic
                 topic.clock.call_later(_BURY_AGAIN_SECONDS, topic.guarded(self._group.wake))

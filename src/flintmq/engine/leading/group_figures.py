@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Sequence
 
 from ...group_model import GroupStats, InFlight
-from ...groups.ranges import count_in
+from ...groups.ranges import count_in, offsets_in
 from ...rows import Run
 from ...storage.loading import when_loaded
 from ..expiry import end_of_life
 from ..figures import GroupFigures
 from .picking import LOOKED_AT_MAX
 from .queue_group import QueueGroup
-from .rows_of_groups import cut, each, rows_of_loaded
+from .rows_of_groups import cut, rows_of_loaded
 
 
 async def looked(group: QueueGroup) -> bool:
@@ -63,7 +63,7 @@ def in_flight(group: QueueGroup, max_rows: int) -> list[InFlight]:
     origin, now = group.topic.origin, group.topic.clock.monotonic()
     found: list[InFlight] = []
     for token, holder, granted_at, deadline, ranges in group.queue.leases():
-        for offset in each(ranges):
+        for offset in offsets_in(ranges):
             if len(found) == max_rows:
                 return found
             found.append(

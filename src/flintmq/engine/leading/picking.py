@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...errors import FilterFailed
 from ...group_model import Ranges
 from ...groups.offset_set import OffsetSet
-from ...groups.ranges import count_in, without
+from ...groups.ranges import count_in, offsets_in, ranges_of, ranges_of_runs, without
 from ...loop.pace import Allowance, pace
 from ...observe.logs import limited
 from ...rows import Run
@@ -20,7 +20,7 @@ from ...storage.loading import NotLoaded
 from ..expiry import end_of_life
 from ..proposer import Done
 from .burying import Dead
-from .rows_of_groups import cut, each, key_hashes, merged, offsets_of, rows_of
+from .rows_of_groups import cut, key_hashes, rows_of
 
 if TYPE_CHECKING:
     from .queue_group import QueueGroup
@@ -78,7 +78,7 @@ class Picking:
                 together=in_turn,
             )
             if selection.exhausted:
-                queue.set_aside(merged(sorted(selection.exhausted)))
+                queue.set_aside(ranges_of(sorted(selection.exhausted)))
                 burying = self._group.burying
                 how = "not settled by any of its deliveries"
                 burying.later(burying.exhausted(selection.exhausted, how))
@@ -114,15 +114,15 @@ class Picking:
                 continue  # others may be ready behind them
             if not sifts:
                 is_whole = not damaged and not unreadable and not unloaded
-                return (selection.ranges if is_whole else offsets_of(picked)), picked
+                return (selection.ranges if is_whole else ranges_of_runs(picked)), picked
             budget -= sum(run.row_count for run in picked)
             picked, rest = self._sift(picked, allowance)
             over = cut(picked, left) + rest
             if over:
-                queue.put_back(offsets_of(over))
+                queue.put_back(ranges_of_runs(over))
             left -= sum(run.row_count for run in picked)
             runs += picked
-            ranges += offsets_of(picked)
+            ranges += ranges_of_runs(picked)
             if allowance is not None and allowance.is_over():
                 break
         self.has_more = left > 0
@@ -137,7 +137,7 @@ class Picking:
         try:
             while True:
                 ranges, runs = self.pick(wanted, in_turn=False)
-                offsets = list(each(ranges))
+                offsets = list(offsets_in(ranges))
                 others = [offset for offset in offsets if offset not in suspects]
                 if len(others) == len(offsets):
                     return ranges, runs
@@ -145,9 +145,9 @@ class Picking:
                 if not is_one_out and not passed and offsets[0] in suspects:
                     self._alone = offsets[0]
                     chosen = [self._alone]
-                passed += without(ranges, merged(sorted(chosen)))
+                passed += without(ranges, ranges_of(sorted(chosen)))
                 if chosen:
-                    return merged(chosen), rows_of(self._topic, merged(chosen))
+                    return ranges_of(chosen), rows_of(self._topic, ranges_of(chosen))
         finally:
             if passed:
                 queue.put_back(passed)
@@ -227,7 +227,7 @@ class Picking:
     ) -> None:
         if len(kept) < len(rows):
             base, known = run.source.base_offset, set(kept)
-            gone = merged([base + row for row in rows if row not in known])
+            gone = ranges_of([base + row for row in rows if row not in known])
             self.settle_selected(gone, reason)
 
     def settle_selected(self, ranges: Ranges, reason: str = "") -> Done:

@@ -18,6 +18,7 @@ from ...broker_api import Filter, Grant
 from ...clock import Timer
 from ...errors import FlintError
 from ...group_model import GroupInfo, Ranges
+from ...groups.ranges import offsets_in
 from ...loop.pace import pace
 from ...observe.logs import limited
 from ...rows import Rows
@@ -27,7 +28,6 @@ from ..state.group import GroupState
 from ..waiting import again, resolve
 from .burying import Burying
 from .picking import Picking
-from .rows_of_groups import each
 from .settling import Settling
 
 if TYPE_CHECKING:
@@ -370,7 +370,7 @@ class QueueGroup:
             if last:
                 queue.set_aside(last)
                 self.burying.later(
-                    self.burying.exhausted(each(last), "not settled by any of its deliveries")
+                    self.burying.exhausted(offsets_in(last), "not settled by any of its deliveries")
                 )
         self.wake()
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -103,38 +102,6 @@ def _run(source: RowSource, first: int, last: int, origin: Origin, picks: list[i
     if picks is None:
         return Run(source, first, last, origin)
     return Run(source, min(picks), max(picks) + 1, origin, picks)
-
-
-def offsets_of(runs: Iterable[Run]) -> Ranges:
-    ranges: Ranges = []
-    for run in runs:
-        base = run.source.base_offset
-        if run.picks is None:
-            ranges.append((base + run.start, base + run.stop))
-        else:
-            ranges += merged([base + row for row in run.picks])
-    return ranges
-
-
-def merged(offsets: Sequence[int]) -> Ranges:
-    """Offsets as ranges, in their order; neighbours become one."""
-    ranges: Ranges = []
-    start = stop = -1
-    for offset in offsets:
-        if offset == stop:
-            stop += 1
-        else:
-            if stop > start:
-                ranges.append((start, stop))
-            start, stop = offset, offset + 1
-    if stop > start:
-        ranges.append((start, stop))
-    return ranges
-
-
-def each(ranges: Ranges) -> Iterable[int]:
-    for start, stop in ranges:
-        yield from range(start, stop)
 
 
 def cut(runs: list[Run], count: int) -> list[Run]:

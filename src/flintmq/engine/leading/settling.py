@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from ...errors import LeaseLost
 from ...group_model import Lease, Ranges
-from ...groups.ranges import count_in
+from ...groups.ranges import count_in, offsets_in, ranges_of
 from ...storage.loading import NotLoaded
 from ..commands import Attempts
 from ..proposer import Done
 from .burying import Dead
-from .rows_of_groups import each, merged
 
 if TYPE_CHECKING:
     from .queue_group import QueueGroup
@@ -55,11 +54,11 @@ class Settling:
             if done is not None:
                 await done
         again, is_settled = self._given_again, self._queue.places.is_settled
-        return merged(
+        return ranges_of(
             [
                 offset
                 for token, ranges in lost
-                for offset in each(ranges)
+                for offset in offsets_in(ranges)
                 if token < self.void_before
                 or not is_settled(offset)
                 or again.get(offset, 0) > token
@@ -89,7 +88,7 @@ class Settling:
             last, others = self._group.burying.apart(ranges)
             if last:
                 mine, lost = queue.finish(token, last)
-                dead += self._group.burying.exhausted(each(mine), "nacked once too often")
+                dead += self._group.burying.exhausted(offsets_in(mine), "nacked once too often")
                 all_lost += lost
             if others:
                 mine, lost = queue.nack(token, others, due_ms)
@@ -114,7 +113,7 @@ class Settling:
             if proposer.failure is None:  # nobody waits for it
                 proposer.attempts(Attempts(self._topic.id, self._group.name, [], [], 0, ranges))
             return
-        delays = [(offset, due_ms) for offset in each(ranges)]
+        delays = [(offset, due_ms) for offset in offsets_in(ranges)]
         done = proposer.attempts(Attempts(self._topic.id, self._group.name, [], delays))
         if done is not None:
             await done
@@ -124,7 +123,7 @@ class Settling:
         mine, lost = self._finish(leases)
         if mine:
             count_of = self._queue.count_of
-            dead = [Dead(offset, reason, count_of(offset)) for offset in each(mine)]
+            dead = [Dead(offset, reason, count_of(offset)) for offset in offsets_in(mine)]
             await self._group.burying.bury(dead)
         self._raise_lost([run for _, ranges in lost for run in ranges])
 
@@ -162,14 +161,14 @@ class Settling:
         proposer = self._topic.proposer
         if ranges and not proposer.is_instant and proposer.failure is None:
             count_of = self._queue.count_of
-            attempts = [(offset, offset + 1, count_of(offset)) for offset in each(ranges)]
+            attempts = [(offset, offset + 1, count_of(offset)) for offset in offsets_in(ranges)]
             proposer.attempts(Attempts(self._topic.id, self._group.name, attempts))
 
     def note_recalled(self) -> None:
         """By key, what was handed out behind one that came back is its holder's no more."""
         if self._queue.recalled:
             recalled, self._queue.recalled = self._queue.recalled, []
-            self.note_given_again(each(recalled), self._queue.next_token)
+            self.note_given_again(offsets_in(recalled), self._queue.next_token)
             self._note_uncounted(recalled)
 
     def _note_claimed(self) -> None:
@@ -199,7 +198,7 @@ class Settling:
 
     def _raise_lost(self, lost: Ranges) -> None:
         if lost:
-            raise LeaseLost(self._topic.name, self._group.name, list(each(lost)))
+            raise LeaseLost(self._topic.name, self._group.name, list(offsets_in(lost)))
 
     def note_attempts(
         self, ranges: Ranges, counts: dict[int, int], token: int, *, is_first: bool
