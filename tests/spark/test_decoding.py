@@ -189,13 +189,13 @@ def test_the_schema_and_the_names_are_checked_at_once(spark: Any) -> None:
 
     with pytest.raises(flintmq.InvalidRequest, match="no column 'nothing'"):
         from_value(frame, ORDER, column="nothing")
-    with pytest.raises(flintmq.InvalidRequest, match="format is one of json, msgpack"):
+    with pytest.raises(flintmq.InvalidRequest, match="format must be one of json, msgpack"):
         from_value(frame, ORDER, format="xml")  # type: ignore[arg-type]
     with pytest.raises(flintmq.InvalidRequest, match="needs avro_schema"):
         from_value(frame, ORDER, format="avro")
-    with pytest.raises(flintmq.InvalidRequest, match="goes by the column 'content_type'"):
+    with pytest.raises(flintmq.InvalidRequest, match="needs the column 'content_type'"):
         from_value(frame.drop("content_type"), ORDER, format="auto")
     with pytest.raises(flintmq.InvalidRequest, match=r"value\.x is variant"):
         from_value(frame, "x variant", format="msgpack")
-    with pytest.raises(flintmq.InvalidRequest, match="no column to go into the value"):
+    with pytest.raises(flintmq.InvalidRequest, match="no column left for the value"):
         to_value(frame.select("value"))

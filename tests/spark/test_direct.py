@@ -12,9 +12,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from flintmq.client.client import Client
+from flintmq.engine.broker import Broker
+from flintmq.engine.host import Host
 from flintmq.errors import InvalidRequest, MessagesLost
+from flintmq.serde.codec import Codec
 from flintmq.spark import direct_bounds
 from flintmq.spark.source import FlintDataSource
+from flintmq.storage.filesystem import LocalFileSystem
+from flintmq.testing import ManualClock
 from tests.spark.brokers import ThreadedBroker
 from tests.spark.readers import column, read_all, schema
 
@@ -80,7 +86,7 @@ def test_nothing_is_written_and_nothing_locked(broker: ThreadedBroker, tmp_path:
 
     assert state() == before
     missing = tmp_path / "missing"
-    with pytest.raises(InvalidRequest, match="no directory"):
+    with pytest.raises(InvalidRequest, match="not a directory"):
         direct(missing, "value").partitions()
     assert not missing.exists()
 
@@ -174,7 +180,7 @@ def test_copied_segments_without_a_manifest_are_known_by_id(
     rows = read_all(direct(copy, "value", "topic", subscribe=id))
 
     assert column(rows, "value") == [b"%d" % n for n in range(3000)]
-    with pytest.raises(InvalidRequest, match=f"there are {id}"):
+    with pytest.raises(InvalidRequest, match=f"it has {id}"):
         direct(copy, "value").partitions()
 
 
@@ -228,5 +234,39 @@ def test_a_missing_topic_names_those_that_are_there(broker: ThreadedBroker) -> N
     fill(broker)
     broker.checkpoint()
 
-    with pytest.raises(InvalidRequest, match=r"no topic 'nowhere' .* there are orders"):
+    with pytest.raises(InvalidRequest, match=r"no topic 'nowhere' .* it has orders"):
         direct(broker.directory, subscribe="nowhere").partitions()
+
+
+async def test_topics_of_every_group_are_read(tmp_path: Path) -> None:
+    host = Host(LocalFileSystem(tmp_path))
+    brokers = [Broker(ManualClock(), host=host, group=group) for group in range(3)]
+    await host.open()
+    for group, broker in enumerate(brokers):
+        client = Client(broker, Codec(), auto_create=True, timeout=30.0)
+        await client.publish(f"orders.{group}", b"of group %d" % group)
+    await host.checkpoint()
+
+    rows = read_all(direct(tmp_path, "topic", "value", subscribePattern="orders.*"))
+
+    assert sorted(row["topic"] for row in rows) == ["orders.0", "orders.1", "orders.2"]
+    assert sorted(row["value"] for row in rows) == [b"of group %d" % n for n in range(3)]
+    assert list(direct_bounds(str(tmp_path))) == ["orders.0", "orders.1", "orders.2"]
+    late = direct(tmp_path, "value", subscribe="orders.2", startingTimestamp="0")
+    assert column(read_all(late), "value") == [b"of group 2"]
+    await host.close()
+
+
+async def test_a_topic_in_two_groups_is_refused_since_only_the_broker_knows_which_one_counts(
+    tmp_path: Path,
+) -> None:
+    host = Host(LocalFileSystem(tmp_path))
+    brokers = [Broker(ManualClock(), host=host, group=group) for group in range(2)]
+    await host.open()
+    for broker in brokers:
+        client = Client(broker, Codec(), auto_create=True, timeout=30.0)
+        await client.publish("orders", b"x")
+    await host.close()
+
+    with pytest.raises(InvalidRequest, match=r"groups 0 and 1 .* Read it through the broker"):
+        direct(tmp_path, "value").partitions()

@@ -46,5 +46,5 @@ def test_what_is_no_offset_is_refused_with_an_example(text: str) -> None:
 
 
 def test_nothing_ends_at_the_earliest() -> None:
-    with pytest.raises(InvalidRequest, match="no place to end"):
+    with pytest.raises(InvalidRequest, match="cannot end at -2"):
         parse_offsets('{"t": {"0": -2}}', "endingOffsets", earliest=False)

@@ -106,7 +106,7 @@ def test_settings_are_written_as_java_reads_them(text: str, escaped: str) -> Non
 
 
 def test_a_master_that_is_no_text_is_refused() -> None:
-    with pytest.raises(flintmq.InvalidRequest, match="master is a Spark master"):
+    with pytest.raises(flintmq.InvalidRequest, match="master must be a Spark master"):
         flintmq.spark.session(2)  # type: ignore[arg-type]
 
 
@@ -126,7 +126,7 @@ def test_asking_again_gives_the_same_session(spark: Any) -> None:
 
 
 def test_another_master_has_to_wait_for_the_session_to_stop(spark: Any) -> None:
-    with pytest.raises(flintmq.SparkUnavailable, match="is running on"):
+    with pytest.raises(flintmq.SparkUnavailable, match="already runs on"):
         flintmq.spark.session("local[1,1]")
 
 

@@ -90,7 +90,9 @@ def test_filters_are_pushed_down_where_that_is_switched_on(
 def test_an_error_says_what_is_wrong(
     spark: Any, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(Exception, match="unknown option 'startingoffset'; startingOffsets is near"):
+    with pytest.raises(
+        Exception, match="unknown option 'startingoffset'; did you mean startingOffsets"
+    ):
         read(spark, broker, topic, startingOffset="earliest").load().count()
     with pytest.raises(Exception, match="Disconnected"):
         spark.read.format("flintmq").options(servers="127.0.0.1:1", subscribe="t").load().count()

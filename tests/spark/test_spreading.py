@@ -91,12 +91,12 @@ def test_rows_without_a_key_take_one_partition_after_the_other_batch_by_batch() 
 @pytest.mark.parametrize(("partitions", "count"), [([3], 3), ([-1], 3), ([1], None)])
 def test_a_partition_that_is_not_there_is_refused(partitions: list[int], count: int | None) -> None:
     given_rows = rows(values=[b""], partitions=list(partitions))
-    with pytest.raises(flintmq.InvalidRequest, match=f"partition {partitions[0]} of 'orders'"):
+    with pytest.raises(flintmq.InvalidRequest, match=f"no partition {partitions[0]} in 'orders'"):
         spread(Spreader("orders", lambda _: count), given_rows)
 
 
 def test_a_row_without_a_topic_is_refused() -> None:
-    with pytest.raises(flintmq.InvalidRequest, match="topic of a row is null"):
+    with pytest.raises(flintmq.InvalidRequest, match="a row has no topic"):
         spread(Spreader(None, lambda _: None), rows(topics=["a", None]))
 
 

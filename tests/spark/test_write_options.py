@@ -48,15 +48,19 @@ def test_names_do_not_mind_their_case() -> None:
 @pytest.mark.parametrize(
     ("said", "streams", "why"),
     [
-        ({}, False, "say where the broker is"),
-        ({"servers": "h:1", "delivry": "x"}, False, "unknown option 'delivry'; delivery is near"),
-        ({"servers": "h:1", "delivery": "twice"}, False, "delivery is one of"),
+        ({}, False, "set the address of the broker"),
+        (
+            {"servers": "h:1", "delivry": "x"},
+            False,
+            "unknown option 'delivry'; did you mean delivery",
+        ),
+        ({"servers": "h:1", "delivery": "twice"}, False, "delivery must be one of"),
         ({"servers": "h:1", "compression": "rar"}, False, "rar"),
         ({"servers": "h:1", "autoCreate": "perhaps"}, False, "autoCreate must be true or false"),
         ({"servers": "h:1", "topic": "a.>"}, False, "a.>"),
         ({"servers": "h:1", "path": "x"}, False, "a topic has no path"),
-        ({"servers": "h:1", "transaction": "x"}, False, "go together"),
-        ({"servers": "h:1", "transactionVersion": "1"}, False, "go together"),
+        ({"servers": "h:1", "transaction": "x"}, False, "transactionVersion together"),
+        ({"servers": "h:1", "transactionVersion": "1"}, False, "transactionVersion together"),
         (
             {"servers": "h:1", "transaction": "x", "transactionVersion": "-1"},
             False,

@@ -1,4 +1,4 @@
-"""Topics as tables of Spark: a data source for PySpark, and what goes with it.
+"""Topics as tables in Spark: a data source for PySpark, sessions, and pipelines.
 
 Importing this does not import PySpark; using it does.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from .decoding import from_value, to_value
 from .directory import direct_bounds
 
-# The name is the package's too, whose modules are still imported as flintmq.spark.pipeline.x: this
-# comes after its import, and stays.
+# The function replaces the package of the same name as an attribute here; modules of the package
+# can still be imported as flintmq.spark.pipeline.x.
 from .pipeline import pipeline
 from .registering import register
 from .session import session

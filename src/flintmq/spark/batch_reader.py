@@ -1,10 +1,9 @@
-"""A batch read: the messages there are when it is planned, or those between two places."""
+"""A batch read: all messages at the time of planning, or those between a start and an end."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +21,7 @@ from .worker import calm_the_collector
 
 
 class RangesPartition(InputPartition):
-    """What one task reads."""
+    """The ranges that one task reads."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         super().__init__(None)
@@ -34,15 +33,16 @@ class RangesPartition(InputPartition):
 
 
 def planned(found: Sequence[Range], options: ReadOptions) -> list[RangesPartition]:
-    """Ranges as tasks."""
+    """Ranges as tasks. Spark wants at least one, even for no rows."""
     rows = sum(one.rows for one in found)
     tasks = tasks_wanted(rows, os.cpu_count() or 1, options.min_tasks, options.task_rows_max)
-    return [RangesPartition(one) for one in spread(found, tasks)]
+    return [RangesPartition(one) for one in spread(found, tasks)] or [RangesPartition(())]
 
 
-def read_partition(partition: RangesPartition, options: ReadOptions, schema: Any) -> Iterator[Any]:
+def read_partition(partition: InputPartition, options: ReadOptions, schema: Any) -> Iterator[Any]:
     """The rows of one task, as Arrow batches."""
     calm_the_collector()
+    assert isinstance(partition, RangesPartition)
     if not partition.ranges:
         return
     fetches = Fetches(
@@ -63,8 +63,7 @@ class BatchReader(DataSourceReader):
 
     @told_plainly
     def partitions(self) -> Sequence[InputPartition]:
-        # Spark wants one at least, also of nothing.
-        return planned(self._ranges(), self._options) or [RangesPartition(())]
+        return planned(self._ranges(), self._options)
 
     @each_told_plainly
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -78,35 +77,25 @@ class BatchReader(DataSourceReader):
         def at_time(time: datetime) -> TopicExtents:
             return extents(line, options, time)
 
-        starts = offsets_at(options.start, known, "startingOffsets", at_time)
-        ends = offsets_at(options.end, known, "endingOffsets", at_time)
-        found = [
-            one for one in ranges(known, starts, ends) if narrow.wants(one.topic, one.partition)
-        ]
+        starts = [offsets_at(options.start, known, "startingOffsets", at_time)]
+        ends = [offsets_at(options.end, known, "endingOffsets", at_time)]
         if narrow.since is not None:
-            since = offsets_at(narrow.since, known, "timestamp", at_time)
-            found = [_later(one, since[one.topic, one.partition]) for one in found]
+            starts.append(offsets_at(narrow.since, known, "timestamp", at_time))
         if narrow.until is not None:
-            until = offsets_at(narrow.until, known, "timestamp", at_time)
-            found = [_earlier(one, until[one.topic, one.partition]) for one in found]
+            ends.append(offsets_at(narrow.until, known, "timestamp", at_time))
         if narrow.first is not None:
-            found = [_later(one, narrow.first) for one in found]
+            starts.append(dict.fromkeys(starts[0], narrow.first))
         if narrow.end is not None:
-            found = [_earlier(one, narrow.end) for one in found]
-        return [one for one in found if one.rows]
-
-
-def _later(one: Range, start: int) -> Range:
-    return replace(one, start=max(one.start, start))
-
-
-def _earlier(one: Range, end: int) -> Range:
-    return replace(one, end=min(one.end, end))
+            ends.append(dict.fromkeys(ends[0], narrow.end))
+        first = {place: max(one[place] for one in starts) for place in starts[0]}
+        last = {place: min(one[place] for one in ends) for place in ends[0]}
+        found = ranges(known, first, last)
+        return [one for one in found if narrow.wants(one.topic, one.partition)]
 
 
 class NarrowedBatchReader(BatchReader):
-    """The same where Spark hands over its filters. A class of its own: Spark refuses every reader
-    that could take filters where that is not switched on."""
+    """The same with pushed filters. A class of its own: where filter pushdown is off, Spark refuses
+    readers that have `pushFilters`."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         self._narrowing = narrowing(filters)

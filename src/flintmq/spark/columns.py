@@ -1,7 +1,7 @@
-"""Record batches as Arrow batches of the very schema that Spark wants.
+"""Record batches as Arrow batches in the schema that Spark wants.
 
-Rows are never looked at one by one: columns are wrapped where they lie in the record batch, joined
-over many batches, and only what was asked for is touched.
+Rows are never handled one by one: columns are wrapped in place, joined over many batches, and only
+the requested ones are touched.
 
     key           binary or string
     value         binary or string
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 ROWS_MIN = 10_000
-"""Arrow batches of fewer rows cost Spark more than joining them costs us."""
+"""Smaller Arrow batches cost Spark more than joining them costs here."""
 
 BYTES_ENOUGH = 16 * 1024 * 1024
-"""Of large messages fewer rows will do: ten thousand of them may be more than memory holds, and
-more than 2 GiB fit into no column."""
+"""Enough for a batch, even with fewer rows: ten thousand large messages may not fit in memory, and
+a column holds at most 2 GiB."""
 
 SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
@@ -43,7 +43,7 @@ _RAMP_ROWS = 1 << 16
 
 
 def arrow_schema(schema: Any) -> pyarrow.Schema:
-    """The Arrow schema that Spark demands for one of its own; names and types are checked."""
+    """The Arrow schema of a schema of Spark; names and types are checked."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -51,14 +51,12 @@ def arrow_schema(schema: Any) -> pyarrow.Schema:
     known = _types()
     for field in wanted:
         if field.name not in known:
-            raise InvalidRequest(
-                f"there is no column {field.name!r}; a topic has {', '.join(known)}"
-            )
+            raise InvalidRequest(f"a topic has no column {field.name!r}; it has {', '.join(known)}")
         if not any(field.type.equals(kind) for kind in known[field.name]):
             names = " or ".join(_sql_name(kind) for kind in known[field.name])
-            raise InvalidRequest(f"column {field.name!r} is of type {names}, not {field.type}")
+            raise InvalidRequest(f"column {field.name!r} has the type {names}, not {field.type}")
     if len(set(wanted.names)) != len(wanted.names):
-        raise InvalidRequest(f"a column is named twice: {', '.join(wanted.names)}")
+        raise InvalidRequest(f"a column appears twice: {', '.join(wanted.names)}")
     assert isinstance(wanted, pa.Schema)
     return wanted
 
@@ -94,7 +92,7 @@ RowPicks = Sequence[int] | None
 
 
 class Columns:
-    """Gathers rows of record batches, and hands them out as one Arrow batch."""
+    """Collects rows of record batches, and returns them as one Arrow batch."""
 
     def __init__(self, schema: pyarrow.Schema) -> None:
         self._schema = schema
@@ -106,13 +104,13 @@ class Columns:
 
     @property
     def is_enough(self) -> bool:
-        """Whether what was gathered is worth handing out."""
+        """Whether there are enough rows for a batch."""
         return self.rows >= ROWS_MIN or self.bytes >= BYTES_ENOUGH
 
     def add(
         self, batch: RecordBatch, start: int, stop: int, picks: RowPicks, topic: str, partition: int
     ) -> None:
-        """Rows of a batch from `start` up to before `stop`, or the picked ones."""
+        """Add the rows of a batch from `start` up to before `stop`, or only the picked ones."""
         count = stop - start if picks is None else len(picks)
         if not count:
             return
@@ -139,14 +137,14 @@ class Columns:
         self.rows += count
 
     def take(self) -> pyarrow.RecordBatch:
-        """What was gathered, as one batch."""
+        """The collected rows, as one batch."""
         import pyarrow as pa
 
         arrays = [_joined(field, self._parts[field.name]) for field in self._schema]
         for field, column in zip(self._schema, arrays, strict=True):
             if not field.nullable and column.null_count:
                 raise InvalidRequest(
-                    f"column {field.name!r} was asked for as NOT NULL, and some messages have none"
+                    f"column {field.name!r} is NOT NULL in the schema, but some messages have none"
                 )
         self._parts = {name: [] for name in self._schema.names}
         self.rows = self.bytes = 0
@@ -164,7 +162,7 @@ _COLUMNS: dict[str, Callable[[ColumnView], Any]] = {
 
 
 class _Same:
-    """One value for so many rows."""
+    """The same value for several rows."""
 
     __slots__ = ("count", "value")
 
@@ -188,7 +186,7 @@ def _chosen(column: Any, start: int, stop: int, picks: RowPicks) -> Any:
 
 
 class _Ramp:
-    """Numbers that follow each other."""
+    """Consecutive numbers."""
 
     __slots__ = ("count", "first")
 
@@ -197,16 +195,17 @@ class _Ramp:
 
     def array(self) -> Any:
         import pyarrow as pa
-        import pyarrow.compute as pc
+
+        from .compute import compute
 
         first = pa.scalar(self.first, pa.int64())
         if self.count <= _RAMP_ROWS:
-            return pc.add(_ramp().slice(0, self.count), first)
+            return compute.add(_ramp().slice(0, self.count), first)
         return pa.array(range(self.first, self.first + self.count), pa.int64())
 
 
 def _follow_on(parts: list[Any], base: int, start: int, count: int, picks: RowPicks) -> None:
-    """The offsets of rows; those of batches that follow each other are one ramp."""
+    """Add the offsets of rows; consecutive ones become one ramp."""
     import pyarrow as pa
 
     if picks is not None:
@@ -227,7 +226,7 @@ def _ramp() -> Any:
 
 
 def _joined(field: Any, parts: list[Any]) -> Any:
-    """The parts of one column as one array of the type that is wanted."""
+    """The parts of one column as one array of the wanted type."""
     import pyarrow as pa
 
     arrays = [_as_wanted(field, part) for part in parts]
@@ -238,7 +237,8 @@ def _joined(field: Any, parts: list[Any]) -> Any:
 
 def _as_wanted(field: Any, part: Any) -> Any:
     import pyarrow as pa
-    import pyarrow.compute as pc
+
+    from .compute import compute
 
     if isinstance(part, _Same):
         if part.value is None:
@@ -251,13 +251,13 @@ def _as_wanted(field: Any, part: Any) -> Any:
     if part.type.equals(field.type):
         return part
     if field.name == "content_type":
-        return pc.if_else(pc.is_valid(part), part.cast(pa.string()), None)
+        return compute.if_else(compute.is_valid(part), part.cast(pa.string()), None)
     try:
         return part.cast(field.type)
     except pa.ArrowInvalid as error:
         if field.name in ("key", "value"):
             raise InvalidRequest(
-                f"column {field.name!r} was asked for as a string, and a message has bytes there "
-                "that are no UTF-8; ask for it as binary"
+                f"column {field.name!r} is a string in the schema, but a message has bytes that "
+                "are not UTF-8; use binary"
             ) from None
         raise Corrupt(f"column {field.name!r} of a record batch: {error}") from error

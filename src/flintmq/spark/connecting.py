@@ -1,8 +1,8 @@
-"""The line from a Python process of Spark to the broker: one for each process and broker, kept.
+"""The connection of a Python process of Spark to a broker: one per process and broker, kept open.
 
-Spark keeps its Python workers from task to task, so a connection that is kept saves making one for
-every task. It has an event loop in a thread of its own. A worker is a fork of another process; what
-that one held is not ours, so lines are known by process.
+Spark reuses its Python workers, so a kept connection saves connecting in every task. It has an
+event loop in a thread of its own. A worker is a fork: connections of its parent process are not
+usable there, so they are kept by process id.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..client.client import Client
 from ..errors import Disconnected, InvalidRequest, OutcomeUnknown
 from ..net.remote.broker import RemoteBroker
 from ..net.remote.tls import ClientTls
@@ -27,12 +26,12 @@ T = TypeVar("T")
 
 RETRY_SECONDS = 0.25
 API_KEY = "FLINTMQ_API_KEY"
-"""Where a process that was given no key finds one, as with `flintmq.connect`."""
+"""The environment variable with the key, if no option sets one; as with `flintmq.connect`."""
 
 
 @dataclass(frozen=True)
 class BrokerSettings:
-    """How to reach a broker. What is secret in it is not shown."""
+    """How to reach a broker. Its repr shows no secrets."""
 
     servers: str = ""
     api_key: str | None = field(default=None, repr=False)
@@ -41,7 +40,7 @@ class BrokerSettings:
     tls_cert: str | None = None
     tls_key: str | None = None
     patience: float = 60.0
-    """How long a broker that went away is waited for, in seconds."""
+    """How long to wait for a broker that is gone, in seconds."""
 
     @property
     def url(self) -> str:
@@ -51,7 +50,7 @@ class BrokerSettings:
         scheme = servers.partition("://")[0]
         if scheme not in ("flint", "flints"):
             raise InvalidRequest(
-                f"servers is flint://host:port, flints://host:port or host:port; not {scheme}://..."
+                f"servers must be flint://host:port, flints://host:port or host:port, not {scheme}://"
             )
         return servers
 
@@ -68,7 +67,7 @@ class BrokerSettings:
 
 
 class BrokerLine:
-    """A connection with a loop in a thread of its own. `run` waits for what is asked of it."""
+    """A connection with its event loop in a thread of its own. `run` waits for the result."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
@@ -77,37 +76,22 @@ class BrokerLine:
             target=self._loop.run_forever, name="flintmq-spark", daemon=True
         )
         self._thread.start()
-        codec = Codec(DECODED_BYTES_MAX)
         try:
-            self.broker: RemoteBroker = self.run(self._made(settings, codec))
-            self.client = Client(self.broker, codec, auto_create=True, timeout=settings.patience)
+            self.broker: RemoteBroker = self.run(_connected(settings))
         except BaseException:
             self._end()
             raise
 
-    @staticmethod
-    async def _made(settings: BrokerSettings, codec: Codec) -> RemoteBroker:
-        url = settings.url
-        broker = RemoteBroker(
-            url,
-            decoder=codec,
-            timeout=settings.patience,
-            tls=settings.tls() if url.startswith("flints://") else None,
-            api_key=settings.credential(),
-        )
-        await broker.open()
-        return broker
-
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the loop do something; its result, or its error."""
+        """Run a coroutine in the loop; returns its result, or raises its error."""
         return self.begin(work).result()
 
     def ask(self, work: Coroutine[Any, Any, T]) -> T:
-        """The same for what changes nothing: no answer is no connection, and nothing else."""
+        """The same for requests that change nothing: without an answer they raise Disconnected."""
         try:
             return self.run(work)
         except OutcomeUnknown:
-            waited = f"it was waited for, {self.settings.patience:g} s long (brokerTimeout)"
+            waited = f"no answer within {self.settings.patience:g} s (brokerTimeout)"
             raise Disconnected(self.broker.link.name, waited) from None
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -126,15 +110,28 @@ class BrokerLine:
             self._loop.close()
 
 
+async def _connected(settings: BrokerSettings) -> RemoteBroker:
+    url = settings.url
+    broker = RemoteBroker(
+        url,
+        decoder=Codec(DECODED_BYTES_MAX),
+        timeout=settings.patience,
+        tls=settings.tls() if url.startswith("flints://") else None,
+        api_key=settings.credential(),
+    )
+    await broker.open()
+    return broker
+
+
 _lines: dict[tuple[int, BrokerSettings], BrokerLine] = {}
 _making = threading.Lock()
 
 
 def line_to(settings: BrokerSettings, *, patient: bool = False) -> BrokerLine:
-    """The line of this process to that broker; made if there is none yet.
+    """The connection of this process to that broker; opened if there is none yet.
 
-    Where nobody answers, that is said at once; a `patient` caller waits for a broker that is about
-    to come back, as long as its settings say.
+    If no broker answers, this fails at once; a `patient` caller waits up to `brokerTimeout` for a
+    broker that restarts.
     """
     key = (os.getpid(), settings)
     give_up_at = time.monotonic() + settings.patience
@@ -150,7 +147,7 @@ def line_to(settings: BrokerSettings, *, patient: bool = False) -> BrokerLine:
 
 
 def close_lines() -> None:
-    """Close what this process has open: for tests, which leave nothing behind."""
+    """Close all connections of this process. For tests."""
     with _making:
         for key in [key for key in _lines if key[0] == os.getpid()]:
             _lines.pop(key).close()

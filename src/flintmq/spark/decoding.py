@@ -1,8 +1,7 @@
 """Values of messages as columns of Spark, and back: `from_value` and `to_value`.
 
-JSON is Spark's own affair and never leaves Java. MessagePack, Avro and values that say themselves
-what they are go through Python a batch at a time: decoded by msgspec or fastavro straight to the
-types of the schema, then made into Arrow columns at once.
+JSON is decoded by Spark, in Java. MessagePack, Avro and `auto` go through Python, a batch at a
+time: msgspec or fastavro decode to the types of the schema, and Arrow makes columns of the result.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
 
 import msgspec
@@ -51,11 +51,11 @@ def from_value(
 ) -> DataFrame:
     """Decode the values of messages: the frame with one column more, a struct of `schema`.
 
-    A value that does not decode is null there; `error` names a column that then says why. A field
-    that is not in a value is null. `format="auto"` goes by the column `content_type` of each
-    message, compression included; without one it is taken for JSON. `avro_schema` is what Avro
-    values were written with. With `once`, a value is decoded once however often it is looked at;
-    filters on other columns then come after it.
+    A value that does not decode is null there; `error` names a column for the reason. A field that
+    a value does not have is null. `format="auto"` uses the column `content_type` of each message,
+    with compression; JSON if it is null. `avro_schema` is the schema that Avro values were written
+    with. With `once`, a value is decoded only once, however often it is used; filters on other
+    columns are then applied after decoding.
     """
     checked_pyspark()
     from pyspark.sql import functions
@@ -63,7 +63,7 @@ def from_value(
     wanted = _struct(schema)
     _check_format(format, get_args(From), avro_schema)
     if column not in frame.columns:
-        raise InvalidRequest(f"there is no column {column!r}; there are {', '.join(frame.columns)}")
+        raise InvalidRequest(f"no column {column!r}; there are {', '.join(frame.columns)}")
     if format == "json":
         parsed = _parsed_json(functions.col(column), wanted)
         if once:
@@ -77,8 +77,7 @@ def from_value(
     if format == "auto":
         if content_type not in frame.columns:
             raise InvalidRequest(
-                f"format='auto' goes by the column {content_type!r}, which is not there; select "
-                "it, or name the format"
+                f"format='auto' needs the column {content_type!r}; select it, or set the format"
             )
         inputs.append(functions.col(content_type))
     decode = _decoding_function(wanted, format, _schema_text(avro_schema))
@@ -98,8 +97,8 @@ def to_value(
 ) -> DataFrame:
     """Encode columns as the values of messages: the frame ready to be written.
 
-    `columns` go into the value; all that are none of a message (key, topic, headers, ...), if they
-    are not named. Those of a message stay beside it, and `content_type` says what the value is.
+    `columns` go into the value; by default all that are not columns of a message (key, topic,
+    headers, ...). Those stay beside it, and `content_type` is set to the format of the value.
     """
     checked_pyspark()
     from pyspark.sql import functions
@@ -108,8 +107,8 @@ def to_value(
     inside = [name for name in frame.columns if name not in COLUMNS] if columns is None else columns
     missing = [name for name in inside if name not in frame.columns]
     if missing or not inside:
-        what = f"no column {missing[0]!r}" if missing else "no column to go into the value"
-        raise InvalidRequest(f"there is {what}; there are {', '.join(frame.columns)}")
+        what = f"no column {missing[0]!r}" if missing else "no column left for the value"
+        raise InvalidRequest(f"{what}; there are {', '.join(frame.columns)}")
     value, media = value_of(inside, format=format, avro_schema=avro_schema)
     beside = [
         functions.col(name)
@@ -122,7 +121,7 @@ def to_value(
 def value_of(
     columns: Sequence[str], *, format: To = "json", avro_schema: dict[str, Any] | str | None = None
 ) -> tuple[Column, str]:
-    """Columns as one column of values, and the content type of these."""
+    """Columns as one column of values, and their content type."""
     from pyspark.sql import functions
 
     _check_format(format, get_args(To), avro_schema)
@@ -136,7 +135,7 @@ def value_of(
     return value, format_content_type(ContentType(avro.media_type, schema=avro.fingerprint))
 
 
-# --- what was asked for
+# --- arguments
 
 
 def _struct(schema: Any) -> Any:
@@ -145,7 +144,9 @@ def _struct(schema: Any) -> Any:
     if isinstance(schema, str):
         schema = types.StructType.fromDDL(schema)
     if not isinstance(schema, types.StructType):
-        raise InvalidRequest(f"schema is a StructType, or text such as 'id bigint'; not {schema!r}")
+        raise InvalidRequest(
+            f"schema must be a StructType or text such as 'id bigint', not {schema!r}"
+        )
     if not schema.fields:
         raise InvalidRequest("the schema has no fields")
     return schema
@@ -153,7 +154,7 @@ def _struct(schema: Any) -> Any:
 
 def _check_format(format: str, known: Sequence[str], avro_schema: Any) -> None:
     if format not in known:
-        raise InvalidRequest(f"format is one of {', '.join(known)}; not {format!r}")
+        raise InvalidRequest(f"format must be one of {', '.join(known)}, not {format!r}")
     if format == "avro" and avro_schema is None:
         raise InvalidRequest("format='avro' needs avro_schema, the schema of the values")
 
@@ -186,21 +187,21 @@ def _of_parsed(value: Any, parsed: Any, wanted: Any) -> tuple[Any, Any]:
 
 
 def _kept(column: Any) -> Any:
-    """The same, computed where it stands. Spark writes an expression out wherever it is used, and
-    in every condition by itself; what depends on the partition it leaves alone."""
+    """The same column, computed once. Spark copies an expression to every place that uses it, but
+    not one that depends on the partition."""
     from pyspark.sql import functions
 
     return functions.when(functions.spark_partition_id() >= 0, column)
 
 
-# --- everything else, in Python, a batch at a time
+# --- other formats, in Python, a batch at a time
 
 
 def _decoding_function(wanted: Any, format: str, avro_schema: str) -> Any:
-    from pyspark.sql import functions, types
+    from pyspark.sql import types
 
     text = wanted.json()
-    python_type(wanted)  # says now what cannot be decoded to
+    python_type(wanted)  # fails now if a type cannot be decoded to
 
     def decode(*columns: Any) -> Any:
         return decoded(columns, text, format, avro_schema)
@@ -208,30 +209,28 @@ def _decoding_function(wanted: Any, format: str, avro_schema: str) -> Any:
     returned = types.StructType(
         [types.StructField("data", wanted), types.StructField("error", types.StringType())]
     )
-    return functions.arrow_udf(_of_arrays(decode, "columns"), returned)
+    return _arrow_udf(decode, "columns", returned)
 
 
 def _encoding_function(format: str, avro_schema: str) -> Any:
-    from pyspark.sql import functions
-
     def encode(rows: Any) -> Any:
         return encoded(rows, format, avro_schema)
 
-    return functions.arrow_udf(_of_arrays(encode, "rows"), "binary")
+    return _arrow_udf(encode, "rows", "binary")
 
 
-def _of_arrays(function: Callable[..., Any], parameter: str) -> Callable[..., Any]:
-    """Spark looks at the types that a function's hints name, and takes no text for them."""
+def _arrow_udf(function: Callable[..., Any], parameter: str, returned: Any) -> Any:
+    """Spark goes by the types in a function's annotations, which must not be text."""
     import pyarrow as pa
 
     function.__annotations__ = {parameter: pa.Array, "return": pa.Array}
-    return function
+    return import_module("pyspark.sql.functions").arrow_udf(function, returned)
 
 
 def decoded(
     columns: Sequence[pyarrow.Array], schema_json: str, format: str, avro_schema: str
 ) -> pyarrow.Array:
-    """The values as a struct of what they hold and what is wrong with them."""
+    """The values as a struct of data and error."""
     import pyarrow as pa
 
     decode, arrow_type = _decoder(schema_json, format, avro_schema)
@@ -240,8 +239,8 @@ def decoded(
     try:
         data = pa.array([None if row[0] is None else decode(*row) for row in rows], arrow_type)
     except Exception:
-        # One of them is bad, or more: each by itself. What decodes and still does not fit, Arrow
-        # says of the row alone.
+        # At least one value is bad: try each by itself. A value may also decode and still not fit
+        # the Arrow type.
         good = []
         for number, row in enumerate(rows):
             try:
@@ -309,7 +308,7 @@ PLAIN = {
 
 
 def python_type(kind: Any, path: str = "value") -> Any:
-    """What msgspec decodes to for a type of Spark. Everything may be null, or not there."""
+    """The type that msgspec decodes to, for a type of Spark. Everything may be null or missing."""
     name = type(kind).__name__
     if name == "StructType":
         fields = {
@@ -330,5 +329,5 @@ def python_type(kind: Any, path: str = "value") -> Any:
         most = 2 ** (bits - 1)
         return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
     if name not in PLAIN:
-        raise InvalidRequest(f"{path} is {kind.simpleString()}, which no value decodes to")
+        raise InvalidRequest(f"{path} is {kind.simpleString()}, which values cannot be decoded to")
     return PLAIN[name]

@@ -1,4 +1,4 @@
-"""Segments read without a broker: from a data directory, also of a broker that runs, or a copy."""
+"""Reads segments without a broker: of a data directory, also of a running broker, or of a copy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..errors import InvalidRequest
 from ..model import Extent
 from .batch_reader import RangesPartition, planned
 from .columns import Columns, arrow_schema
-from .directory import SegmentDirectory, StoredTopic
+from .directory import SegmentDirectory, StoredTopic, offset_at
 from .options import ReadOptions
 from .planning import TopicExtents, offsets_at, ranges
 from .telling import each_told_plainly, told_plainly
@@ -25,36 +25,36 @@ _log = logging.getLogger(__name__)
 
 
 class DirectReader(DataSourceReader):
-    """Implements a batch read over a directory."""
+    """A batch read over a directory."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options
         self._schema = arrow_schema(schema)
-        self._now_ms = round(time.time() * 1000)  # for all tasks the same, and for all their tries
+        self._now_ms = round(time.time() * 1000)  # the same for all tasks and attempts
 
     @told_plainly
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         assert options.path is not None
-        directory = SegmentDirectory(options.path)
-        stored = directory.stored()
+        stored = SegmentDirectory(options.path).stored()
         known = _extents(options, stored)
 
         def at_time(moment: datetime) -> TopicExtents:
             time_ms = -int(-moment.timestamp() * 1000 // 1)
-            return _extents(options, stored, lambda one: directory.offset_at(one, time_ms))
+            return _extents(options, stored, lambda one: offset_at(one, time_ms))
 
         starts = offsets_at(options.start, known, "startingOffsets", at_time)
         ends = offsets_at(options.end, known, "endingOffsets", at_time)
         found = ranges(known, starts, ends)
         for one in found:
-            _log.info("reads %s from offset %d up to before %d", one.plain, one.start, one.end)
-        return planned(found, options) or [RangesPartition(())]
+            _log.info("direct read of %s: offsets %d to %d", one.plain, one.start, one.end - 1)
+        return planned(found, options)
 
     @each_told_plainly
     def read(self, partition: InputPartition) -> Iterator[Any]:
         calm_the_collector()
         assert self._options.path is not None
+        assert isinstance(partition, RangesPartition)
         directory = SegmentDirectory(self._options.path)
         columns = Columns(self._schema)
         for one in partition.ranges:
@@ -95,8 +95,8 @@ def _extents(
             there = sorted({one.topic for one in stored.values()})
             shown = ", ".join(there[:10]) + (" ..." if len(there) > 10 else "")
             raise InvalidRequest(
-                f"there is no topic {topic!r} in {options.path!r}; there are {shown or 'none'}. "
-                "What was published lately is in segments only after the next checkpoint"
+                f"no topic {topic!r} in {options.path!r}; it has {shown or 'no topics'}. New "
+                "messages are in segments only after the next checkpoint of the broker"
             )
     for parts in known.values():
         parts.sort(key=lambda part: part.partition)
@@ -106,7 +106,7 @@ def _extents(
 def _living(
     batch: RecordBatch, start: int, stop: int, ttl_ms: int | None, now_ms: int
 ) -> list[int] | None:
-    """The rows that have not expired; None where that is all of them."""
+    """The rows that have not expired; None if that is all of them."""
     has_expiry = bool(batch.columns & EXPIRY)
     if not has_expiry and (ttl_ms is None or batch.time(start) + ttl_ms > now_ms):
         return None  # times never go back, so the first row is the oldest

@@ -1,4 +1,4 @@
-"""What went wrong in Spark, as one line: its cause, without the way it came."""
+"""The cause of an error in Spark, as one line, without traceback and query plan."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ TRACEBACK = "Traceback (most recent call last)"
 
 
 def told_of_step(error: BaseException) -> str:
-    """An error of building a frame."""
+    """The text of an error while a frame is built."""
     return plain(str(error) if isinstance(error, FlintError) else _text(error))
 
 
 def told_of_query(query: Any) -> str | None:
-    """Why a streaming query ended; None if it was not an error."""
+    """The error that ended a streaming query; None if there was none."""
     found = query._jsq.exception()
     if not found.isDefined():
         return None
@@ -28,12 +28,11 @@ def told_of_query(query: Any) -> str | None:
     while cause is not None and len(causes) < DEEP:
         causes.append(cause.getMessage() or "")
         cause = cause.getCause()
-    return plain(the_cause(causes)) or "it ended without saying why; spark.log may have more"
+    return plain(the_cause(causes)) or "the query ended without a reason; see spark.log"
 
 
 def the_cause(messages: Sequence[str]) -> str:
-    """What went wrong, of messages each of which caused the one before. What Python says goes
-    before all that Java makes of it."""
+    """The root cause in a chain of messages. A Python traceback wins over what Java adds to it."""
     of_python = [text for text in messages if TRACEBACK in text]
     said = [text for text in messages if text]
     return (of_python or said or [""])[-1]
@@ -48,7 +47,7 @@ def _text(error: BaseException) -> str:
 
 
 def plain(text: str) -> str:
-    """The cause in a message of Spark, which may hold a traceback and the plan of a query."""
+    """The cause in a message of Spark, which may have a traceback and a query plan in it."""
     lines = text.strip().splitlines()
     if any(TRACEBACK in line for line in lines):
         text = _last_of_traceback(lines)
@@ -66,7 +65,7 @@ def plain(text: str) -> str:
 
 
 def _last_of_traceback(lines: list[str]) -> str:
-    """What the exception says that ended it, with its notes."""
+    """The text of the exception at the end of a traceback, with its notes."""
     start = max(number for number, line in enumerate(lines) if TRACEBACK in line)
     said: list[str] = []
     for line in lines[start + 1 :]:
@@ -79,5 +78,5 @@ def _last_of_traceback(lines: list[str]) -> str:
         if line.strip():
             said.append(line.strip())
     text = " ".join(said)
-    # Our own errors and Spark's say everything; of others the kind is a part of it.
+    # The class of other errors is part of the message; that of ours and of Spark's is not needed.
     return re.sub(r"^(flintmq|pyspark)\.[\w.]+: ", "", text)

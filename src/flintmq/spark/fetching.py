@@ -1,7 +1,7 @@
-"""Reading ranges of offsets from the broker: several requests under way, rows in order.
+"""Fetches ranges of offsets from the broker: several requests in flight, rows in order.
 
-The broker sends stored batches as they are. While one reply is made into columns the next ones are
-on their way. How many rows a request asks for follows from how large they were so far.
+The broker sends stored batches unchanged. While one reply is converted to columns, the next ones
+are in flight. The size of the messages so far decides how many rows a request asks for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..batch import RecordBatch
 from ..broker_api import Fetch, Fetched, Filter
-from ..errors import Disconnected, FlintError, InvalidRequest, MessagesLost, OutcomeUnknown
+from ..errors import Disconnected, InvalidRequest, MessagesLost, OutcomeUnknown
 from ..serde.filters import compile_filter
 from .columns import Columns
 from .connecting import BrokerLine
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     import pyarrow
 
 UNDER_WAY = 3
-"""Requests of one task at a time."""
+"""Requests of one task in flight."""
 
 SLACK_SECONDS = 5.0
-"""How much longer than our patience an answer may take before it is asked for once more."""
+"""How much longer than `brokerTimeout` to wait for an answer before asking again."""
 
 REPLY_BYTES = 2 * 1024 * 1024
 FIRST_ROWS = 8192
 ROWS_LEAST, ROWS_MOST = 64, 1 << 18
 REMEDY = (
-    "With failOnDataLoss=false the query goes on with what is left; keep messages longer "
-    "(retention_age, retention_bytes) so that it does not happen again."
+    "To go on with what is left, set failOnDataLoss=false. To avoid this, keep messages longer "
+    "(retention_age, retention_bytes)."
 )
 
 
 class Fetches:
-    """The rows of some ranges, in order."""
+    """The rows of ranges, in order."""
 
     def __init__(
         self,
@@ -98,32 +98,29 @@ class Fetches:
         return piece, self._line.begin(work)
 
     def _answer(self, piece: Range, future: Future[Fetched]) -> Fetched:
-        """The reply. A broker that goes away while it is asked is asked again, for a while."""
+        """The reply. If the broker goes away meanwhile, ask again, for a while."""
         patience = self._line.settings.patience
         give_up_at = time.monotonic() + 2 * patience
         while True:
             try:
                 fetched = future.result(patience + SLACK_SECONDS)
+                break
             except TimeoutError:
                 future.cancel()
                 if time.monotonic() >= give_up_at:
                     name = self._line.broker.link.name
-                    raise Disconnected(name, f"{piece.plain!r} was asked for in vain") from None
-                _, future = self._fetch(piece)
-                continue
-            except FlintError as error:
-                is_passing = isinstance(error, Disconnected | OutcomeUnknown)
-                if not is_passing or time.monotonic() >= give_up_at:
+                    raise Disconnected(name, f"no reply to a fetch of {piece.plain!r}") from None
+            except (Disconnected, OutcomeUnknown):
+                if time.monotonic() >= give_up_at:
                     raise
-                _, future = self._fetch(piece)
-                continue
-            gap = fetched.rows.gap
-            if gap is not None and self._fail_on_loss:
-                raise MessagesLost(piece.plain, gap.first, gap.next, gap.count, REMEDY)
-            return fetched
+            _, future = self._fetch(piece)
+        gap = fetched.rows.gap
+        if gap is not None and self._fail_on_loss:
+            raise MessagesLost(piece.plain, gap.first, gap.next, gap.count, REMEDY)
+        return fetched
 
     def _go_on(self, piece: Range, fetched: Fetched) -> None:
-        """The reply did not reach the end of what was asked for: the rest goes first."""
+        """The reply ends before the requested range does: fetch the rest next."""
         rest = replace(piece, start=fetched.position)
         is_missing = fetched.position == piece.start and fetched.next_offset <= piece.start
         if is_missing and not self._comes_back(piece):
@@ -131,7 +128,7 @@ class Fetches:
         self._asked.appendleft(self._fetch(rest))
 
     def _comes_back(self, piece: Range) -> bool:
-        """What was planned is not there: a broker that has just come back may need a moment."""
+        """Whether missing messages appear after all: a broker that just restarted may be late."""
         broker, patience = self._line.broker, self._line.settings.patience
         if self._line.run(broker.wait_beyond({piece.plain: piece.start}, patience)):
             return True
@@ -141,9 +138,8 @@ class Fetches:
                 piece.start,
                 piece.start,
                 piece.rows,
-                "They were there when the read was planned; the broker has lost its newest "
-                "messages, as one with fsync=never may in a crash. With failOnDataLoss=false the "
-                "query goes on.",
+                "They existed when the read was planned. The broker has lost its newest messages, "
+                "which can happen in a crash with fsync=never. To go on, set failOnDataLoss=false.",
             )
         return False
 
@@ -160,12 +156,14 @@ def _size(source: Any) -> int:
 
 
 def arrow_batches(fetches: Fetches, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
-    """What was fetched as Arrow batches that are worth handing to Spark."""
+    """What was fetched, as Arrow batches that are large enough for Spark."""
     columns = Columns(schema)
     for piece, fetched in fetches:
         for run in fetched.rows.runs:
             if not isinstance(run.source, RecordBatch):
-                raise InvalidRequest("objects are passed by reference; Spark cannot read them")
+                raise InvalidRequest(
+                    "the topic holds Python objects, not bytes; Spark cannot read them"
+                )
             columns.add(run.source, run.start, run.stop, run.picks, piece.topic, piece.partition)
             if columns.is_enough:
                 yield columns.take()

@@ -1,7 +1,7 @@
-"""Rows on their way into record batches: joined while they are few, cut where they are many.
+"""Makes record batches of a good size: joins small ones, cuts large ones.
 
-A record batch of some thousand rows is what brokers, queues and readers like best. Where the rows
-of a task go to many topics, each gets few at a time: they wait here for more.
+Record batches of some thousand rows work best for brokers, queues and readers. If a task writes to
+many topics, each gets few rows at a time: they are kept here until there are more.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import pyarrow
 
 ROWS_MAX = 2_500
-"""A quarter of the rows that Spark hands over at a time."""
+"""A quarter of the rows that Spark delivers at a time."""
 BYTES_MAX = 512 * 1024
 HELD_BYTES_MAX = 16 * 1024 * 1024
-"""What waits for more, of all topics together."""
+"""Maximum of what is kept, over all topics."""
 
 Cut = tuple[str, "pyarrow.RecordBatch"]
 
@@ -31,30 +31,30 @@ class RowGatherer:
         self._bytes: dict[str, int] = {}
 
     def add(self, topic: str, rows: pyarrow.RecordBatch) -> Iterator[Cut]:
-        """Take rows for a topic; what is enough for a batch by now."""
+        """Take rows for a topic; yields batches that are large enough."""
         if not rows.num_rows:
             return
         self._held.setdefault(topic, []).append(rows)
         self._rows[topic] = self._rows.get(topic, 0) + rows.num_rows
         self._bytes[topic] = self._bytes.get(topic, 0) + rows.nbytes
         if self._rows[topic] >= self._rows_max or self._bytes[topic] >= self._bytes_max:
-            yield from self._let_go(topic)
+            yield from self._released(topic)
         elif sum(self._bytes.values()) > HELD_BYTES_MAX:
             yield from self.rest()
 
     def rest(self) -> Iterator[Cut]:
-        """Everything that is still held."""
+        """Everything that is still kept."""
         for topic in list(self._held):
-            yield from self._let_go(topic)
+            yield from self._released(topic)
 
-    def _let_go(self, topic: str) -> Iterator[Cut]:
+    def _released(self, topic: str) -> Iterator[Cut]:
         import pyarrow as pa
 
         held, rows, size = self._held.pop(topic), self._rows.pop(topic), self._bytes.pop(topic)
         if len(held) > 1:
             names = {name for part in held for name in part.schema.names}
             if any(set(part.schema.names) != names for part in held):
-                # Hashes of keys are there where some row had a key; they are made again.
+                # Only parts with keys have hashes of keys; they are computed again below.
                 held = [
                     part.drop_columns(["key_hash"]) if "key_hash" in part.schema.names else part
                     for part in held
@@ -64,7 +64,7 @@ class RowGatherer:
         each = -(-rows // pieces)
         for part in held:
             if "key" in part.schema.names and "key_hash" not in part.schema.names:
-                # Once for all, while they are together.
+                # Once, before the rows are cut.
                 part = part.append_column("key_hash", key_hashes(part.column("key")))
             for start in range(0, part.num_rows, each):
                 for cut in _halved(part.slice(start, each), 2 * self._bytes_max):
@@ -72,7 +72,7 @@ class RowGatherer:
 
 
 def _halved(rows: pyarrow.RecordBatch, bytes_max: int) -> Iterator[pyarrow.RecordBatch]:
-    """Large rows may lie side by side behind many small ones: what is far too much is halved."""
+    """Halve batches that are far too large: many large rows may follow many small ones."""
     if rows.num_rows < 2 or rows.nbytes <= bytes_max:
         yield rows
         return

@@ -1,4 +1,4 @@
-"""Finding a Java that Spark runs on: JAVA_HOME, then PATH, then the one that comes from PyPI."""
+"""Finds a Java for Spark: JAVA_HOME, then PATH, then the one from PyPI."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ..installing import remedy
 MAJOR_MIN = 17
 ASK_SECONDS = 20.0
 VECTOR_MODULE = "jdk.incubator.vector"
-"""Spark's launcher asks for it, for faster linear algebra. Trimmed Javas do not have it, and a
-Java that is asked for a module that it does not have ends at once."""
+"""Spark's launcher requests it, for faster linear algebra. Trimmed Javas do not have it, and Java
+does not start with a module that is missing."""
 
 
 class Java(NamedTuple):
@@ -32,7 +32,7 @@ class Java(NamedTuple):
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """The first Java that is new enough. Raises SparkUnavailable, which says where it looked."""
+    """The first Java that is new enough. Raises SparkUnavailable, which lists where it looked."""
     looked: list[str] = []
     for where, home in _candidates(environment):
         if home is None:
@@ -40,24 +40,24 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
             continue
         java = _look_at(home)
         if java is None:
-            looked.append(f"{where} ({home}) has none that runs")
+            looked.append(f"{where} ({home}) has no working Java")
         elif java.major < MAJOR_MIN:
             looked.append(f"{where} ({home}) has Java {java.major}")
         else:
             return java
     raise SparkUnavailable(
-        f"Spark needs Java {MAJOR_MIN} or newer, and {', '.join(looked)}; "
-        f"{remedy('spark')} brings one, or set JAVA_HOME"
+        f"Spark needs Java {MAJOR_MIN} or newer: {', '.join(looked)}. Set JAVA_HOME, or install "
+        f"one with {remedy('spark')}"
     )
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]:
-    """Where a Java may be; without a place, the text says that there is none."""
+    """Where a Java may be; without a directory, the text says why there is none."""
     home = environment.get("JAVA_HOME")
     yield ("JAVA_HOME", Path(home)) if home else ("JAVA_HOME is not set", None)
     found = shutil.which("java", path=environment.get("PATH", ""))
     if found:
-        # /usr/bin/java leads to the real place by symbolic links.
+        # /usr/bin/java is a symbolic link.
         yield "PATH", Path(found).resolve().parent.parent
     else:
         yield "there is no java on PATH", None
@@ -70,7 +70,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path | No
 
 
 def _look_at(home: Path) -> Java | None:
-    """What Java a directory holds; None if there is none that runs."""
+    """The Java in a directory; None if there is none that works."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     try:
@@ -85,15 +85,14 @@ def _look_at(home: Path) -> Java | None:
 
 
 def _ask(home: Path) -> Java | None:
-    """Images without a description are asked; it takes a tenth of a second."""
-    java = str(home / "bin" / "java")
+    """Run it to find its version, which takes a tenth of a second: its home has no `release`."""
+
+    def output(option: str) -> subprocess.CompletedProcess[str]:
+        command = [str(home / "bin" / "java"), option]
+        return subprocess.run(command, capture_output=True, text=True, timeout=ASK_SECONDS)
+
     try:
-        told = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=ASK_SECONDS
-        )
-        modules = subprocess.run(
-            [java, "--list-modules"], capture_output=True, text=True, timeout=ASK_SECONDS
-        )
+        told, modules = output("-version"), output("--list-modules")
     except (OSError, subprocess.TimeoutExpired):
         return None
     version = re.search(r'version "([^"]+)"', told.stderr + told.stdout)
@@ -103,7 +102,7 @@ def _ask(home: Path) -> Java | None:
 
 
 def major_of(version: str) -> int:
-    """17 of "17.0.15"; 8 of "1.8.0_402", as Java counted once."""
+    """17 of "17.0.15"; 8 of "1.8.0_402", as old versions are written."""
     numbers = [int(number) for number in re.findall(r"\d+", version)]
     if not numbers:
         return 0

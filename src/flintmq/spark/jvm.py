@@ -1,7 +1,7 @@
-"""The Java process that Spark runs in: started without a shell, and never outliving this process.
+"""The Java process that Spark runs in: started without a shell, and ended with this process.
 
-PySpark's own way is a shell script that starts a Java to find out how to start a Java. This one is
-a second faster, needs no shell, and does without a module that trimmed Javas do not have.
+PySpark runs a shell script that starts a Java to find out how to start a Java. This is a second
+faster, needs no shell, and works with Javas that lack the vector module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ END_SECONDS = 15.0
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
-# What Spark's own launcher gives every Java, but for the module that trimmed ones do not have.
+# The options of Spark's own launcher, without the vector module.
 OPENED = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
     *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
@@ -47,7 +47,7 @@ OPTIONS = [
 
 
 class Jvm:
-    """One running Java. It ends when its standard input does: with this process at the latest,
+    """A running Java. It ends when its standard input is closed: with this process at the latest,
     however that ends."""
 
     def __init__(
@@ -77,10 +77,10 @@ class Jvm:
         deadline = time.monotonic() + START_SECONDS
         while not told.exists():
             if not self.is_alive():
-                where = "stands above" if self._log_file is None else f"is in {self._log_file}"
+                where = "above" if self._log_file is None else f"in {self._log_file}"
                 raise SparkUnavailable(
-                    f"the Java of Spark ended with status {self._process.returncode} before it was "
-                    f"ready; what it said {where}"
+                    f"Java ended with status {self._process.returncode} before Spark was ready; "
+                    f"see its output {where}"
                 )
             if time.monotonic() > deadline:
                 raise SparkUnavailable(f"Spark was not ready within {START_SECONDS:.0f} seconds")
@@ -97,13 +97,13 @@ def start_jvm(
     environment: Mapping[str, str],
     log_file: Path | None = None,
 ) -> Jvm:
-    """Start a Java with a Spark driver in it that waits for this process to call.
+    """Start a Java with a Spark driver that waits for calls of this process.
 
-    What it and its workers print goes where this process prints, or to the end of `log_file`.
+    Its output and that of its workers goes where this process prints, or is appended to `log_file`.
     """
     directory = Path(tempfile.mkdtemp(prefix="flintmq-spark-"))
     told = directory / "told"
-    # Settings may hold secrets, and a command line is for everybody to read.
+    # Settings may hold secrets, and all users of a machine can read command lines.
     settings_file = directory / "settings"
     settings_file.touch(mode=0o600)
     settings_file.write_text("".join(f"{_escaped(k)}={_escaped(v)}\n" for k, v in settings.items()))
@@ -130,7 +130,7 @@ def start_jvm(
                 "SPARK_CONNECT_MODE": "0",
                 "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
             },
-            start_new_session=True,  # Ctrl-C is for the program, which decides on Spark's end
+            start_new_session=True,  # Ctrl-C is for the program, which then ends Spark
         )
     jvm = Jvm(process, directory, log_file)
     try:
@@ -156,8 +156,8 @@ def _class_path(
 
 
 def shim(java: Java, directory: Path) -> Path:
-    """A home for a Java without the vector module, in which that is not asked for: executors that
-    Spark starts by itself are started with Spark's own options."""
+    """A JAVA_HOME for a Java without the vector module: its `java` drops that option, which Spark
+    passes to executors."""
     script = directory / "java-home" / "bin" / "java"
     script.parent.mkdir(parents=True)
     script.write_text(
@@ -173,7 +173,7 @@ def shim(java: Java, directory: Path) -> Path:
 
 
 def _escaped(text: Any) -> str:
-    """As Java's property files want it: everything beyond letters and digits by its number."""
+    """For Java's property files: everything but letters and digits as its code."""
     units = str(text).encode("utf-16-be")
     return "".join(
         chr(unit) if 48 <= unit <= 57 or 65 <= unit <= 90 or 97 <= unit <= 122 else f"\\u{unit:04x}"

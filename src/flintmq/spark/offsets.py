@@ -1,10 +1,10 @@
-"""Positions of a query as Spark keeps them in its checkpoint, and as users write them down. Pure.
+"""Positions of a query as Spark keeps them in its checkpoint, and as users write them. Pure.
 
     {"orders": {"id": "17", "next": {"0": 2300, "1": 1874}}}
 
-`next` is the next offset to read by partition. `id` is the topic's own, which is never used again:
-a topic made anew under the name is told apart. Spark compares such positions as text, so topics
-and partitions are always in the same order.
+`next` is the next offset to read, by partition. `id` is that of the topic: a topic created again
+under the name has another id. Spark compares positions as text, so topics and partitions are
+always in the same order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import InvalidRequest
 
 EARLIEST, LATEST = -2, -1
-"""What Kafka's users write for the first and the next offset."""
+"""As in Kafka: the first offset, and the one after the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ Positions = Mapping[str, TopicPosition]
 
 
 def written(positions: Positions) -> dict[str, Any]:
-    """As Spark keeps it. The same positions give the same text, whatever order they came in."""
+    """As Spark keeps it. Equal positions give equal text."""
     return {
         topic: {
             "id": str(positions[topic].id),
@@ -44,7 +44,7 @@ def written(positions: Positions) -> dict[str, Any]:
 
 
 def read(offset: Mapping[str, Any]) -> dict[str, TopicPosition]:
-    """What a checkpoint says."""
+    """The positions in a checkpoint."""
     try:
         return {
             topic: TopicPosition(
@@ -56,29 +56,31 @@ def read(offset: Mapping[str, Any]) -> dict[str, TopicPosition]:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidRequest(
             f"the checkpoint holds a position that this source did not write: {offset!r} "
-            f"({type(error).__name__}: {error}); begin with a new checkpoint"
+            f"({type(error).__name__}: {error}); start with a new checkpoint"
         ) from None
 
 
 def parse_offsets(text: str, option: str, *, earliest: bool = True) -> dict[str, dict[int, int]]:
-    """Offsets by topic and partition, as a user gives them; -2 is the earliest, -1 the latest."""
+    """Offsets by topic and partition, as users write them; -2 is the earliest, -1 the latest."""
     example = '{"orders": {"0": 23, "1": -1}}'
     try:
         found = json.loads(text)
     except ValueError as error:
         words = "earliest, latest" if earliest else "latest"
         raise InvalidRequest(
-            f"{option} is {words}, or JSON such as {example}; not {text!r} ({error})"
+            f"{option} must be {words}, or JSON such as {example}, not {text!r} ({error})"
         ) from None
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
-        raise InvalidRequest(f"{option} is offsets by topic and partition, as in {example}")
+        raise InvalidRequest(f"{option} must have offsets by topic and partition, as in {example}")
     offsets: dict[str, dict[int, int]] = {}
     for topic, by_partition in found.items():
         offsets[topic] = {}
         for number, at in by_partition.items():
             if not number.isdecimal() or type(at) is not int or at < EARLIEST:
-                raise InvalidRequest(f"{option}: {topic!r} has {number!r}: {at!r}; as in {example}")
+                raise InvalidRequest(
+                    f"{option}: {topic!r} has {number!r}: {at!r}; write it as in {example}"
+                )
             if at == EARLIEST and not earliest:
-                raise InvalidRequest(f"{option}: -2 (earliest) is no place to end, in {topic!r}")
+                raise InvalidRequest(f"{option}: {topic!r} cannot end at -2 (earliest)")
             offsets[topic][int(number)] = at
     return offsets

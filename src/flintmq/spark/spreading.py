@@ -1,7 +1,7 @@
-"""Which rows go to which plain topic: by topic, then by partition, whole columns at a time.
+"""Routes rows to plain topics: by topic, then by partition, whole columns at a time.
 
-The same rule as the client's (`client.routing`): a named partition, else the hash of the key, else,
-for rows without a key, one partition after the other, batch by batch.
+The rule is that of the client (`client.routing`): a given partition, else the hash of the key;
+rows without a key go to one partition after the other, batch by batch.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class Spreader:
-    """Spreads the rows of one task. `partitions_of` says how many partitions a topic has, None for
-    a plain one."""
+    """Routes the rows of one task. `partitions_of` gives the number of partitions of a topic, None
+    for a plain one."""
 
     def __init__(
         self, topic: str | None, partitions_of: Callable[[str], int | None], *, turn: int = 0
@@ -30,11 +30,11 @@ class Spreader:
         self._turns: dict[str, int] = {}
 
     def spread(self, rows: TaskRows) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
-        """The rows by plain topic; their order stays within each."""
+        """The rows by plain topic; each keeps their order."""
         for topic, some in self._by_topic(rows):
             partitions = self._partitions_of(topic)
             if partitions is None:
-                _check_plain(topic, some)
+                _check_partitions(topic, 1, some.partitions)
                 yield topic, some.columns
             else:
                 yield from self._by_partition(topic, partitions, some)
@@ -45,7 +45,7 @@ class Spreader:
             return
         assert rows.topics is not None
         if rows.topics.null_count:
-            raise InvalidRequest("the topic of a row is null: say where it goes")
+            raise InvalidRequest("a row has no topic: its column topic is null")
         named = rows.topics.dictionary_encode()
         names = named.dictionary.to_pylist()
         for number, some in grouped(rows, named.indices, len(names)):
@@ -55,7 +55,8 @@ class Spreader:
         self, topic: str, count: int, rows: TaskRows
     ) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
         import pyarrow as pa
-        import pyarrow.compute as compute
+
+        from .compute import compute
 
         columns = rows.columns
         wanted = None
@@ -89,8 +90,8 @@ class Spreader:
 
 
 def grouped(rows: TaskRows, numbers: Any, count: int) -> Iterator[tuple[int, TaskRows]]:
-    """The rows by their number, from 0 to `count` - 1; in order within each."""
-    import pyarrow.compute as compute
+    """The rows by their number, from 0 to `count` - 1; each keeps their order."""
+    from .compute import compute
 
     if count == 1:
         yield 0, rows
@@ -106,17 +107,12 @@ def grouped(rows: TaskRows, numbers: Any, count: int) -> Iterator[tuple[int, Tas
         start += counts[number]
 
 
-def _check_plain(topic: str, rows: TaskRows) -> None:
-    if rows.partitions is not None:
-        _check_partitions(topic, 1, rows.partitions)
-
-
 def _check_partitions(topic: str, count: int, partitions: Any) -> None:
-    import pyarrow.compute as compute
+    from .compute import compute
 
-    if partitions.null_count == len(partitions):
+    if partitions is None or partitions.null_count == len(partitions):
         return
     lowest, highest = compute.min_max(partitions).as_py().values()
     if lowest < 0 or highest >= count:
         wrong = lowest if lowest < 0 else highest
-        raise InvalidRequest(f"partition {wrong} of {topic!r}: it has {count}, 0 to {count - 1}")
+        raise InvalidRequest(f"no partition {wrong} in {topic!r}: it has {count}, 0 to {count - 1}")

@@ -1,14 +1,15 @@
 """A stream: micro-batches between positions that Spark keeps in its checkpoint.
 
-Spark asks where to begin, where the topics end now, and what to read between; each of these calls
-may come again after a crash, so what they say must not depend on when they are asked:
+Spark asks where to begin, where the topics end now, and what to read between. It may repeat each
+call after a crash, so the answers must not depend on when it asks:
 
-- A start that moves (latest, a time) is looked up once, and pinned in the broker as a cursor group
-  until the first batch is done: Spark asks for it anew where that was begun and not done.
+- A start that moves (latest, a time) is resolved once, and pinned in the broker as a cursor group
+  until the first batch is done: if that batch was not finished, Spark asks for the start again.
 - Positions never go back, whatever the broker says.
-- A position names the topic by its id: a topic made anew under the name is an error, not a start.
+- A position has the id of its topic: a topic created again under the name is an error, not a start.
 
-All of it runs in one process beside the driver, which ends without a word; `read` runs in tasks.
+All of it runs in one process beside the driver, which Spark ends without notice; `read` runs in
+tasks.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 from ..broker_api import Fetch
 from ..errors import FlintError, InvalidRequest, MessagesLost, TopicNotFound, TopicReplaced
 from ..model import Extent
-from .batch_reader import RangesPartition, planned, read_partition
+from .batch_reader import planned, read_partition
 from .columns import arrow_schema
 from .connecting import BrokerLine, line_to
 from .fetching import REMEDY
@@ -45,9 +46,9 @@ from .telling import each_told_plainly, told_plainly
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.25
-"""How long an idle query waits for something new before it says that there is nothing."""
+"""How long an idle query waits for new messages before it reports that there are none."""
 
-GOES_ON = "Begin with a new checkpoint; or, with failOnDataLoss=false, the query goes on {}."
+GOES_ON = "Start with a new checkpoint, or set failOnDataLoss=false to go on {}."
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -63,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._told: Positions | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks get what reading needs, and no connection."""
+        """Tasks get the options and the schema, and no connection."""
         return {"_options": self._options, "_schema": self._schema}
 
     @property
@@ -74,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_plainly
     def initialOffset(self) -> dict[str, Any]:
-        if self._begun is None:  # Spark asks twice, and takes the second answer
+        if self._begun is None:  # Spark asks twice, and uses the second answer
             options, line = self._options, self._line
             known = extents(line, options)
             starts = offsets_at(
@@ -115,22 +116,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = read(start)
         known = self._checked(begun, self._look())
         self._tell(known, begun)
-        ends = self._ends(begun, known)
+        starts, ends = self._span(begun, known)
         if self._frozen is None:
-            backlog = self._backlog(begun, known, ends)
-            # Spark asks again at once where it is told that there is nothing to do.
+            backlog = _count(starts, ends)
+            # If the answer is "nothing to do", Spark asks again at once.
             is_early = not backlog or self._is_too_early(backlog, limit)
             if is_early and self._wait(known):
                 known = self._checked(begun, self._look())
-                ends = self._ends(begun, known)
-            if self._is_too_early(self._backlog(begun, known, ends), limit):
+                starts, ends = self._span(begun, known)
+            if self._is_too_early(_count(starts, ends), limit):
                 return written(begun)
-        ends = self._limited(begun, known, ends, limit)
+        ends = self._limited(known, starts, ends, limit)
         self._waited_since = None
-        return written(self._positions(begun, known, ends))
+        return written(_positions(begun, known, starts, ends))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where the topics ended when they were last looked at: what is left is the lag."""
+        """Where the topics ended at the last look; Spark derives the lag from it."""
         heads: dict[str, dict[int, int]] = {}
         for (name, number), head in self._heads.items():
             heads.setdefault(name, {})[number] = head
@@ -149,50 +150,44 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return known
 
     def _checked(self, begun: Positions, known: TopicExtents) -> TopicExtents:
-        """Every topic the query stands in is there, and is the same one."""
+        """Check that every topic of the query still exists, and is the same one."""
         for name, position in begun.items():
             if name not in known:
                 if self._options.fail_on_loss:
                     raise self._missing(name)
-                _log.warning("topic %r is gone; the query goes on without it", name)
+                _log.warning("topic %r was deleted; the query continues without it", name)
             elif known[name][0].id != position.id:
                 replaced = TopicReplaced(name, position.id, known[name][0].id)
                 if self._options.fail_on_loss:
-                    replaced.add_note(GOES_ON.format("in the new one from its beginning"))
+                    replaced.add_note(GOES_ON.format("with the new topic, from its beginning"))
                     raise replaced
-                _log.warning("%s; the query goes on in the new one from its beginning", replaced)
+                _log.warning(
+                    "%s; the query continues with the new topic, from its beginning", replaced
+                )
         return known
 
     def _missing(self, name: str) -> FlintError:
         if self._options.wants(name):
-            return TopicNotFound(
-                name, f"it was deleted under the query. {GOES_ON.format('without it')}"
-            )
+            why = f"it was deleted while the query ran. {GOES_ON.format('without it')}"
+            return TopicNotFound(name, why)
         return InvalidRequest(
-            f"the checkpoint is in topic {name!r}, which is not subscribed to any more. "
+            f"the checkpoint has a position in topic {name!r}, which is no longer subscribed to. "
             + GOES_ON.format("without it")
         )
 
-    def _starts(self, begun: Positions, known: TopicExtents) -> Offsets:
-        """What a query stands in goes on; what is new since begins at its beginning."""
-        return {
-            (name, part.partition): _start(begun.get(name), known[name][0].id, part)
-            for name, part in each(known)
-        }
-
-    def _ends(self, begun: Positions, known: TopicExtents) -> Offsets:
-        starts = self._starts(begun, known)
-        ends = {}
-        for place, start in starts.items():
+    def _span(self, begun: Positions, known: TopicExtents) -> tuple[Offsets, Offsets]:
+        """From where to where there is something to read. New topics and partitions are read from
+        their beginning."""
+        starts: Offsets = {}
+        ends: Offsets = {}
+        for name, part in each(known):
+            place = (name, part.partition)
+            start = starts[place] = _start(begun.get(name), known[name][0].id, part)
             head = self._heads[place]
             if self._frozen is not None:
                 head = min(head, self._frozen.get(place, start))
             ends[place] = max(head, start)
-        return ends
-
-    def _backlog(self, begun: Positions, known: TopicExtents, ends: Offsets) -> int:
-        starts = self._starts(begun, known)
-        return sum(end - starts[place] for place, end in ends.items())
+        return starts, ends
 
     def _wait(self, known: TopicExtents) -> bool:
         heads = {part.topic: self._heads[name, part.partition] for name, part in each(known)}
@@ -202,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._line.ask(self._line.broker.wait_beyond(heads, POLL_SECONDS))
 
     def _is_too_early(self, backlog: int, limit: ReadLimit) -> bool:
-        """Whether to wait for more, as minOffsetsPerTrigger says."""
+        """Whether to wait for more messages (minOffsetsPerTrigger)."""
         least = self._options.trigger_rows_min
         if least is None or isinstance(limit, ReadAllAvailable) or backlog >= least:
             return False
@@ -212,15 +207,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return now - self._waited_since < self._options.trigger_delay
 
     def _limited(
-        self,
-        begun: Positions,
-        known: TopicExtents,
-        ends: Offsets,
-        limit: ReadLimit,
+        self, known: TopicExtents, starts: Offsets, ends: Offsets, limit: ReadLimit
     ) -> Offsets:
         if isinstance(limit, ReadAllAvailable):
             return ends
-        starts = self._starts(begun, known)
         places = sorted(ends)
         backlogs = [ends[place] - starts[place] for place in places]
         rows = sum(backlogs)
@@ -237,29 +227,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             if size > bytes_max:
                 most = min(most, max(1, int(rows * bytes_max / size)))
-        if rows <= most:
-            return ends
         taken = shares(backlogs, most, sum(starts.values()))
         return {place: starts[place] + count for place, count in zip(places, taken, strict=True)}
-
-    def _positions(
-        self, begun: Positions, known: TopicExtents, ends: Offsets
-    ) -> dict[str, TopicPosition]:
-        """Positions at the end. What is new and has nothing to read yet is left out: a position
-        that reads otherwise is a batch to Spark."""
-        positions = {}
-        starts = self._starts(begun, known)
-        for name, parts in known.items():
-            before = begun.get(name)
-            at = {
-                part.partition: ends[name, part.partition]
-                for part in parts
-                if (before is not None and part.partition in before.next)
-                or ends[name, part.partition] > starts[name, part.partition]
-            }
-            if at:
-                positions[name] = TopicPosition(parts[0].id, at)
-        return positions
 
     # --- what lies between
 
@@ -279,22 +248,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._check(one, part)
                 if one.rows:
                     found.append(one)
-        return planned(found, self._options) or [RangesPartition(())]
+        return planned(found, self._options)
 
     def _check(self, one: Range, part: Extent) -> None:
         if one.start > one.end and one.start == part.first_offset:
-            # Where the batch began is not in the checkpoint (it is the first one, or the topic was
-            # new); what it would have read has gone with retention since.
+            # The start of the batch is not in the checkpoint (it is the first one, or the topic was
+            # new), and retention has removed its messages meanwhile.
             if self._options.fail_on_loss:
                 raise MessagesLost(one.plain, one.end, one.start, one.start - one.end, REMEDY)
         elif one.start > one.end:
             raise InvalidRequest(
-                f"a batch of {one.plain!r} would end at offset {one.end} before it starts at "
-                f"{one.start}: what lies between would be lost without a word. The checkpoint and "
-                "the options of the query do not fit together; begin with a new checkpoint"
+                f"a batch of {one.plain!r} would end at offset {one.end}, before its start at "
+                f"{one.start}, and the messages between would be lost. The checkpoint does not "
+                "match the options of the query; start with a new checkpoint"
             )
         if one.start < part.first_offset and one.rows and self._options.fail_on_loss:
-            # What has expired is gone too, but nobody has missed it: the broker knows which.
+            # Expired messages are removed, too, and are no loss: the broker knows which they are.
             wanted = Fetch(one.plain, one.start, one.end, 1, 1, None, True, part.id)
             fetched = self._line.run(self._line.broker.fetch(wanted))
             if (gap := fetched.rows.gap) is not None:
@@ -308,27 +277,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_plainly
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done up to here. Spark says so only when it begins the next one."""
+        """A batch is done. Spark calls this only when it begins the next one."""
         self._say_done(read(end))
 
     def _tell(self, known: TopicExtents, begun: Positions) -> None:
-        """Where a batch is to start, the one before is done: so an idle query shows no lag."""
+        """Report the batch before as done when the next one is planned: else an idle query would
+        show a lag."""
         self._follow().began(known, begun)
         if begun != self._told and written(begun) != self._begun:
             self._say_done(begun)
 
     def _say_done(self, ended: Positions) -> None:
-        """That the broker hears of it is good to have, no more."""
+        """Report the position to the broker. Nothing depends on it."""
         if ended == self._told:
             return
         try:
             self._follow().done(ended)
             self._told = ended
         except FlintError as error:
-            _log.warning("the broker was not told how far the query is: %s", error)
+            _log.warning("could not report the position of the query to the broker: %s", error)
 
     def stop(self) -> None:
-        """Spark hardly ever calls this: the process simply ends."""
+        """Spark rarely calls this: it ends the process instead."""
         if self._progress is not None:
             self._progress.close()
 
@@ -339,12 +309,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Stands for a stream that cannot be: says why, whatever Spark asks first."""
+    """Stands for a stream with wrong options: every call raises the error."""
 
     def __init__(self, error: FlintError) -> None:
         self._error = error
 
-    def _refuse(self, *_: Any) -> Any:
+    def _refuse(self, *_: Any, **__: Any) -> Any:
         raise self._error.with_traceback(None)
 
     initialOffset = getDefaultReadLimit = prepareForTriggerAvailableNow = _refuse
@@ -357,8 +327,31 @@ def _start(position: TopicPosition | None, id: int, part: Extent) -> int:
     return position.next.get(part.partition, part.first_offset)
 
 
+def _count(starts: Offsets, ends: Offsets) -> int:
+    return sum(ends.values()) - sum(starts.values())
+
+
+def _positions(
+    begun: Positions, known: TopicExtents, starts: Offsets, ends: Offsets
+) -> dict[str, TopicPosition]:
+    """Positions at the end. New partitions with nothing to read yet are left out: Spark takes any
+    change of a position for a batch."""
+    positions = {}
+    for name, parts in known.items():
+        before = begun[name].next if name in begun else {}
+        at = {
+            part.partition: ends[place]
+            for part in parts
+            if (place := (name, part.partition))
+            and (part.partition in before or ends[place] > starts[place])
+        }
+        if at:
+            positions[name] = TopicPosition(parts[0].id, at)
+    return positions
+
+
 def _row_sizes(known: TopicExtents) -> dict[tuple[str, int], float]:
-    """What a message of each partition takes on average."""
+    """The average size of a message, by partition."""
     return {
         (name, part.partition): part.byte_count / max(1, part.next_offset - part.first_offset)
         for name, part in each(known)

@@ -1,6 +1,7 @@
-"""Errors as Spark tells them.
+"""Errors in Spark without their traceback.
 
-It prints the whole way that an error came. Ours say what to do; the way to them helps nobody.
+Spark prints the traceback of an error of a data source. Our errors say what to do; the traceback
+only hides that.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 def told_plainly(function: Callable[P, T]) -> Callable[P, T]:
-    """Let the errors of a function that Spark calls come without the way they took."""
+    """Strip the traceback from our errors of a function that Spark calls."""
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -29,7 +30,7 @@ def told_plainly(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def each_told_plainly(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
-    """The same for what is handed out one by one."""
+    """The same for generators."""
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

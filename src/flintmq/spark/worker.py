@@ -1,4 +1,4 @@
-"""What a Python worker of Spark does once, so that its tasks are cheap."""
+"""Set-up of a Python worker of Spark that makes its tasks cheap."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _frozen = 0
 
 
 def calm_the_collector() -> None:
-    """Leave what was imported out of garbage collection.
+    """Exclude imported modules from garbage collection.
 
-    Spark collects garbage after every task. With everything that is imported here that takes some
-    forty milliseconds; what is frozen is not looked at. A few times: imports come in a while.
+    Spark collects garbage after every task, which takes about forty milliseconds with everything
+    that is imported here. Frozen objects are skipped. Done a few times, since imports come late.
     """
     global _frozen
     if _frozen < _FREEZES:

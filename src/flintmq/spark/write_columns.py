@@ -1,4 +1,4 @@
-"""Which columns make a message, and how Spark's Arrow columns become those of a record batch."""
+"""The columns of a message, and how Spark's Arrow columns become those of a record batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAIRS = re.compile(
 class MessageColumn(NamedTuple):
     types: re.Pattern[str]
     said: str
-    """The types in words."""
+    """The types, for people."""
 
 
 COLUMNS = {
@@ -49,36 +49,37 @@ EITHER_OR = (("ttl", "expires_at"), ("delay", "deliver_at"))
 
 
 def check_columns(fields: Iterable[tuple[str, str]], topic: str | None) -> list[str]:
-    """The names of the columns, in order, if every one of them has a meaning and a fitting type."""
+    """The names of the columns, in order, if each is known and has a suitable type."""
     names = []
     for name, kind in fields:
         column = COLUMNS.get(name)
         if name in GIVEN_BY_THE_BROKER:
-            raise InvalidRequest(f"column {name!r} is given by the broker; drop it before writing")
+            raise InvalidRequest(f"column {name!r} is set by the broker; drop it before writing")
         if column is None:
             raise InvalidRequest(
-                f"column {name!r} ({kind}) is none of a message; there are {', '.join(COLUMNS)}: "
-                "select those, or put the others into the value with flintmq.spark.to_value"
+                f"column {name!r} ({kind}) is not a column of a message. Select from "
+                f"{', '.join(COLUMNS)}, or put other columns into the value with "
+                "flintmq.spark.to_value"
             )
         if not column.types.fullmatch(kind):
-            raise InvalidRequest(f"column {name!r} is {kind}; it has to be {column.said}: cast it")
+            raise InvalidRequest(f"column {name!r} is {kind}; cast it to {column.said}")
         if name in names:
-            raise InvalidRequest(f"column {name!r} is there twice")
+            raise InvalidRequest(f"column {name!r} appears twice")
         names.append(name)
     if "value" not in names:
         raise InvalidRequest(
-            f"a message needs a column 'value'; there is {', '.join(names) or 'no column'}"
+            f"a message needs a column 'value'; the rows have {', '.join(names) or 'no columns'}"
         )
     for one, other in EITHER_OR:
         if one in names and other in names:
-            raise InvalidRequest(f"columns {one!r} and {other!r} say the same; write one of them")
+            raise InvalidRequest(f"columns {one!r} and {other!r} mean the same; keep one of them")
     if topic is None and "topic" not in names:
-        raise InvalidRequest("say where to: .option('topic', 'orders'), or a column 'topic'")
+        raise InvalidRequest("set the topic: .option('topic', 'orders'), or a column 'topic'")
     return names
 
 
 class TaskRows(NamedTuple):
-    """Rows of one Arrow batch: those columns that a record batch has, and where they go."""
+    """Rows of one Arrow batch: the columns of a record batch, and where the rows go."""
 
     columns: pyarrow.RecordBatch
     topics: pyarrow.Array | None
@@ -92,7 +93,7 @@ class TaskRows(NamedTuple):
 
 
 def rows_of(batch: pyarrow.RecordBatch, names: list[str]) -> TaskRows:
-    """What Spark hands over, as the columns of a record batch."""
+    """Rows from Spark, as the columns of a record batch."""
     import pyarrow as pa
 
     kept: dict[str, Any] = {}
@@ -110,7 +111,7 @@ def rows_of(batch: pyarrow.RecordBatch, names: list[str]) -> TaskRows:
 
 
 def _narrow(pa: Any, column: Any) -> Any:
-    """Spark may be set to 64-bit offsets; a record batch has 32."""
+    """Spark may be set to 64-bit offsets; a record batch has 32-bit ones."""
     if pa.types.is_large_binary(column.type):
         return column.cast(pa.binary())
     if pa.types.is_large_string(column.type):
@@ -119,8 +120,8 @@ def _narrow(pa: Any, column: Any) -> Any:
 
 
 def _duration(pa: Any, seconds: Any) -> Any:
-    """So many seconds from when the broker takes the row in; null stays null."""
-    import pyarrow.compute as compute
+    """Seconds as a duration, counted from when the broker stores the row; null stays null."""
+    from .compute import compute
 
     if pa.types.is_duration(seconds.type):
         ms = seconds.cast(pa.duration("ms"), safe=False).cast(pa.int64())
@@ -129,5 +130,5 @@ def _duration(pa: Any, seconds: Any) -> Any:
         ms = compute.round(exact).cast(pa.int64())
     lowest = compute.min(ms).as_py()
     if lowest is not None and lowest < 0:
-        raise InvalidRequest(f"ttl and delay are seconds from now on, not {lowest / 1000:g}")
+        raise InvalidRequest(f"ttl and delay must not be negative, as {lowest / 1000:g} is")
     return ms.cast(pa.duration("ms"))

@@ -1,7 +1,7 @@
-"""What a writing user can say: `df.write.format("flintmq").option(name, value)`. Pure.
+"""Options of a write: `df.write.format("flintmq").option(name, value)`. Pure.
 
-`WRITE_OPTIONS` is the table of them; docs/spark-writing.md has the same one, and a test compares
-them. Names are Spark's: case does not matter. A name that is not known is an error.
+`WRITE_OPTIONS` is the table; docs/spark-writing.md has the same one, and a test compares them. As
+everywhere in Spark, case does not matter. An unknown name is an error.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from ..batch import check_compression
 from ..errors import InvalidRequest
 from ..patterns import check_name
 from .connecting import BrokerSettings
-from .options import TO_THE_BROKER, OptionValues, settings_of, unknown_option
+from .options import TO_THE_BROKER, lowered, settings_of, truth, unknown_option
 
 DeliveryMode = Literal["exactly_once", "idempotent", "at_least_once"]
 DELIVERIES: tuple[DeliveryMode, ...] = get_args(DeliveryMode)
 
 WRITE_OPTIONS = {
     **{one.name: "; ".join(filter(None, (one.meaning, one.default))) for one in TO_THE_BROKER},
-    "topic": "where all rows go; wins over a column `topic`",
+    "topic": "topic for all rows; wins over a column `topic`",
     "delivery": "`exactly_once` (the default), `idempotent` or `at_least_once`",
     "compression": "of the record batches: `none` (the default), `lz4` or `zstd`",
-    "autoCreate": "whether topics that are not there are made; `true`",
-    "transaction": "a name for batch writes that may be repeated as a whole ...",
-    "transactionVersion": "... and the number of this one; what was committed is not done again",
+    "autoCreate": "create missing topics; `true`",
+    "transaction": "name of a series of batch writes that can be repeated ...",
+    "transactionVersion": "... and the number of this write; a committed one is not written again",
 }
 
-# What Spark puts beside them by itself.
+# Options that Spark adds itself.
 SPARKS_OWN = frozenset({"checkpointlocation", "path", "queryname"})
 
 _BY_NAME = {name.lower(): name for name in WRITE_OPTIONS}
@@ -38,7 +38,7 @@ VERSION_MAX = 2**63 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """What was said, checked."""
+    """The options of a write, checked."""
 
     settings: BrokerSettings = field(default_factory=BrokerSettings)
     topic: str | None = None
@@ -50,15 +50,17 @@ class WriteOptions:
 
 
 def write_options(given: Mapping[str, str], *, streams: bool) -> WriteOptions:
-    said = {name.lower(): str(value) for name, value in given.items() if value is not None}
+    said = lowered(given)
     for name in said:
         if name not in _BY_NAME and name not in SPARKS_OWN:
             raise unknown_option(name, WRITE_OPTIONS)
     if "path" in said:
-        raise InvalidRequest("a topic has no path: leave save()'s argument out, and name the topic")
+        raise InvalidRequest(
+            "a topic has no path: call save() without one, and set the option topic"
+        )
     delivery = said.get("delivery", "exactly_once").lower()
     if delivery not in DELIVERIES:
-        raise InvalidRequest(f"delivery is one of {', '.join(DELIVERIES)}; not {delivery!r}")
+        raise InvalidRequest(f"delivery must be one of {', '.join(DELIVERIES)}, not {delivery!r}")
     compression = said.get("compression", "none").lower()
     check_compression(compression)
     topic = said.get("topic")
@@ -70,7 +72,7 @@ def write_options(given: Mapping[str, str], *, streams: bool) -> WriteOptions:
         topic=topic,
         delivery=delivery,
         compression=compression,
-        auto_create=OptionValues(said).truth("autoCreate", True),
+        auto_create=truth("autoCreate", said.get("autocreate", "true")),
         transaction=transaction,
         version=version,
     )
@@ -84,12 +86,14 @@ def _transaction(
         return None, 0
     if streams:
         raise InvalidRequest(
-            "transaction is for batch writes: a stream has a name and numbers in its checkpoint"
+            "transaction is for batch writes: a stream has its own name and batch numbers"
         )
     if not name or version is None or delivery != "exactly_once":
         raise InvalidRequest(
-            "transaction and transactionVersion go together, and with delivery=exactly_once"
+            "set transaction and transactionVersion together, with delivery=exactly_once"
         )
     if not version.strip().isdecimal() or int(version) > VERSION_MAX:
-        raise InvalidRequest(f"transactionVersion is a whole number from 0 up, not {version!r}")
+        raise InvalidRequest(
+            f"transactionVersion must be a whole number of at least 0, not {version!r}"
+        )
     return name, int(version)

@@ -1,22 +1,22 @@
-"""What one task writes, from the rows that Spark hands over to the broker's receipts.
+"""What one task writes: from Spark's rows to the broker's receipts.
 
-Runs in a Python worker of an executor; nothing here knows whether it is a batch or a stream.
+Runs in a Python worker of an executor, for batch writes and for streams.
 """
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..client.sending import partitions_of
 from ..errors import MessageTooLarge, TopicNotFound
 from ..model import TopicOptions
 from .connecting import BrokerLine, line_to
-from .deliveries import Numbered, Staged, TaskDelivery
-from .gathering import RowGatherer
+from .deliveries import Numbered, Staged, TaskDelivery, UnderWay
+from .gathering import Cut, RowGatherer
 from .spreading import Spreader
 from .worker import calm_the_collector
 from .write_columns import rows_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WriteJob:
-    """What a write belongs to: the name of a job or query, and the number of its step."""
+    """What a write belongs to: the name of a job or query, and the number of its micro-batch."""
 
     name: str
     number: int
@@ -36,11 +36,11 @@ class WriteJob:
 
 @dataclass(frozen=True)
 class TaskWritten:
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     job: WriteJob
     pieces: list[str]
-    """The names under which it was laid ready; none where it is published already."""
+    """The names of its staged pieces; empty if the rows are published already."""
     rows: int
 
 
@@ -59,59 +59,43 @@ def write_rows(
     gatherer = RowGatherer()
     delivery = _delivery(line, options, job, partition)
     rows = 0
-    try:
+
+    def cuts() -> Iterator[Cut]:
+        nonlocal rows
         for batch in batches:
-            if not batch.num_rows:
-                continue
             rows += batch.num_rows
-            for topic, some in spreader.spread(rows_of(batch, names)):
-                for cut_topic, cut in gatherer.add(topic, some):
-                    _send(delivery, topics, options, cut_topic, cut)
-        for topic, cut in gatherer.rest():
-            _send(delivery, topics, options, topic, cut)
-        return TaskWritten(job, delivery.finish(), rows)
-    except BaseException:
-        delivery.give_up()
-        raise
+            if batch.num_rows:
+                for topic, some in spreader.spread(rows_of(batch, names)):
+                    yield from gatherer.add(topic, some)
+        yield from gatherer.rest()
+
+    with UnderWay(line) as under_way:
+        for topic, cut in cuts():
+            if options.compression != "none":
+                topics.check_sizes(topic, cut)
+            under_way.begin(delivery.send(topic, cut))
+        under_way.begin(delivery.rest())
+        under_way.wait()
+    return TaskWritten(job, delivery.names, rows)
 
 
 def attempt_name(partition: int) -> str:
-    """A name for one attempt at a task. Spark counts attempts anew with every driver."""
+    """A name for one attempt of a task. Spark's attempt numbers start at 0 with every driver."""
     return f"{partition}-{os.getpid()}-{uuid.uuid4().hex}"
 
 
 def _delivery(
     line: BrokerLine, options: WriteOptions, job: WriteJob, partition: int
 ) -> TaskDelivery:
+    attempt = attempt_name(partition)
     if options.delivery == "exactly_once":
-        return Staged(
-            line,
-            job.name,
-            job.number,
-            attempt_name(partition),
-            compression=options.compression,
-            auto_create=options.auto_create,
-        )
-    is_same = options.delivery == "idempotent"
-    return Numbered(
-        line,
-        f"{job.name}/{partition if is_same else attempt_name(partition)}",
-        job.number,
-        compression=options.compression,
-        auto_create=options.auto_create,
-    )
-
-
-def _send(
-    delivery: TaskDelivery, topics: TopicsWritten, options: WriteOptions, topic: str, rows: Any
-) -> None:
-    if options.compression != "none":
-        topics.check_sizes(topic, rows)
-    delivery.send(topic, rows)
+        return Staged(line, options, job.name, job.number, attempt)
+    task = partition if options.delivery == "idempotent" else attempt
+    return Numbered(line, options, f"{job.name}/{task}", job.number)
 
 
 class TopicsWritten:
-    """What a task has to know of the topics it writes to, asked once for each."""
+    """The options of the topics that a task writes to, asked for once each."""
 
     def __init__(self, line: BrokerLine, *, auto_create: bool) -> None:
         self._line, self._auto_create = line, auto_create
@@ -133,8 +117,8 @@ class TopicsWritten:
         return self._known[topic]
 
     def check_sizes(self, topic: str, rows: pyarrow.RecordBatch) -> None:
-        """The broker does not open what is compressed: the largest message is looked for here."""
-        import pyarrow.compute as compute
+        """Refuse messages that are too large. The broker does not open compressed batches."""
+        from .compute import compute
 
         options = self._options(topic.partition("/")[0])
         limit = None if options is None else options.max_message_bytes

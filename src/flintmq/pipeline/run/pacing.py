@@ -144,18 +144,12 @@ class PacedSender:
         self._line = line
         topics = TopicsWritten(line, auto_create=options.auto_create)
         self._spreader = Spreader(options.topic, topics.partitions_of)
-        self._numbered = Numbered(
-            line,
-            f"spark/{query}/paced",
-            number,
-            compression=options.compression,
-            auto_create=options.auto_create,
-        )
+        self._numbered = Numbered(line, options, f"spark/{query}/paced", number)
 
     def send(self, cut: pyarrow.RecordBatch) -> bool:
         """Whether the broker had all of it already."""
         receipts = [
-            self._line.run(self._numbered.published(topic, some))
+            self._line.run(self._numbered.publish(topic, some))
             for topic, some in self._spreader.spread(rows_of(cut, cut.schema.names))
         ]
         return all(receipt.duplicate for receipt in receipts)
@@ -164,8 +158,9 @@ class PacedSender:
 def _in_order(frame: DataFrame, encode: EncodeRows, pace: str | None) -> pyarrow.Table:
     """The messages of the batch, with their times in milliseconds beside them."""
     import pyarrow as pa
-    import pyarrow.compute as compute
     from pyspark.sql import functions
+
+    from ...spark.compute import compute
 
     at = functions.lit(None).cast("bigint")
     if pace is not None:
